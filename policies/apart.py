@@ -25,7 +25,7 @@ def told_apart(
         elif said[0].role == "tool":
             found += said
             for one in said:
-                found += _typed(one, is_spoken=one.position in spoken, is_brought=one.position in foreign)
+                found += _typed_utterances(one, is_spoken=one.position in spoken, is_brought=one.position in foreign)
         else:
             found += said
     return found
@@ -33,7 +33,7 @@ def told_apart(
 
 def _of_user(said: Sequence[Utterance], *, is_spoken: bool) -> Iterator[Utterance]:
     parts = parts_of([one.text for one in said])
-    resolved = [_resolved(part, is_spoken=is_spoken) for part in parts]
+    resolved = [_resolve_voice(part, is_spoken=is_spoken) for part in parts]
     for (voice, by), group in groupby(resolved, key=attrgetter("voice", "by")):
         text = "\n".join(part.text for part in group)
         yield replace(said[0], text=text, voice=voice, by=by)
@@ -41,7 +41,7 @@ def _of_user(said: Sequence[Utterance], *, is_spoken: bool) -> Iterator[Utteranc
         yield replace(said[0], text="\n".join(one.text for one in said))
 
 
-def _resolved(part: Part, *, is_spoken: bool) -> Part:
+def _resolve_voice(part: Part, *, is_spoken: bool) -> Part:
     """A person's where the message is one in which a person speaks, and nobody else can be meant."""
     if part.voice == "person":
         said_meanwhile = part.by if part.by == REMINDER else ""
@@ -51,7 +51,7 @@ def _resolved(part: Part, *, is_spoken: bool) -> Part:
     return part
 
 
-def _typed(said: Utterance, *, is_spoken: bool, is_brought: bool) -> Iterator[Utterance]:
+def _typed_utterances(said: Utterance, *, is_spoken: bool, is_brought: bool) -> Iterator[Utterance]:
     for part in typed_in_result(said.text, said.tool, is_brought=is_brought):
         is_theirs = is_spoken or (said.tool is not None and part.by != REMINDER)
         voice = part.voice if part.voice != "person" or is_theirs else "report"

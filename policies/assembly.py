@@ -59,13 +59,15 @@ def assemble(conversation: Conversation, covered: int, text: str, shape: Shape =
     instructions = [index(i) for i in conversation.covered_instructions(covered)]
     loading = [index(i) for i in conversation.loading(covered)]
     tail = conversation.indexes[conversation.head_length + covered :]
-    repeated = _in_turn(conversation, [_repeated(conversation, i) for i in conversation.repeated(covered)], tail, shape)
+    repeated = _in_turn(
+        conversation, [_repeated_item(conversation, i) for i in conversation.repeated(covered)], tail, shape
+    )
     if conversation.order.instructions == "before":
-        return [*head, *instructions, *loading, *_introduced(conversation, text, shape, [*repeated, *tail])]
+        return [*head, *instructions, *loading, *_record_items(conversation, text, shape, [*repeated, *tail])]
     leading = _leading_users(conversation, tail)
     users, rest = [*repeated, *tail[:leading]], [*instructions, *tail[leading:]]
     if not loading:
-        return [*head, *_introduced(conversation, text, shape, users), *rest]
+        return [*head, *_record_items(conversation, text, shape, users), *rest]
     apart: list[Item] = [Injected(ACKNOWLEDGEMENT, "assistant")] if users and shape != "separate" else []
     return [*head, Injected(text), *loading, *apart, *users, *rest]
 
@@ -100,7 +102,7 @@ def _leading_users(conversation: Conversation, indexes: Sequence[MessageIndex]) 
     return next((k for k, i in enumerate(indexes) if conversation.messages[i].role != "user"), len(indexes))
 
 
-def _introduced(conversation: Conversation, text: str, shape: Shape, kept: Sequence[Item]) -> list[Item]:
+def _record_items(conversation: Conversation, text: str, shape: Shape, kept: Sequence[Item]) -> list[Item]:
     """The record and what follows it, in a shape that its upstream takes."""
     record, first = Injected(text), kept[0] if kept else None
     if shape == "separate" or not _is_user(conversation, first):
@@ -111,7 +113,7 @@ def _introduced(conversation: Conversation, text: str, shape: Shape, kept: Seque
     return [Merged(text, first), *kept[1:]]
 
 
-def _repeated(conversation: Conversation, position: int) -> Item:
+def _repeated_item(conversation: Conversation, position: int) -> Item:
     index = conversation.index(position)
     return Words(index) if conversation.body[position].results else index
 

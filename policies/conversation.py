@@ -222,7 +222,7 @@ class Conversation:
             names = self.body[position].loads
             if seen.issuperset(names):
                 continue
-            together = self._linked(position) - found
+            together = self._linked_messages(position) - found
             tokens += sum(self.body[i].tokens for i in together)
             if self.rooms.loading is not None and tokens > self.rooms.loading:
                 break
@@ -230,7 +230,7 @@ class Conversation:
             found |= together
         return sorted(found)
 
-    def _linked(self, position: int) -> set[int]:
+    def _linked_messages(self, position: int) -> set[int]:
         """Messages of a unit that make, or hold the results of, the calls that this one does."""
         at = bisect_right(self.units, position)
         unit = range(self.units[at - 1], self.units[at] if at < len(self.units) else len(self.body))

@@ -216,8 +216,8 @@ def after_overflow(known: ModelProfile, stated: StatedLimit, estimated: int, now
     if stated.input_tokens is not None and not stated.is_lower_bound:
         known = after_bill(known, estimated, stated.input_tokens)
     if stated.limit is None or stated.limit <= 0 or not stated.learnable:
-        return _refused(known, None, now)
-    known = _refused(known, known.limit_at(now), now)
+        return _profile_after_refusal(known, None, now)
+    known = _profile_after_refusal(known, known.limit_at(now), now)
     learned_at = now if stated.holds is None else now - LEARNED_TTL + stated.holds
     return msgspec.structs.replace(known, limit=stated.limit, of_prompt=stated.kind == "input", learned_at=learned_at)
 
@@ -231,7 +231,7 @@ def shrunk(known: ModelProfile, stated: StatedLimit, refused: int, now: float) -
         return known
     of_bytes = stated.share_of_bytes
     seconds = FIRST_CEILING_TTL if known.ceiling is None and of_bytes is None else LEARNED_TTL
-    known = _refused(known, known.ceiling_at(now), now)
+    known = _profile_after_refusal(known, known.ceiling_at(now), now)
     if of_bytes is not None:
         # A limit of bytes is no whim: what is larger would be sent for nothing.
         known = msgspec.structs.replace(known, trials=_MOST_DOUBLINGS)
@@ -241,7 +241,7 @@ def shrunk(known: ModelProfile, stated: StatedLimit, refused: int, now: float) -
     return msgspec.structs.replace(known, ceiling=ceiling, ceiling_until=now + seconds)
 
 
-def _refused(known: ModelProfile, held: int | None, now: float) -> ModelProfile:
+def _profile_after_refusal(known: ModelProfile, held: int | None, now: float) -> ModelProfile:
     """After a refusal: one more trial in vain where a lesson held that was due to be tried."""
     trials = known.trials + 1 if held is not None and known.is_trial_due(now) else known.trials
     return msgspec.structs.replace(known, refused_at=now, trials=trials)

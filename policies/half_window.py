@@ -90,7 +90,7 @@ def choose_cut(
     # Where room is no concern (a forced compaction, too many messages), half by count is what is left to go by.
     roomy = fits(legal[0])
     rounds = _first_fitting([cut for cut in legal if cut >= half] if roomy else legal, fits)
-    asked = _asked(conversation, units, policy)
+    asked = _position_by_policy(conversation, units, policy)
     least = least_kept(budget, policy)
     if turn is not None and (
         turn <= half
@@ -123,7 +123,7 @@ def longer_tail(
     one does; the one that keeps the most where none does. None where the cut keeps that, or nothing older fits a `room`
     of so many tokens."""
     units = [i for i in conversation.units if i >= covered]
-    asked = min(_asked(conversation, units, policy), units[max(0, len(units) - _LEAST_UNITS)])
+    asked = min(_position_by_policy(conversation, units, policy), units[max(0, len(units) - _LEAST_UNITS)])
 
     def keeps(position: int) -> bool:
         return position <= asked and conversation.kept_tokens(position) >= least
@@ -158,10 +158,10 @@ def by_target(policy: PolicySettings) -> float:
 def _half(conversation: Conversation, units: list[int], policy: PolicySettings) -> int:
     """The position that keeps the newer half of the units, and the newest messages a policy asks for."""
     half = units[len(units) // 2]
-    return min(half, _asked(conversation, units, policy))
+    return min(half, _position_by_policy(conversation, units, policy))
 
 
-def _asked(conversation: Conversation, units: list[int], policy: PolicySettings) -> int:
+def _position_by_policy(conversation: Conversation, units: list[int], policy: PolicySettings) -> int:
     """The position that keeps the newest messages and units that a policy asks for."""
     overlap = units[max(0, len(units) - policy.min_overlap - 1)]
     return min(overlap, max(units[0], len(conversation.body) - policy.keep_recent_messages))

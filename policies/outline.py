@@ -90,7 +90,7 @@ class Outline(msgspec.Struct):
             found = Outline(head, barrier)
             found._is_known = any(message.is_known for message in messages[:head])
         else:
-            found = Outline(*map(_copied, msgspec.structs.astuple(self)))
+            found = Outline(*map(_copy_value, msgspec.structs.astuple(self)))
         found._go_on(messages[found.head :])
         return found
 
@@ -238,5 +238,5 @@ def _is_cuttable(unit: Sequence[Message]) -> bool:
     return not calls or {result for message in unit for result in message.results}.issuperset(calls)
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     return value.copy() if isinstance(value, list | dict) else value

@@ -252,12 +252,12 @@ def mask_secrets(text: str) -> str:
     """The text with a mask in the place of every secret; words around them stay. Masking again changes nothing."""
     if not text:
         return text
-    text = _masked(text)
+    text = _mask_text(text)
     if "\\u" not in text:
         return text
     # JSON in ASCII: "密码" is a name as well where it is escaped.
     plain = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
-    return text if (found := _masked(plain)) == plain else found
+    return text if (found := _mask_text(plain)) == plain else found
 
 
 def values_in(text: str) -> dict[str, str]:
@@ -266,7 +266,7 @@ def values_in(text: str) -> dict[str, str]:
     return {value: _mask(kind, value) for value, kind in found if len(value) >= _LEAST_SHOWN}
 
 
-def _masked(text: str) -> str:
+def _mask_text(text: str) -> str:
     for _ in range(_MOST_PASSES):
         if not (spans := _spans(text)):
             break
@@ -419,12 +419,12 @@ def _value(text: str, start: int, *, is_of_shell: bool) -> _Value | None:
     if opened is not None:
         start, closed = opened.end(), _closing(text, opened)
         if closed is not None:
-            return _unmasked(text, start, closed, is_quoted=True)
+            return _unmasked_value(text, start, closed, is_quoted=True)
     bare = (_OF_SHELL if is_of_shell else _BARE).match(text, start)
     if bare is None:
         return None
     ending = _ENDING.search(bare[0])
-    return _unmasked(text, start, bare.end() - (len(ending[0]) if ending else 0), is_quoted=opened is not None)
+    return _unmasked_value(text, start, bare.end() - (len(ending[0]) if ending else 0), is_quoted=opened is not None)
 
 
 def _closing(text: str, opened: re.Match[str]) -> int | None:
@@ -438,7 +438,7 @@ def _closing(text: str, opened: re.Match[str]) -> int | None:
     return None if end <= opened.end() or "\n" in text[opened.end() : end] else end
 
 
-def _unmasked(text: str, start: int, end: int, *, is_quoted: bool) -> _Value | None:
+def _unmasked_value(text: str, start: int, end: int, *, is_quoted: bool) -> _Value | None:
     """The value up to the mask that is in it already."""
     mask = text.find(_MASK, start, end)
     end = end if mask < 0 else mask

@@ -136,16 +136,16 @@ def beside(conversation: Conversation, cut: int, came: Resumed | None) -> list[i
 
 def suffix_of(body: Sequence[Message], cut: int) -> bytes | None:
     """Names the messages before a cut; None where they are too few, or so alike that they name nothing."""
-    return _named([message.kin for message in body[max(0, cut - SUFFIX) : cut]])
+    return _name_of_last([message.kin for message in body[max(0, cut - SUFFIX) : cut]])
 
 
 def spoken_suffix_of(body: Sequence[Message], cut: int) -> bytes | None:
     """The same of what the assistant said and called before a cut: clients change that least."""
     spoken = (body[at].digest for at in range(cut - 1, -1, -1) if body[at].role == "assistant")
-    return _named([*islice(spoken, SUFFIX)])
+    return _name_of_last([*islice(spoken, SUFFIX)])
 
 
-def _named(last: Sequence[bytes]) -> bytes | None:
+def _name_of_last(last: Sequence[bytes]) -> bytes | None:
     if len(last) < SUFFIX or len(set(last)) < _DIFFERENT:
         return None
     return hashlib.sha256(b"".join(last)).digest()
@@ -208,7 +208,7 @@ def _goes_on_from(known: Restarts, body: Sequence[Message]) -> bool:
     if not known.newest:
         return False
     spoken = [message.digest for message in body if message.role == "assistant"]
-    earlier = (_named(spoken[end - SUFFIX : end][::-1]) for end in range(SUFFIX, len(spoken)))
+    earlier = (_name_of_last(spoken[end - SUFFIX : end][::-1]) for end in range(SUFFIX, len(spoken)))
     return bytes.fromhex(known.newest) in earlier
 
 

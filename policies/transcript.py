@@ -49,14 +49,14 @@ _HARNESS_TAG = (
 _TEMPLATE_WORD = r"inst|system_prompt|available_tools|tool_(?:calls|results|content)|[gs]mask|bos|eos|eot|\|\w{1,40}\|"
 
 
-def _spelled(marker: str) -> str:
+def _spell_marker(marker: str) -> str:
     return _BETWEEN.join(_LETTERS.get(sign, sign) for sign in marker)
 
 
 # Over folded text, in which what looks like a sign is that sign: our tags as a lenient reader takes them, and those of
 # chat templates as they are.
 _TAG = re.compile(
-    rf"<(?={_GAP}/?{_GAP}(?:{'|'.join(map(_spelled, MARKERS))}|(?:{_HARNESS_TAG})\b)|/?(?:{_TEMPLATE_TAG})>"
+    rf"<(?={_GAP}/?{_GAP}(?:{'|'.join(map(_spell_marker, MARKERS))}|(?:{_HARNESS_TAG})\b)|/?(?:{_TEMPLATE_TAG})>"
     r"|\|/?\w[\w -]{0,40}\|>)"
     rf"|\[(?=/?(?:{_TEMPLATE_WORD})\])",
     re.IGNORECASE,
@@ -119,7 +119,7 @@ def escape(text: str) -> str:
     what cannot be seen."""
     if text.isascii() and text.isprintable() and "<" not in text and "[" not in text:  # as nearly every line
         return text
-    return _marked(_TAG, visible(text))
+    return _mark_matches(_TAG, visible(text))
 
 
 def visible(text: str) -> str:
@@ -175,13 +175,13 @@ def _lines(utterance: Utterance, whole: Sequence[Part]) -> str:
         label = f"tool result ({utterance.tool})" if utterance.tool else "tool result"
         label += ", failed" if utterance.error else ""
         text = shorten(utterance.text, None if tools_whole else MAX_RESULT)
-        return f"[{utterance.position}] {label}: {_quoted(text)}"
+        return f"[{utterance.position}] {label}: {_quote_lines(text)}"
     text = shorten(utterance.text, None if "text" in whole else MAX_RESULT)
-    lines = [f"[{utterance.position}] {_label(utterance)}: {_quoted(text)}"]
+    lines = [f"[{utterance.position}] {_label(utterance)}: {_quote_lines(text)}"]
     if utterance.reasoning and "reasoning" in whole:
-        lines.append(f"  thought: {_quoted(utterance.reasoning)}")
+        lines.append(f"  thought: {_quote_lines(utterance.reasoning)}")
     limit = None if tools_whole else MAX_ARGUMENTS
-    lines += [f"  called {call.name}({_quoted(shorten(call.arguments, limit))})" for call in utterance.calls]
+    lines += [f"  called {call.name}({_quote_lines(shorten(call.arguments, limit))})" for call in utterance.calls]
     return "\n".join(lines)
 
 
@@ -193,12 +193,12 @@ def _label(utterance: Utterance) -> str:
     return f"{_VOICES[utterance.voice]} ({by})" if by else _VOICES[utterance.voice]
 
 
-def _quoted(text: str) -> str:
+def _quote_lines(text: str) -> str:
     """With a mark before lines that look like another utterance's."""
-    return _marked(_LABEL, text)
+    return _mark_matches(_LABEL, text)
 
 
-def _marked(pattern: re.Pattern[str], text: str) -> str:
+def _mark_matches(pattern: re.Pattern[str], text: str) -> str:
     """The text with something else in the place of every match in its folded form."""
     parts, end = [], 0
     for match in pattern.finditer(fold_lookalikes(text)):

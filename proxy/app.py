@@ -161,7 +161,7 @@ class App(Served):
             run = f"{name}:{process}"
             figures = self._figures(engine, run)
             replicas = Replicas(engine.sessions.sealed, run, lambda: self._replica(name, started, reloader))
-            kept = self._kept(trails, engine, process) if config.telemetry.trail else None
+            kept = self._kept_trails(trails, engine, process) if config.telemetry.trail else None
             self._opened = AdminContext(
                 store=store, engine=engine, active=lambda: gateway.active, is_draining=lambda: self.is_draining,
                 reloader=reloader, in_flight=gateway.admission.in_flight, exposition=exposition,
@@ -173,11 +173,11 @@ class App(Served):
             look_after = repeated(lambda: fail_open.run(_look_after(engine, kept, recent), None), LOOK_EVERY)
             await opened.enter_async_context(look_after)
             await opened.enter_async_context(repeated(lambda: looking.run(keys.look(), None), LOOK_FOR_KEYS_EVERY))
-            await opened.enter_async_context(_counted(key_usage, fail_open.named("key_usage_failed")))
-            await opened.enter_async_context(_told(figures, replicas, fail_open.named("figures_failed")))
+            await opened.enter_async_context(_count_key_usage(key_usage, fail_open.named("key_usage_failed")))
+            await opened.enter_async_context(_write_figures(figures, replicas, fail_open.named("figures_failed")))
             if kept is not None:
-                await opened.enter_async_context(_written(kept, fail_open.named("trails_failed")))
-            engine.observe(self._started())
+                await opened.enter_async_context(_write_trails(kept, fail_open.named("trails_failed")))
+            engine.observe(self._start_event())
             yield
             self._opened = None
 
@@ -186,7 +186,7 @@ class App(Served):
         sealed = replace(engine.sessions.sealed, ttl=self._config.telemetry.figures)
         return KeptFigures(engine.tallies.hours, sealed, run, time.time, engine.sessions.is_up)
 
-    def _kept(self, trails: SessionTrails, engine: Engine, process: str) -> KeptTrails:
+    def _kept_trails(self, trails: SessionTrails, engine: Engine, process: str) -> KeptTrails:
         """What is kept of trails beside this process's."""
 
         def owner(tenant: str) -> Caller | None:
@@ -217,7 +217,7 @@ class App(Served):
             told=time.time(),
         )
 
-    def _started(self) -> Started:
+    def _start_event(self) -> Started:
         config = self._config
         return Started(
             version=version("concertina"),
@@ -251,7 +251,7 @@ class App(Served):
         return self._gateway.active.admin_token if self._opened else None
 
     def _activate(self, config: Config, engine: Engine) -> Active:
-        token = admin_token.configured_token(config) or self._made()
+        token = admin_token.configured_token(config) or self._own_admin_token()
         server = self._share_of(config.server)
         traces = config.telemetry.traces
         tracing = Tracing(traces.sample, traces.propagate) if traces.endpoint else None
@@ -265,7 +265,7 @@ class App(Served):
             server = server.model_copy(update={"max_buffered_bytes": fit})
         return server if self._peers is None else server.shared_by(processes)
 
-    def _made(self) -> AdminToken:
+    def _own_admin_token(self) -> AdminToken:
         """The token for as long as none is configured. The store's file, which it lies beside, never changes."""
         if self._made_token is None:
             self._made_token = admin_token.keep_token(admin_token.token_file(self._config))
@@ -294,7 +294,7 @@ async def _spans(traces: Traces, name: str) -> AsyncIterator[tuple[Hook, ...]]:
 
 
 @asynccontextmanager
-async def _told(figures: KeptFigures, replicas: Replicas, fail_open: FailOpen) -> AsyncIterator[None]:
+async def _write_figures(figures: KeptFigures, replicas: Replicas, fail_open: FailOpen) -> AsyncIterator[None]:
     """The store is told now and then what this process has done and that it is there, and once more at the end."""
     await fail_open.run(replicas.beat(), None)
     writing = repeated(lambda: fail_open.run(figures.write(), None), WRITE_EVERY)
@@ -305,7 +305,7 @@ async def _told(figures: KeptFigures, replicas: Replicas, fail_open: FailOpen) -
 
 
 @asynccontextmanager
-async def _counted(usage: KeyUsage, fail_open: FailOpen) -> AsyncIterator[None]:
+async def _count_key_usage(usage: KeyUsage, fail_open: FailOpen) -> AsyncIterator[None]:
     """The store is told every second what issued keys have used, and once more at the end."""
     async with repeated(lambda: fail_open.run(usage.count(), None), COUNT_EVERY):
         yield
@@ -313,7 +313,7 @@ async def _counted(usage: KeyUsage, fail_open: FailOpen) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _written(trails: KeptTrails, fail_open: FailOpen) -> AsyncIterator[None]:
+async def _write_trails(trails: KeptTrails, fail_open: FailOpen) -> AsyncIterator[None]:
     """The store is told of sessions now and then, and once more at the end."""
     async with repeated(lambda: fail_open.run(trails.look(), None), kept_trails.LOOK_EVERY):
         yield

@@ -31,29 +31,29 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            self._app = self._made()
+            self._app = self._make_app()
             try:
                 await self._app(scope, receive, send)
             finally:
                 self._app = None
             return
-        app = self._app or await self._opened()
+        app = self._app or await self._open_app()
         head = head_of(app, scope) if scope["type"] == "http" else None
         if head is not None and app.answers(head):
-            await _carried(app, head, receive, send)
+            await _carry_exchange(app, head, receive, send)
         else:
             await app(scope, receive, send)
 
-    def _made(self) -> App:
+    def _make_app(self) -> App:
         if self._given is not None:
             return self._given
         path = Path(named) if (named := os.environ.get(_CONFIG)) else None
         file = source(path, os.environ)
         return App(load(path, os.environ), source=file)
 
-    async def _opened(self) -> App:
+    async def _open_app(self) -> App:
         if self._opening is None or not self._opening.is_usable:
-            self._opening = _Opening(self._made())
+            self._opening = _Opening(self._make_app())
         await self._opening.wait()
         return self._opening.app
 
@@ -83,7 +83,7 @@ class _Opening:
             await self._loop.create_future()
 
 
-async def _carried(app: App, head: RequestHead, receive: Receive, send: Send) -> None:
+async def _carry_exchange(app: App, head: RequestHead, receive: Receive, send: Send) -> None:
     """An exchange from its first event to its last. One that is not completed is left to the server, which breaks the
     connection off, as the upstream did."""
     exchange = AsgiExchange(head, app.error_shape(head))

@@ -107,7 +107,7 @@ def _by_message(utterances: Sequence[Utterance], directives: Sequence[str], firs
     persons = (utterance for utterance in utterances if utterance.role == "user" and utterance.voice == "person")
     for position, said in groupby(persons, key=attrgetter("position")):
         found = [*_entries([*said], directives, arguments, first=position == first_user)]
-        kept = _bounded(found)
+        kept = _bound_entries(found)
         yield Said(kept, len(found) - len(kept))
 
 
@@ -180,7 +180,7 @@ def _is_fact(statement: Statement) -> bool:
     return any(kind in IDENTIFIERS for kind, _ in statement.values) or statement.has("states", "owns", "standing")
 
 
-def _bounded(found: list[Entry]) -> list[Entry]:
+def _bound_entries(found: list[Entry]) -> list[Entry]:
     if len(found) <= min(_MOST_OF_A_KIND.values()):
         return found
     kept: set[int] = set()
@@ -226,7 +226,7 @@ class _Live:
 
     def say(self, entry: Entry) -> None:
         """Take in what was said later than all the rest."""
-        same = self._by_text.get(_folded(entry))
+        same = self._by_text.get(_fold_text(entry))
         if same is not None:
             earlier = self._entries[same]
             if earlier.kind == "task" and entry.kind == "message":
@@ -242,7 +242,7 @@ class _Live:
                     continue
                 del self._entries[number]
                 gone += 1 + replaced.replaced
-                del self._by_text[_folded(replaced)]
+                del self._by_text[_fold_text(replaced)]
                 if rest is not None:
                     self._add(rest)
         self._add(msgspec.structs.replace(entry, replaced=entry.replaced + gone) if gone else entry)
@@ -250,7 +250,7 @@ class _Live:
     def _add(self, entry: Entry) -> None:
         number = self._next = self._next + 1
         self._entries[number] = entry
-        self._by_text[_folded(entry)] = number
+        self._by_text[_fold_text(entry)] = number
         if entry.kind in ("directive", "fact"):
             statement = self._read[number] = read_statement(entry.text)
             for numbers in map(self._by_key.__getitem__, (*_same(statement), *_words(statement))):
@@ -327,7 +327,7 @@ def _words(statement: Statement) -> Iterable[str]:
     return said if statement.subject else {*said, *(f"kind {kind}" for kind in statement.classes)}
 
 
-def _folded(entry: Entry) -> str:
+def _fold_text(entry: Entry) -> str:
     return entry.text.lower()
 
 

@@ -55,18 +55,18 @@ def supersede(entries: Sequence[Entry], answer: str) -> list[Entry]:
     known = _numbers(entries)
     gone: set[int] = set()
     replaced: Counter[int] = Counter()
-    for earlier, later in _named(answer):
+    for earlier, later in _named_options(answer):
         if earlier not in known or earlier in gone:
             continue
         number = later if later is not None else _successor(known, earlier)
-        if number in known and replaced[number] < _MOST_REPLACED and _believed(known[earlier], known[number]):
+        if number in known and replaced[number] < _MOST_REPLACED and _is_believed(known[earlier], known[number]):
             gone.add(earlier)
             replaced[number] += 1
     dropped = {id(known[number]) for number in gone}
     return [entry for entry in entries if id(entry) not in dropped]
 
 
-def _believed(earlier: Entry, later: Entry) -> bool:
+def _is_believed(earlier: Entry, later: Entry) -> bool:
     one, other = read_statement(earlier.text), read_statement(later.text)
     if order_of(later) <= order_of(earlier) or not asserts(other) or differ_in_kind(one, other):
         return False
@@ -94,7 +94,7 @@ def _kinds(statement: Statement) -> frozenset[str]:
     return frozenset(kind for kind, _ in statement.values) - {"number"}
 
 
-def _named(answer: str) -> Iterator[tuple[int, int | None]]:
+def _named_options(answer: str) -> Iterator[tuple[int, int | None]]:
     for text in _split(answer)[1][:_MOST_LINES]:
         found = _PAIR.findall(text[:1_000])
         if found:

@@ -142,7 +142,7 @@ class _Reader:
         if place >= self._talked:
             for rest, cue in words.CUES.get(word, ()):
                 if not rest or (rest[0] == following and self._follow(place, rest)):
-                    meant = self._meant(cue, place) if cue in _DIRECTING else cue
+                    meant = self._cue_meant(cue, place) if cue in _DIRECTING else cue
                     if meant:
                         self.found.cue(meant, place)
             if word in ("only", "no"):
@@ -175,7 +175,7 @@ class _Reader:
     def _follow(self, place: int, rest: tuple[str, ...]) -> bool:
         return self.lowered[place + 1 : place + 1 + len(rest)] == rest
 
-    def _meant(self, cue: Cue, place: int) -> Cue | None:
+    def _cue_meant(self, cue: Cue, place: int) -> Cue | None:
         """What a cue does here; None where it tells of somebody.
 
         "We don't deploy on Fridays" is how it is done, "it doesn't start" a report; neither forbids.

@@ -49,13 +49,13 @@ def sentences(text: str) -> Iterator[tuple[str, bool]]:
         if not prose:
             yield shorten(" ".join(line.split()), _MAX_SENTENCE), False
             continue
-        for sentence in _ended(_BULLET.sub("", line, count=1)):
+        for sentence in _ended_sentences(_BULLET.sub("", line, count=1)):
             for statement in _statements(" ".join(sentence.split())):
                 for part in _parts(statement):
                     yield part, True
 
 
-def _ended(line: str) -> Iterator[str]:
+def _ended_sentences(line: str) -> Iterator[str]:
     start = 0
     for end in _END.finditer(line):
         yield line[start : end.start() + 1]

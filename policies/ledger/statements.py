@@ -135,11 +135,11 @@ def _old(text: str) -> frozenset[str]:
         for match in _OLD.finditer(text)
         for group, part in match.groupdict().items()
         if part
-        for word in _named(part, only_values=group in ("gone", "away"))
+        for word in _names_in(part, only_values=group in ("gone", "away"))
     )
 
 
-def _named(text: str, *, only_values: bool) -> Iterator[str]:
+def _names_in(text: str, *, only_values: bool) -> Iterator[str]:
     reading = take_apart(text)
     yield from (value for _, (_, value) in reading.values)
     if not only_values:

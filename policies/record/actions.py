@@ -69,7 +69,7 @@ def work_behind(older: Work, utterances: Sequence[Utterance], judge: Judge = jud
     done = done_in(utterances, judge)
     known = changes_in(older.files, older.seen, done, utterances)
     return Work(
-        tuple(_folded((*older.actions, *_actions(done)))[-_ACTIONS_STORED:]),
+        tuple(_fold_reads((*older.actions, *_actions(done)))[-_ACTIONS_STORED:]),
         tuple(known.changes[-_FILES_STORED:]),
         tuple(known.seen[-_SEEN_STORED:]),
         tuple(attempts_in(older.attempts, done)),
@@ -96,7 +96,7 @@ def _action(done: Done) -> KeyAction:
     )
 
 
-def _folded(actions: Sequence[KeyAction]) -> list[KeyAction]:
+def _fold_reads(actions: Sequence[KeyAction]) -> list[KeyAction]:
     """Every call, but of those that read the same file only the last, with how many they were."""
     found: dict[object, KeyAction] = {}
     for at, action in enumerate(actions):

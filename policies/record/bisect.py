@@ -233,7 +233,7 @@ class _Run:
                 elif len(groups[i]) > 2:
                     most = 2
                 else:
-                    merged[i] = self._halved(groups[i])
+                    merged[i] = self._halve_pair(groups[i])
             texts = [text for i, group in enumerate(groups) for text in merged.get(i, group)]
         if len(texts) > 1:
             self.truncated = True
@@ -251,7 +251,7 @@ class _Run:
             group.append(text)
         return [*groups, tuple(group)]
 
-    def _halved(self, pair: tuple[str, ...]) -> list[str]:
+    def _halve_pair(self, pair: tuple[str, ...]) -> list[str]:
         """Both halves of a pair that overflowed, or, when there is little left to halve, both as one."""
         self.truncated = True
         halves = [shorten(text, max(_LEAST_PART, len(text) // 2)) for text in pair]

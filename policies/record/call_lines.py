@@ -114,12 +114,12 @@ def action_lines(
         if left < 0:
             break
         kept.append(at)
-    found = _joined(actions, lines, kept, texts)
+    found = _join_reads(actions, lines, kept, texts)
     if len(kept) == len(actions) and cost_of(found, count) <= room:
         return found
     while kept and cost_of(found, count) + reserved > room:
         kept.pop()
-        found = _joined(actions, lines, kept, texts)
+        found = _join_reads(actions, lines, kept, texts)
     return [*found, texts.calls_left_out.format(calls=len(actions) - len(kept))] if kept else []
 
 
@@ -127,7 +127,7 @@ def _told_alone(actions: Sequence[KeyAction]) -> Iterator[int]:
     return (at for at, action in enumerate(actions) if not action.is_plain_read)
 
 
-def _joined(actions: Sequence[KeyAction], lines: Mapping[int, str], kept: Sequence[int], texts: Texts) -> list[str]:
+def _join_reads(actions: Sequence[KeyAction], lines: Mapping[int, str], kept: Sequence[int], texts: Texts) -> list[str]:
     """The lines of what is kept, in its order: of reads with no other call between them one."""
     found: list[str] = []
     for is_alone, run in groupby(sorted(kept), key=lines.__contains__):

@@ -100,7 +100,7 @@ def render(
         fitted = ledger.fit(entries_of_kind, ledger_left - reserved, count)
         cost = cost_of([ledger.line(entry) for entry in fitted], count)
         said, left, ledger_left = [*said, *fitted], left - cost, ledger_left - cost
-    told = _told(summary, said, left, count)
+    told = _told_summary(summary, said, left, count)
     left -= count(told) + 2 - floor
     timeline = _block(texts.timeline, [f"- {_of_a_model(segment)}" for segment in segments], left // 4, count)
     left -= cost_of(timeline, count)
@@ -201,7 +201,7 @@ def _is_rule(entry: Entry) -> bool:
     return entry.kind in ("task", "directive")
 
 
-def _told(summary: str, said: Sequence[Entry], room: int, count: CountTokens) -> str:
+def _told_summary(summary: str, said: Sequence[Entry], room: int, count: CountTokens) -> str:
     """The summary without lines that stand in the ledger word for word, cut to the room that is left."""
     verbatim = {" ".join(entry.text.split()) for entry in said}
     lines = [line for line in summary.splitlines() if without_place(" ".join(line.split())) not in verbatim]

@@ -17,11 +17,11 @@ _REMEMBERED = 64
 
 def as_allowed(record: Record, secrets: Secrets) -> Record:
     """The record as a policy lets it be sent and shown."""
-    return record if secrets == "keep" or record.is_masked else _masked(record)
+    return record if secrets == "keep" or record.is_masked else _mask_record(record)
 
 
 @lru_cache(_REMEMBERED)
-def _masked(record: Record) -> Record:
+def _mask_record(record: Record) -> Record:
     uses = working_set.unpack_names(record.uses)
     without = _masker([record.text, record.summary, *(use.line for use in uses), *(e.text for e in record.entries)])
     return replace(

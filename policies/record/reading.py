@@ -30,7 +30,7 @@ def record_in(text: str) -> Record | None:
         texts = texts_for(language)
         if text.startswith(f"{texts.opening}\n") and text.endswith(f"\n{texts.closing}"):
             lines = text[len(texts.opening) : -len(texts.closing)].split("\n")
-            said, told = _parted(lines, texts)
+            said, told = _part_lines(lines, texts)
             if len(said) > _MOST_STATEMENTS:
                 return None
             named = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -47,7 +47,7 @@ def record_in(text: str) -> Record | None:
 _UNKNOWN = Making("single", "client", "", "", "", 0, None, RoundCounts(0, 0, 0), TokenCounts(0, 0, 0))
 
 
-def _parted(lines: list[str], texts: Texts) -> tuple[list[str], list[str]]:
+def _part_lines(lines: list[str], texts: Texts) -> tuple[list[str], list[str]]:
     """Lines of the ledger, and all others but the names, which are many and say nothing by themselves."""
     said: list[str] = []
     told: list[str] = []

@@ -103,7 +103,7 @@ def quotation(
         return None
     names = [name for name in names_of(question) if name in found]
     ranked = index.rank(found, told, names)
-    held = _held(index, wanted, found, ranked[0][1]) if ranked else 0.0
+    held = _held_share(index, wanted, found, ranked[0][1]) if ranked else 0.0
     if ranked and any(_is_missing(index, name, found[name], known) for name in names):
         held = max(held, _ENOUGH_HELD)  # what it is about stands there, however it is asked
     if held < _LEAST_HELD:
@@ -122,7 +122,7 @@ def found_for(index: Index, query: str, *, budget: int, count: CountTokens) -> l
     return _lines(index, _within(index, ranked, budget, count))
 
 
-def _held(index: Index, wanted: Sequence[str], found: Found, best: Passage) -> float:
+def _held_share(index: Index, wanted: Sequence[str], found: Found, best: Passage) -> float:
     """The share of a question, by the weight of its terms, that the best passage holds: little of what is new."""
     said = (term for term in wanted if term in found or not index.holds(term))
     whole = sum(index.weight(len(found.get(term, (best,)))) for term in said)
@@ -161,10 +161,10 @@ def _lines(index: Index, chosen: Sequence[Passage]) -> list[str]:
 def _line(index: Index, passages: Sequence[Passage]) -> str:
     """What one message said, with where it stands and who said it."""
     said = index.said[passages[0].text]
-    return escape(f"- [{said.position}] {said.who}: {''.join(_joined(index, passages))}")
+    return escape(f"- [{said.position}] {said.who}: {''.join(_join_passages(index, passages))}")
 
 
-def _joined(index: Index, passages: Sequence[Passage]) -> Iterator[str]:
+def _join_passages(index: Index, passages: Sequence[Passage]) -> Iterator[str]:
     end = passages[0].start
     for passage in passages:
         yield "" if passage.start == end == passages[0].start else " " if passage.start == end else " … "

@@ -333,7 +333,7 @@ def _uses(
     """The working set: the parent's and the span's, without what the user replaced."""
     older = working_set.unpack_names(parent.uses) if parent else ()
     uses = working_set.used(older, span.utterances, span.cut.position, names)
-    return working_set.without(uses, *_replaced(statements, entries))
+    return working_set.without(uses, *_replaced_statements(statements, entries))
 
 
 def _forgotten(parent: Record | None, statements: Statements) -> int:
@@ -341,7 +341,7 @@ def _forgotten(parent: Record | None, statements: Statements) -> int:
     return (parent.forgotten if parent else 0) + statements.left_out
 
 
-def _replaced(statements: Statements, entries: Sequence[Entry]) -> tuple[list[str], set[str]]:
+def _replaced_statements(statements: Statements, entries: Sequence[Entry]) -> tuple[list[str], set[str]]:
     """What the user said and no longer means: the texts, and the names in them that no other statement has."""
     holds = {entry.text.lower() for entry in entries}
     texts = [entry.text for entry in statements.said if entry.text.lower() not in holds]

@@ -96,7 +96,7 @@ def files_block(title: str, files: Sequence[RuleFile], texts: Texts, room: int, 
     lines: list[str] = []
     room -= count(f"## {title}") + 8
     for file in reversed(files):
-        told = [*_fitted(file.text, room - count(file.name) - 8, texts, count)]
+        told = [*_lines_that_fit(file.text, room - count(file.name) - 8, texts, count)]
         if told:
             found = ["", f"### {escape(' '.join(file.name.split()))}", *told]
             room -= count("\n".join(found))
@@ -104,7 +104,7 @@ def files_block(title: str, files: Sequence[RuleFile], texts: Texts, room: int, 
     return ["", f"## {title}", *lines[1:]] if lines else []
 
 
-def _fitted(text: str, room: int, texts: Texts, count: CountTokens) -> Iterator[str]:
+def _lines_that_fit(text: str, room: int, texts: Texts, count: CountTokens) -> Iterator[str]:
     """The lines that fit: headings, then what binds most; how many are left out at the end."""
     lines = [f"> {escape(line)}" for line in text.splitlines()]
     if count("\n".join(lines)) <= room:

@@ -207,14 +207,14 @@ class Index:
         for passages in found.values():
             weight = self.weight(len(passages))
             for passage, times in passages.items():
-                scores[passage] += weight * _saturated(times, passage.end - passage.start) * self._share(passage)
-        named = self._named({term: passages for term, passages in found.items() if term in names})
+                scores[passage] += weight * _saturate(times, passage.end - passage.start) * self._share(passage)
+        named = self._scores_behind_names({term: passages for term, passages in found.items() if term in names})
         for passage in scores.keys() & named.keys():
             scores[passage] += named[passage]
         ranked = [(score, passage) for passage, score in self._spread(scores).items() if passage not in without]
         return sorted(ranked, key=lambda pair: (-pair[0], pair[1]))
 
-    def _named(self, found: Found) -> dict[Passage, float]:
+    def _scores_behind_names(self, found: Found) -> dict[Passage, float]:
         """What the messages behind a name get of its score, each of the nearest."""
         shares: dict[Passage, float] = {}
         by_text: dict[int, float] = defaultdict(float)
@@ -291,7 +291,7 @@ def join_blocks(texts: Iterable[str], most: int = _BLOCK) -> Iterator[str]:
     yield "\n".join(block)
 
 
-def _saturated(times: int, length: int) -> float:
+def _saturate(times: int, length: int) -> float:
     slack = _SATURATION * (1 - _LENGTH + _LENGTH * length / _USUAL)
     return times * (_SATURATION + 1) / (times + slack)
 

@@ -60,20 +60,20 @@ def as_tools(said: Sequence[Utterance], before: Utterance | None, after: Utteran
     read: list[Utterance] = []
     call: ToolCall | None = None
     if before is not None:
-        _, call = _called(before)
+        _, call = _call_in(before)
     for utterance in said:
         if utterance.role == "user" and call is not None:
             read.append(replace(utterance, role="tool", answers=call.id, tool=call.name))
             call = None
         else:
-            as_called, call = _called(utterance)
+            as_called, call = _call_in(utterance)
             read.append(as_called)
     if call is not None and said and after is not None and after.role == "user":
         read.append(replace(after, role="tool", answers=call.id, tool=call.name))
     return read
 
 
-def _called(said: Utterance) -> tuple[Utterance, ToolCall | None]:
+def _call_in(said: Utterance) -> tuple[Utterance, ToolCall | None]:
     """The utterance with a call in the place of its block, and that call; as it is, where it has none."""
     block = _block(said.text) if said.role == "assistant" else None
     if block is None:

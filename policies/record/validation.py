@@ -110,7 +110,7 @@ def _fault(answer: SummaryAnswer, text: str) -> str | None:
     if answer.tool_calls:
         return "it calls tools"
     if answer.finish_reason != "stop":
-        return f"it was not finished (finish_reason {_named(answer.finish_reason)})"
+        return f"it was not finished (finish_reason {_name_of_reason(answer.finish_reason)})"
     if not text:
         return "it is empty"
     if _REFUSAL.search(text):
@@ -120,7 +120,7 @@ def _fault(answer: SummaryAnswer, text: str) -> str | None:
     return None
 
 
-def _named(finish_reason: str | None) -> str:
+def _name_of_reason(finish_reason: str | None) -> str:
     """The reason where it is a name: what is told of an answer goes into the log, which holds no content."""
     return str(finish_reason) if _NAME.fullmatch(str(finish_reason)) else "unknown"
 

@@ -119,7 +119,7 @@ class _Found:
 def used(parent: Sequence[Use], utterances: Sequence[Utterance], now: int, names: NamesOf = names_in) -> list[Use]:
     """The names of everything covered, most worth first: the parent's and the span's. now: the position of the cut."""
     texts: list[_Text] = []
-    found = _found(utterances, texts, names)
+    found = _find_names(utterances, texts, names)
     uses = {use.name: use for use in parent}
     for name, new in found.items():
         old = uses.get(name)
@@ -194,7 +194,7 @@ def _parts(name: str) -> Iterator[str]:
         yield name[joint.end() :]
 
 
-def _found(utterances: Iterable[Utterance], texts: list[_Text], names: NamesOf) -> dict[str, _Found]:
+def _find_names(utterances: Iterable[Utterance], texts: list[_Text], names: NamesOf) -> dict[str, _Found]:
     """Every name of a span; what it stands in is added to `texts`."""
     found: defaultdict[str, _Found] = defaultdict(_Found)
     paths: dict[str, str] = {}

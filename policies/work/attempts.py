@@ -69,7 +69,7 @@ def _kind(done: Done) -> tuple[str, tuple[str, ...]]:
         path = path_of(done.arguments)
         if done.kind == "change":
             return "change", (path,) if path else (done.call.name,)
-        return done.call.name, (path,) if path else _told(done.arguments)
+        return done.call.name, (path,) if path else _told_arguments(done.arguments)
     main = next((each for each in done.commands if each.program and each.program not in SIDE), done.commands[0])
     program, start = program_of(main)
     operands = [word for word in main.words[start:] if not word.startswith("-") and UNKNOWN not in word]
@@ -89,6 +89,6 @@ def program_of(command: Command) -> tuple[str, int]:
     return " ".join((program, *words[1:at])), at
 
 
-def _told(arguments: object) -> tuple[str, ...]:
+def _told_arguments(arguments: object) -> tuple[str, ...]:
     """What a call of no known kind was about: all it was given."""
     return (readable(arguments),) if arguments else ()

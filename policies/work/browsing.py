@@ -80,10 +80,10 @@ def _step(text: str, position: int, title: str, url: str) -> BrowserStep | None:
     memory, goal = (_line(noted.get(key)) for key in ("memory", "next_goal"))
     if not (memory or goal):
         return None
-    return BrowserStep(position, title, url, tuple(_typed(said["action"]))[:_MOST_TYPED], memory, goal)
+    return BrowserStep(position, title, url, tuple(_typed_texts(said["action"]))[:_MOST_TYPED], memory, goal)
 
 
-def _typed(actions: Sequence[object]) -> Iterator[str]:
+def _typed_texts(actions: Sequence[object]) -> Iterator[str]:
     for action in actions:
         if not isinstance(action, Mapping):
             continue

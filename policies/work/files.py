@@ -118,7 +118,7 @@ class _Files:
                 self._see_all(path for word in words if (path := command.path(word)) not in made)
             elif command.program in _LISTING and len(done.commands) == 1:
                 folder = next((word for word in command.words[1:] if not word.startswith("-")), "")
-                self._see_all(_listed(done.result or "", command.program, folder))
+                self._see_all(_listed_paths(done.result or "", command.program, folder))
 
     def _see_all(self, paths: Iterator[str | None]) -> None:
         self.seen.update((path, None) for path in paths if path and ("." in path or "/" in path))
@@ -137,7 +137,7 @@ class _Files:
         if action == "renamed":
             self.seen[effect.other] = None
         whole = action == "modified" and effect.deed in ("written", "created", "overwritten")
-        line = _shortened(effect.line)
+        line = _shorten_line(effect.line)
         self.changes[path] = FileChange(path, action, effect.other, line, position, sure, whole)
 
     def _forget(self, folder: str) -> None:
@@ -179,7 +179,7 @@ def _as_said(effect: Effect, result: str) -> Effect:
     return effect._replace(deed="overwritten") if any(sign in said for sign in _UPDATED) else effect
 
 
-def _listed(result: str, program: str, folder: str) -> Iterator[str | None]:
+def _listed_paths(result: str, program: str, folder: str) -> Iterator[str | None]:
     """Paths in a listing; of `ls` names in its folder."""
     for token in result[:_MOST_LISTED].split()[-_MOST_TOKENS:]:
         name = token.strip("\"',:").removeprefix("./")
@@ -189,6 +189,6 @@ def _listed(result: str, program: str, folder: str) -> Iterator[str | None]:
             yield name.partition(":")[0] if program == "rg" else name
 
 
-def _shortened(line: str) -> str:
+def _shorten_line(line: str) -> str:
     words = " ".join(line.split())
     return words if len(words) <= _LINE else f"{words[:_LINE].rstrip()}…"

@@ -110,11 +110,11 @@ def _outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: b
     if _tells_nothing(seen[:400]):
         return NOT_KNOWN
     ground: _Ground = "none" if error is None else "said"
-    if is_shell and (code := _framed(seen)) is not None:
+    if is_shell and (code := _framed_exit_code(seen)) is not None:
         if code:
             return Outcome("failed", _reason(text))
         ground = "code"
-    found = _found(kind, text, seen, ground, is_shell=is_shell, shows=shows)
+    found = _find_outcome(kind, text, seen, ground, is_shell=is_shell, shows=shows)
     found = found or (OK if ground != "none" else NOT_KNOWN)
     return Outcome("unknown", _whole(text)) if found == NOT_KNOWN else found
 
@@ -134,7 +134,7 @@ def _whole(text: str) -> str:
     return words if len(words) <= _WHY and len(told) <= _MOST_LINES and not is_word else ""
 
 
-def _found(kind: Kind, text: str, seen: str, ground: _Ground, *, is_shell: bool, shows: bool) -> Outcome | None:
+def _find_outcome(kind: Kind, text: str, seen: str, ground: _Ground, *, is_shell: bool, shows: bool) -> Outcome | None:
     """By what stands in a result; None if it says nothing."""
     is_json = text[:1] in "{["
     if kind == "read" and not (is_json and is_shell and lines.ENVELOPE.match(text[:_NEAR])):
@@ -158,7 +158,7 @@ def _tells_nothing(beginning: str) -> bool:
     return _has(beginning.lower(), lines.TELLS_NOTHING_STEMS) and lines.TELLS_NOTHING.search(beginning) is not None
 
 
-def _framed(seen: str) -> int | None:
+def _framed_exit_code(seen: str) -> int | None:
     """The exit code that a harness puts around an output, if it does."""
     for part in (seen[:_NEAR], seen[-_NEAR:]) if len(seen) > _NEAR else (seen,):
         low = part.lower()

@@ -21,7 +21,7 @@ def patch_effects(text: str) -> list[Effect]:
     text = text[:_MOST]
     if "*** " in text and (found := [*_codex(text)]):
         return found
-    return [*_unified(text)] if "\n+++ " in text or text.startswith("rename from ") else []
+    return [*_unified_effects(text)] if "\n+++ " in text or text.startswith("rename from ") else []
 
 
 def _codex(text: str) -> Iterator[Effect]:
@@ -40,7 +40,7 @@ def _codex(text: str) -> Iterator[Effect]:
             yield Effect("modified", path, line=first_change(body))
 
 
-def _unified(text: str) -> Iterator[Effect]:
+def _unified_effects(text: str) -> Iterator[Effect]:
     for match in _GIT_RENAME.finditer(text):
         yield Effect("renamed", match[1].strip(), match[2].strip())
     files = [*_DIFF.finditer(text)]

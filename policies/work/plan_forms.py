@@ -61,7 +61,7 @@ def items_in(arguments: object) -> list[PlanItem] | None:
     for key in _LIST_KEYS:
         value = arguments.get(key)
         if isinstance(value, str) and value.lstrip().startswith("["):
-            value = _decoded(value)
+            value = _decode_list(value)
         if isinstance(value, list) and (found := _items(value)) is not None:
             return found
         if isinstance(value, str) and (checks := checks_in(value)):
@@ -70,7 +70,7 @@ def items_in(arguments: object) -> list[PlanItem] | None:
     return checks_in(content) or None if isinstance(content, str) else None
 
 
-def _decoded(text: str) -> object:
+def _decode_list(text: str) -> object:
     """A list that a model wrote as text."""
     try:
         return msgspec.json.decode(text[:100_000])

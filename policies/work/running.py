@@ -105,7 +105,7 @@ def running_in(older: Sequence[Running], done: Sequence[Done], said: Sequence[Ut
     events += [(position, 1, texts) for position, texts in notices if texts]
     for _, _, event in sorted(events, key=lambda each: each[:2]):
         if isinstance(event, Done):
-            running = [*_left(running, event), *_started(event)]
+            running = [*_left_running(running, event), *_started_programs(event)]
         elif isinstance(event, list):
             running = [one for one in running if not any(_tells_end(text, one) for text in event)]
     return running[-_MOST:]
@@ -131,7 +131,7 @@ def _holds(text: str, name: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) is not None
 
 
-def _started(done: Done) -> Iterator[Running]:
+def _started_programs(done: Done) -> Iterator[Running]:
     if done.outcome.result == "failed":
         return
     result = (done.result or "")[:_READ]
@@ -176,7 +176,7 @@ def _what_shell_starts(done: Done) -> str:
     return found
 
 
-def _left(running: list[Running], done: Done) -> list[Running]:
+def _left_running(running: list[Running], done: Done) -> list[Running]:
     """What a call leaves running."""
     for command in done.commands:
         if command.program in _KILLERS:
@@ -185,7 +185,7 @@ def _left(running: list[Running], done: Done) -> list[Running]:
             running = [one for one in running if not one.what.startswith(command.program)]
     if done.commands or not running or not isinstance(done.arguments, dict):
         return running
-    named = {str(value) for key in _ID_KEYS for value in _listed(done.arguments.get(key))}
+    named = {str(value) for key in _ID_KEYS for value in _list_of(done.arguments.get(key))}
     if not named:
         return running
     result = done.result or ""
@@ -203,7 +203,7 @@ def _says_end(result: str) -> bool:
     return ended and not _STARTED.search(result[:_READ])
 
 
-def _listed(value: object) -> list[object]:
+def _list_of(value: object) -> list[object]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 

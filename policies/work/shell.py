@@ -81,10 +81,10 @@ def commands_of(text: str, *, escapes: bool = True) -> list[Command]:
 
     escapes: whether a backslash is one, which it is in no shell of Windows.
     """
-    return _expanded(_Reader(text[:_MOST], escapes=escapes).read(), 0, escapes=escapes)
+    return _expand_commands(_Reader(text[:_MOST], escapes=escapes).read(), 0, escapes=escapes)
 
 
-def _expanded(commands: list[Command], depth: int, *, escapes: bool) -> list[Command]:
+def _expand_commands(commands: list[Command], depth: int, *, escapes: bool) -> list[Command]:
     found: list[Command] = []
     for command in commands[:_MOST_COMMANDS]:
         inner = _script(command)
@@ -95,7 +95,7 @@ def _expanded(commands: list[Command], depth: int, *, escapes: bool) -> list[Com
         for each in nested:
             each.via = (*command.via, *each.via)
             each.background |= command.background
-        found += _expanded(nested, depth + 1, escapes=escapes)
+        found += _expand_commands(nested, depth + 1, escapes=escapes)
         if command.redirects:
             found.append(Command((), command.redirects, cwd=nested[0].cwd if nested else command.cwd))
     return found
@@ -237,7 +237,7 @@ class _Reader:
             elif sign == '"':
                 parts.append(self._in_quotes())
             elif sign == "\\":
-                parts.append(self._escaped())
+                parts.append(self._read_escape())
             elif sign in "$`":
                 parts.append(self._value())
             elif sign == "#" and parts:
@@ -256,7 +256,7 @@ class _Reader:
         self._at = min(end + 1, len(self._text))
         return self._text[start:end]
 
-    def _escaped(self) -> str:
+    def _read_escape(self) -> str:
         if not self._escapes:
             self._at += 1
             return "\\"
@@ -273,7 +273,7 @@ class _Reader:
                 if sign != "\\":
                     parts.append(self._value())
                 elif text[self._at + 1 : self._at + 2] in ('"', "\\", "$", "`", "\n"):
-                    parts.append(self._escaped())
+                    parts.append(self._read_escape())
                 else:
                     parts.append("\\")
                     self._at += 1
@@ -346,7 +346,7 @@ class _Reader:
             elif word not in _KEYWORDS and word != "export":
                 break
             at += 1
-        return [each for word in words[at:] for each in _unbraced(word)], tuple(via)
+        return [each for word in words[at:] for each in _expand_braces(word)], tuple(via)
 
     def _behind_options(self, words: list[str], at: int) -> int:
         """Behind the options of a program that starts another."""
@@ -358,7 +358,7 @@ class _Reader:
         return at
 
 
-def _unbraced(word: str) -> Iterator[str]:
+def _expand_braces(word: str) -> Iterator[str]:
     """`a{b,c}` as `ab` and `ac`."""
     match = _BRACES.fullmatch(word)
     if match is None or "," not in match[2] or match[1].endswith("$"):

@@ -64,7 +64,7 @@ def _each(deed: Deed, with_value: str = "") -> _Deeds:
     return effects
 
 
-def _moved(deed: Deed, *, start: int = 1) -> _Deeds:
+def _moving_deeds(deed: Deed, *, start: int = 1) -> _Deeds:
     """What is moved or copied: the last operand says where to, or `-t`."""
 
     def effects(command: Command) -> Iterator[Effect]:
@@ -87,7 +87,7 @@ def _moved(deed: Deed, *, start: int = 1) -> _Deeds:
     return guarded
 
 
-def _sed(command: Command) -> Iterator[Effect]:
+def _sed_effects(command: Command) -> Iterator[Effect]:
     options = [word for word in command.words[1:] if word.startswith("-")]
     if not any(
         word.startswith(("-i", "--in-place")) or (not word.startswith("--") and "i" in word[1:4]) for word in options
@@ -122,7 +122,7 @@ def _dd(command: Command) -> Iterator[Effect]:
             yield Effect("written", path)
 
 
-def _linked(command: Command) -> Iterator[Effect]:
+def _link_effects(command: Command) -> Iterator[Effect]:
     if len(operands := _operands(command, "-t")) > 1 and (path := command.path(operands[-1])):
         yield Effect("created", path)
 
@@ -141,7 +141,7 @@ def _output(*options: str) -> _Deeds:
     return effects
 
 
-def _patched(command: Command) -> Iterator[Effect]:
+def _patch_effects(command: Command) -> Iterator[Effect]:
     text = command.fed or next((word for word in command.words[1:] if "\n" in word), "")
     yield from _within(command, patch_effects(text))
 
@@ -153,7 +153,7 @@ def _within(command: Command, effects: Sequence[Effect]) -> Iterator[Effect]:
             yield effect._replace(path=path, other=other)
 
 
-def _scripted(command: Command) -> Iterator[Effect]:
+def _script_effects(command: Command) -> Iterator[Effect]:
     """An interpreter with its script in the command itself."""
     inline = next(
         (after for word, after in zip(command.words, command.words[1:], strict=False) if word in ("-c", "-e")), None
@@ -170,7 +170,7 @@ def _git(command: Command) -> Iterator[Effect]:
     verb = words[at] if at < len(words) else ""
     operands = _operands(command, "-s --source -m", at + 1)
     if verb == "mv":
-        yield from _moved("renamed", start=at + 1)(command)
+        yield from _moving_deeds("renamed", start=at + 1)(command)
     elif verb == "rm" and "--cached" not in words:
         yield from _deeds(command, "deleted", operands)
     elif verb == "restore" and ("--staged" not in words or "--worktree" in words):
@@ -178,7 +178,7 @@ def _git(command: Command) -> Iterator[Effect]:
     elif verb == "checkout" and "--" in words:
         yield from _deeds(command, "modified", words[words.index("--") + 1 :])
     elif verb in ("apply", "am"):
-        yield from _patched(command)
+        yield from _patch_effects(command)
     elif verb == "init" or verb == "clone":
         yield from _deeds(command, "touched", operands[1:2] if verb == "clone" else operands[:1])
 
@@ -189,7 +189,7 @@ def _deeds(command: Command, deed: Deed, words: Sequence[str]) -> Iterator[Effec
             yield Effect(deed, path)
 
 
-def _edited(command: Command) -> Iterator[Effect]:
+def _editor_effects(command: Command) -> Iterator[Effect]:
     """SWE-agent's editor as a command: `str_replace_editor create PATH …`."""
     if len(command.words) > 2 and (path := command.path(command.words[2])):
         verb = command.words[1]
@@ -226,17 +226,17 @@ def _powershell(deed: Deed) -> _Deeds:
 
 _PROGRAMS: Mapping[str, _Deeds] = {
     **dict.fromkeys(("rm", "unlink", "rmdir", "shred", "del", "erase", "trash"), _each("deleted")),
-    **dict.fromkeys(("mv", "move", "ren"), _moved("renamed")),
-    **dict.fromkeys(("cp", "install", "copy", "rsync", "scp"), _moved("copied")),
-    **dict.fromkeys(("sed", "gsed"), _sed),
-    **dict.fromkeys(("python", "python3", "node", "ruby", "bun", "deno", "ipython", "py", "uv"), _scripted),
+    **dict.fromkeys(("mv", "move", "ren"), _moving_deeds("renamed")),
+    **dict.fromkeys(("cp", "install", "copy", "rsync", "scp"), _moving_deeds("copied")),
+    **dict.fromkeys(("sed", "gsed"), _sed_effects),
+    **dict.fromkeys(("python", "python3", "node", "ruby", "bun", "deno", "ipython", "py", "uv"), _script_effects),
     **dict.fromkeys(("gcc", "g++", "clang", "cc", "c++", "clang++", "rustc", "sort", "pandoc", "go"), _output("-o")),
-    **dict.fromkeys(("apply_patch", "applypatch", "patch"), _patched),
+    **dict.fromkeys(("apply_patch", "applypatch", "patch"), _patch_effects),
     **dict.fromkeys(("set-content", "out-file", "sc"), _powershell("written")),
     **dict.fromkeys(("remove-item", "ri"), _powershell("deleted")),
     **dict.fromkeys(("move-item", "rename-item", "mi", "rni"), _powershell("renamed")),
     **dict.fromkeys(("copy-item", "ci"), _powershell("copied")),
-    **dict.fromkeys(("str_replace_editor", "str_replace_based_edit_tool", "edit_anthropic"), _edited),
+    **dict.fromkeys(("str_replace_editor", "str_replace_based_edit_tool", "edit_anthropic"), _editor_effects),
     "new-item": _powershell("created"),
     "add-content": _powershell("appended"),
     "perl": _perl,
@@ -245,7 +245,7 @@ _PROGRAMS: Mapping[str, _Deeds] = {
     "mkdir": _each("touched", "-m"),
     "truncate": _each("written", "-s --size"),
     "tee": _tee,
-    "ln": _linked,
+    "ln": _link_effects,
     "dd": _dd,
     "git": _git,
     "curl": _output("-o", "--output"),

@@ -84,7 +84,7 @@ def _behind(plan: Plan, done: Done) -> Plan:
 def _by_tool(plan: Plan, done: Done, names: set[str]) -> Plan:
     arguments, position, result = done.arguments, done.position, done.result or ""
     if names & {"exit"} and "plan" in names:
-        return _approved(plan, done)
+        return _approved_plan(plan, done)
     if not isinstance(arguments, dict):
         items = items_in(arguments) if isinstance(arguments, str) else None
         return replace(plan, items=tuple(items), position=position) if items else plan
@@ -92,12 +92,12 @@ def _by_tool(plan: Plan, done: Done, names: set[str]) -> Plan:
         return plan
     if (listed := items_in(arguments)) is not None:
         is_part = arguments.get("merge") is True
-        return replace(plan, items=_merged(plan.items, listed) if is_part else tuple(listed), position=position)
+        return replace(plan, items=_merge_items(plan.items, listed) if is_part else tuple(listed), position=position)
     if names & _ADDING and _adds(names, arguments) and (added := item_in(arguments)) is not None:
         known = made_id(result) or added.id or str(len(plan.items) + 1)
-        return replace(plan, items=_merged(plan.items, [replace(added, id=known)]), position=position)
+        return replace(plan, items=_merge_items(plan.items, [replace(added, id=known)]), position=position)
     if names & _CHANGING and (known := id_in(arguments)):
-        return _changed(plan, done, known, names)
+        return _plan_with_change(plan, done, known, names)
     if "list" in names and (stated := [*listed_in(result)]):
         return replace(plan, items=tuple(stated), position=position)
     return plan
@@ -108,7 +108,7 @@ def _adds(names: set[str], arguments: Mapping[str, object]) -> bool:
     return bool(names & {"todo", "todos", "plan", "checklist"}) or "subject" in arguments
 
 
-def _approved(plan: Plan, done: Done) -> Plan:
+def _approved_plan(plan: Plan, done: Done) -> Plan:
     """The plan that a person let an agent carry out."""
     approved = _APPROVED.search(done.result or "")
     told = done.arguments.get("plan") if isinstance(done.arguments, dict) else None
@@ -118,7 +118,7 @@ def _approved(plan: Plan, done: Done) -> Plan:
     return replace(plan, text=text.strip()[:_MOST_TEXT], source=done.call.name, stale=False, position=done.position)
 
 
-def _merged(items: Sequence[PlanItem], newer: Sequence[PlanItem]) -> tuple[PlanItem, ...]:
+def _merge_items(items: Sequence[PlanItem], newer: Sequence[PlanItem]) -> tuple[PlanItem, ...]:
     """The items with the newer ones in the place of those of the same id, else behind them."""
     found = {item.id or f"\0{at}": item for at, item in enumerate(items)}
     for item in newer:
@@ -126,7 +126,7 @@ def _merged(items: Sequence[PlanItem], newer: Sequence[PlanItem]) -> tuple[PlanI
     return tuple(found.values())
 
 
-def _changed(plan: Plan, done: Done, known: str, names: set[str]) -> Plan:
+def _plan_with_change(plan: Plan, done: Done, known: str, names: set[str]) -> Plan:
     """The plan with one item of it changed; that of another, or none, leaves it."""
     arguments = done.arguments if isinstance(done.arguments, dict) else {}
     status = status_of(arguments.get("status", arguments.get("state")))

@@ -148,11 +148,11 @@ def arguments_of(text: str) -> object:
     except UnreadError:
         found = text
     if isinstance(found, str) and found.lstrip().startswith("<"):
-        return _tagged(found[:40_000]) or found
+        return _tagged_arguments(found[:40_000]) or found
     return found
 
 
-def _tagged(text: str) -> dict[str, object]:
+def _tagged_arguments(text: str) -> dict[str, object]:
     """What stands between tags that are named as arguments are; the first of each."""
     values: dict[str, object] = {}
     for tag in _TAG.finditer(text):

@@ -177,7 +177,7 @@ class Access:
         token = self._token()
         if by_link and token.is_configured:
             raise AuthenticationError("This link is not, or no longer, valid. " + _CONFIGURED)
-        ticket = self._known(request, given)
+        ticket = self._ticket_of(request, given)
         if ticket is None:
             raise AuthenticationError(
                 f"This is not, or no longer, valid. {_CONFIGURED if token.is_configured else _NEEDED}"
@@ -195,7 +195,7 @@ class Access:
 
     def _by_token(self, request: Request) -> Ticket | None:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        return self._known(request, given.strip()) if scheme.lower() == "bearer" else None
+        return self._ticket_of(request, given.strip()) if scheme.lower() == "bearer" else None
 
     def _by_cookie(self, request: Request) -> Ticket | None:
         value = request.cookies.get(cookie_of(request), "")
@@ -206,7 +206,7 @@ class Access:
         """Whether this machine asks for what it may read without any sign-in."""
         return request.method in _READING and not self._token().is_configured and is_this_machine(request)
 
-    def _known(self, request: Request, given: str) -> Ticket | None:
+    def _ticket_of(self, request: Request, given: str) -> Ticket | None:
         """Whose token or key this is; None for nobody's. Raises TooManyFailuresError.
 
         The right one is taken whatever came before it: behind a front end all come from one address.

@@ -287,10 +287,10 @@ def _path(places: Sequence[tuple[float, float]]) -> str:
 
 
 def _columns(points: Sequence[Sized], places: Sequence[float], frame: Frame) -> list[Column]:
-    return [*_joined(places, frame, max(1, ceil(len(points) / _COLUMNS)))]
+    return [*_gapless_columns(places, frame, max(1, ceil(len(points) / _COLUMNS)))]
 
 
-def _joined(places: Sequence[float], frame: Frame, size: int) -> Iterator[Column]:
+def _gapless_columns(places: Sequence[float], frame: Frame, size: int) -> Iterator[Column]:
     """Columns of so many points that lie side by side without a gap."""
     left = float(frame.left)
     for at in range(size - 1, len(places) + size - 1, size):

@@ -49,7 +49,7 @@ class Guard:
 
     def only(self, page: Page, roles: frozenset[Role]) -> Endpoint:
         """The page for these roles."""
-        return self.around(lambda request: self._entered(page, request, roles))
+        return self.around(lambda request: self._answer_by_role(page, request, roles))
 
     def around(self, endpoint: Endpoint) -> Endpoint:
         """An endpoint under /admin that decides by itself who may see it."""
@@ -58,14 +58,14 @@ class Guard:
             try:
                 if not self._is_open():
                     raise NotFoundError("There are no pages here: server.admin is false.")
-                response = await self._served(endpoint, request)
+                response = await self._answer_within_limit(endpoint, request)
             except ProxyError as error:
                 response = await told(request, error)
             return protected(response)
 
         return guarded
 
-    async def _served(self, endpoint: Endpoint, request: Request) -> Response:
+    async def _answer_within_limit(self, endpoint: Endpoint, request: Request) -> Response:
         """The answer, or that too much is under way: pages must not take what requests of models need."""
         if self._under_way >= _MOST_AT_ONCE:
             raise OverloadedError("Too many pages are being made; try again in a moment.")
@@ -75,7 +75,7 @@ class Guard:
         finally:
             self._under_way -= 1
 
-    async def _entered(self, page: Page, request: Request, roles: frozenset[Role]) -> Response:
+    async def _answer_by_role(self, page: Page, request: Request, roles: frozenset[Role]) -> Response:
         return await page(request, self.access.visitor(request, roles))
 
 
@@ -139,21 +139,21 @@ class Entrance:
     def routes(self) -> list[Path]:
         around = self._guard.around
         return [
-            Path("/admin", self._arrived),
+            Path("/admin", self._show_overview),
             Path(f"{ADMIN}assets/{{name}}", around(_asset)),
             Path(f"{ADMIN}{SIGN_IN}", around(self._sign_in), methods=["GET", "POST"]),
             Path(f"{ADMIN}sign-out", around(_sign_out), methods=["POST"]),
         ]
 
-    async def _arrived(self, request: Request) -> Response:
+    async def _show_overview(self, request: Request) -> Response:
         """The overview; a link with a token that was made signs in on the way there."""
         if not request.scope["raw_path"].partition(b"?")[0].endswith(b"/"):
             query = request.url.query
             return protected(RedirectResponse("admin/" + (f"?{query}" if query else ""), 303))
         is_link = "token" in request.query_params
-        return await (self._guard.around(self._linked) if is_link else self._overview)(request)
+        return await (self._guard.around(self._sign_in_by_link) if is_link else self._overview)(request)
 
-    async def _linked(self, request: Request) -> Response:
+    async def _sign_in_by_link(self, request: Request) -> Response:
         value = self._guard.access.enter(request, request.query_params["token"], by_link=True)
         return _entered(request, value)
 

@@ -35,12 +35,12 @@ _PARAMETERS: Mapping[str, Mapping[str, object]] = MappingProxyType(
 
 def answer_type(handler: Handler) -> type | None:
     """What a handler answers; None for no content."""
-    return _annotated(get_type_hints(handler, include_extras=True)["return"])
+    return _type_of_annotation(get_type_hints(handler, include_extras=True)["return"])
 
 
 def body_type(handler: Handler) -> type | None:
     """What a handler takes; None for no body."""
-    return _annotated(next(iter(get_type_hints(handler, include_extras=True).values())))
+    return _type_of_annotation(next(iter(get_type_hints(handler, include_extras=True).values())))
 
 
 def document(handlers: Mapping[Endpoint, Handler]) -> dict[str, object]:
@@ -88,7 +88,7 @@ def _parameters(each: Endpoint) -> Iterator[dict[str, object]]:
         yield {"name": name, "in": "query", "required": False, "schema": _PARAMETERS.get(name, _TEXT)}
 
 
-def _annotated(hint: Any) -> type | None:
+def _type_of_annotation(hint: Any) -> type | None:
     """The type that a handler's annotation stands for; None for a plain request and for nothing."""
     kind: type = get_args(hint)[1] if get_origin(hint) is Annotated else hint
     return None if kind in (Request, type(None)) else kind

@@ -81,14 +81,14 @@ class SetupPages:
         self._frame = Frame(context)
 
     async def models(self, request: Request, visitor: Visitor) -> Response:
-        used = await self._used(request, visitor, by_model=True)
-        values = {"models": models_of(self._find()), "used": used, **_asked(request)}
+        used = await self._used_by(request, visitor, by_model=True)
+        values = {"models": models_of(self._find()), "used": used, **_table_query(request)}
         return await self._frame.page("models.html", request, visitor, values)
 
     async def models_csv(self, request: Request, visitor: Visitor) -> Response:
-        return _csv("models", request, await self._used(request, visitor, by_model=True))
+        return _csv("models", request, await self._used_by(request, visitor, by_model=True))
 
-    async def _used(self, request: Request, visitor: Visitor, *, by_model: bool) -> Used:
+    async def _used_by(self, request: Request, visitor: Visitor, *, by_model: bool) -> Used:
         return await used_of(self._find(), visitor, span_of(request), sort_of(request), by_model=by_model)
 
     async def forget_model(self, request: Request, visitor: Visitor) -> Response:
@@ -99,16 +99,16 @@ class SetupPages:
         return RedirectResponse(f"{rendering.root_of(request)}models", 303)
 
     async def tenants(self, request: Request, visitor: Visitor) -> Response:
-        used = await self._used(request, visitor, by_model=False)
-        values = {"rows": tenants_of(self._find(), used), "used": used, **_asked(request)}
+        used = await self._used_by(request, visitor, by_model=False)
+        values = {"rows": tenants_of(self._find(), used), "used": used, **_table_query(request)}
         return await self._frame.page("tenants.html", request, visitor, values)
 
     async def tenants_csv(self, request: Request, visitor: Visitor) -> Response:
-        return _csv("tenants", request, await self._used(request, visitor, by_model=False))
+        return _csv("tenants", request, await self._used_by(request, visitor, by_model=False))
 
     async def tenant(self, request: Request, visitor: Visitor) -> Response:
         view = await tenant_view(self._find(), visitor, request.path_params["name"], span_of(request))
-        return await self._frame.page("tenant.html", request, visitor, {"view": view, **_asked(request)})
+        return await self._frame.page("tenant.html", request, visitor, {"view": view, **_table_query(request)})
 
     async def store(self, request: Request, visitor: Visitor) -> Response:
         return await self._frame.page(
@@ -134,7 +134,7 @@ class SetupPages:
         return await self._frame.page("config.html", request, visitor, values)
 
 
-def _asked(request: Request) -> dict[str, object]:
+def _table_query(request: Request) -> dict[str, object]:
     """What a table is of, and sorted by."""
     return {"span": span_of(request), "spans": overview.SPANS, "sort": sort_of(request)}
 

@@ -258,13 +258,13 @@ def _policies_of(reloader: Reloader) -> Mapping[str, object]:
 
 
 def _flat(settings: PolicySettings) -> Iterator[tuple[str, object]]:
-    yield from _flattened(settings.model_dump(mode="json"), "")
+    yield from _flatten(settings.model_dump(mode="json"), "")
 
 
-def _flattened(values: Mapping[str, Any], front: str) -> Iterator[tuple[str, object]]:
+def _flatten(values: Mapping[str, Any], front: str) -> Iterator[tuple[str, object]]:
     for name, value in values.items():
         if isinstance(value, dict):
-            yield from _flattened(value, f"{front}{name}.")
+            yield from _flatten(value, f"{front}{name}.")
         else:
             yield f"{front}{name}", value
 

@@ -46,10 +46,10 @@ class Pages:
     ) -> None:
         self._find = context
         self._is_draining = is_draining
-        self.access = Access(lambda: self._opened.config, lambda: self._opened.active().admin_token)
+        self.access = Access(lambda: self._context.config, lambda: self._context.active().admin_token)
 
         def opened() -> AdminContext:
-            return self._opened
+            return self._context
 
         guard = Guard(self.access, lambda: opened().config.server.admin)
         explaining = Explaining(opened, self.access)
@@ -68,7 +68,7 @@ class Pages:
                 *page_routes(guard, pages),
                 *api_routes(guard, self.handlers),
             ],
-            exception_handlers={HTTPException: _refused, 500: _failed},
+            exception_handlers={HTTPException: _error_page, 500: _fault_page},
             lifespan=lifespan,
         )
         self._app.router.redirect_slashes = False
@@ -84,7 +84,7 @@ class Pages:
         await self._app(scope, receive, send)
 
     @property
-    def _opened(self) -> AdminContext:
+    def _context(self) -> AdminContext:
         context = self._find()
         assert context is not None  # noqa: S101 - pages are served once the lifespan has begun
         return context
@@ -107,7 +107,7 @@ class Pages:
             self.access.visitor(request, FIGURES)
         except ProxyError as error:
             return protected(error_page(error))
-        context = self._opened
+        context = self._context
         if context.openmetrics is not None and "application/openmetrics-text" in request.headers.get("accept", ""):
             content = await context.openmetrics()
             kind = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -130,7 +130,7 @@ async def _alive(_: Request) -> Response:
     return JSONResponse({"status": "alive"})
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _error_page(request: Request, error: Exception) -> Response:
     """What Starlette refuses by itself."""
     allowed = error.headers.get("Allow") if isinstance(error, HTTPException) and error.headers else None
     if allowed is not None:
@@ -139,5 +139,5 @@ async def _refused(request: Request, error: Exception) -> Response:
     return protected(await told(request, missing))
 
 
-async def _failed(_: Request, __: Exception) -> Response:
+async def _fault_page(_: Request, __: Exception) -> Response:
     return protected(error_page(ProxyError("This page could not be made; the log says where it failed.")))

@@ -156,14 +156,16 @@ def reading(path: bytes) -> Reading:
         asked = found.names if found else asked
         return Reading(whole, names, has_dots, asked, _route(whole, asked), found=found, below=below)
     route = _route(whole, asked)
-    end, mount, found = ((), NO_MOUNT, None) if has_dots else _mounted(raw, names, asked)
+    end, mount, found = ((), NO_MOUNT, None) if has_dots else _split_mount(raw, names, asked)
     if end:
         route = route or _route("/v1/" + "/".join(end), end)
         return Reading(whole, names, has_dots, end, route, mount, found, found)
     return Reading(whole, names, has_dots, asked, route)
 
 
-def _mounted(raw: str, names: tuple[str, ...], asked: tuple[str, ...]) -> tuple[tuple[str, ...], Mount, Found | None]:
+def _split_mount(
+    raw: str, names: tuple[str, ...], asked: tuple[str, ...]
+) -> tuple[tuple[str, ...], Mount, Found | None]:
     """The end of a path that is ours or a dialect's, what stands before it, and the dialect's path; nothing for any
     other, and where a server might read the path otherwise than it is written."""
     if asked[: len(EXPLAIN)] == EXPLAIN or names != tuple(filter(None, unquote(raw).split("/"))):

@@ -110,27 +110,27 @@ class Tenants:
             raise AuthenticationError(_VIEWERS)
         for header, digest in digests.items():
             if (name := self._owner(digest)) is not None:
-                return replace(self._scoped(name, digest), key_header=header)
+                return replace(self._caller_with_scope(name, digest), key_header=header)
             if (issued := self._issued.find(digest)) is not None:
                 if issued.tenant not in self._callers:
                     raise AuthenticationError(_NO_TENANT)
-                return replace(self._scoped(issued.tenant, digest), key_header=header, issued=issued)
+                return replace(self._caller_with_scope(issued.tenant, digest), key_header=header, issued=issued)
         if not self._issued.is_loaded and any(key and key.startswith(_ISSUED) for _, key in sent):
             raise KeysUnknownError
         if self._closed:
             raise AuthenticationError(_UNKNOWN)
-        return self._scoped(DEFAULT, next(iter(digests.values()), b""))
+        return self._caller_with_scope(DEFAULT, next(iter(digests.values()), b""))
 
     def named(self, tenant: str) -> Caller | None:
         """A caller of this tenant as the operator stands for it, without a key; None where there is no such tenant."""
-        return self._scoped(tenant, b"") if tenant in self._callers else None
+        return self._caller_with_scope(tenant, b"") if tenant in self._callers else None
 
     def all_of(self, tenant: str) -> list[Caller]:
         """The operator, and a caller for every key that the config knows of this tenant; empty for an unknown name."""
         if tenant not in self._callers:
             return []
         digests = [b"", *(digest for digest, name in self._by_digest.values() if name == tenant)]
-        return [self._scoped(tenant, digest) for digest in digests]
+        return [self._caller_with_scope(tenant, digest) for digest in digests]
 
     def with_policy(self, caller: Caller, name: str) -> Caller:
         """The caller under another policy it may use; the refusal does not tell whether the name exists."""
@@ -144,15 +144,15 @@ class Tenants:
         known, name = self._by_digest.get(digest, (b"", ""))
         return name if hmac.compare_digest(known, digest) else None
 
-    def _scoped(self, tenant: str, digest: bytes) -> Caller:
+    def _caller_with_scope(self, tenant: str, digest: bytes) -> Caller:
         return replace(
             self._callers[tenant],
-            scope=self._named(tenant, b"" if tenant in self._shared else digest),
-            index=f"index:{self._named(tenant, _INDEX).hex()}",
-            labels=self._named(tenant, _LABELS),
+            scope=self._keyed_digest(tenant, b"" if tenant in self._shared else digest),
+            index=f"index:{self._keyed_digest(tenant, _INDEX).hex()}",
+            labels=self._keyed_digest(tenant, _LABELS),
         )
 
-    def _named(self, tenant: str, name: bytes) -> bytes:
+    def _keyed_digest(self, tenant: str, name: bytes) -> bytes:
         # The length in front keeps a tenant id and a name from being read as another pair.
         encoded = tenant.encode()
         message = len(encoded).to_bytes(4, "big") + encoded + len(name).to_bytes(4, "big") + name

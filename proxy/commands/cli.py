@@ -99,7 +99,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     from proxy.stores import StoreError, check_file
 
     read_from = source(chosen(config), os.environ)
-    loaded = _served(load_config(config), host=host, port=port, workers=workers)
+    loaded = _with_command_line(load_config(config), host=host, port=port, workers=workers)
     if (problem := unshared_problem(loaded)) is not None:
         fail(problem)
     for note in notes(loaded):
@@ -127,7 +127,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
         _refuse_itself(loaded, *listener.getsockname()[:2])
     host, port, *_ = held[0].getsockname()
     # What may be shown without a sign-in hangs on where we listen; of any free port others know the one it is.
-    loaded = _served(loaded, host=host, port=port) if given else _served(loaded, port=port)
+    loaded = _with_command_line(loaded, host=host, port=port) if given else _with_command_line(loaded, port=port)
     with announce(loaded):
         code = run_workers(loaded, name_of(config), listens, console(), read_from)
     sys.exit(code)
@@ -426,7 +426,7 @@ def _refuse_default(tenant: str) -> None:
         fail(f"tenant {DEFAULT} has no keys: it stands for callers without a known one; name another")
 
 
-def _served(config: Config, **chosen: str | int | None) -> Config:
+def _with_command_line(config: Config, **chosen: str | int | None) -> Config:
     """The config with what the command line has chosen of its server section."""
     changes = {name: value for name, value in chosen.items() if value is not None}
     return config.model_copy(update={"server": config.server.model_copy(update=changes)})

@@ -80,7 +80,7 @@ def show(explanation: Explanation, console: Console, session: Session | None) ->
     for line in (_looked_at(session), *_measures(explanation)):
         tell(line)
     console.print(_table(explanation.messages))
-    for line in (*_cut(explanation), *_pinned(explanation.pinned), *_verdict(explanation)):
+    for line in (*_cut(explanation), *_pinned_lines(explanation.pinned), *_verdict(explanation)):
         tell(line)
 
 
@@ -161,7 +161,7 @@ def _cut(explanation: Explanation) -> Iterator[str]:
         yield f"message {one.index} behind {one.passages} quotations of what that covers, {one.tokens} tokens"
 
 
-def _pinned(pinned: Sequence[Pinned]) -> Iterator[str]:
+def _pinned_lines(pinned: Sequence[Pinned]) -> Iterator[str]:
     for entry in pinned[:_MOST_PINNED]:
         index = "gone" if entry.index is None else entry.index
         yield f"  pinned {entry.kind} [{index}] {plain(entry.text)}"

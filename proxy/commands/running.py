@@ -86,7 +86,7 @@ def announce(config: Config) -> Iterator[None]:
 def as_running(config: Config) -> Config:
     """The config with the address and the workers of the proxy that runs with it, if one of this user's does; without a
     config, of the only proxy of this user's."""
-    found = _found(config)
+    found = _find_running(config)
     if found is None:
         return config
     chosen = {"host": found.host, "port": found.port, "workers": found.workers}
@@ -97,11 +97,11 @@ def token_of(config: Config) -> str | None:
     """The admin token of that proxy, as far as this user may know it."""
     if (token := admin_token.known_token(config)) is not None:
         return token
-    found = _found(config)
+    found = _find_running(config)
     return None if found is None else found.token
 
 
-def _found(config: Config) -> _Running | None:
+def _find_running(config: Config) -> _Running | None:
     if (found := _read(_file_of(config))) is not None:
         return found
     if digest_of(config) != digest_of(load(None, os.environ)):
@@ -181,7 +181,7 @@ def erase_sessions(config: Config, tenant: str, name: str | None) -> list[str] |
             ids: list[str] = json.load(answer)["erased"]
             return ids
     except HTTPError as error:
-        return _refused(url, error)
+        return _ids_or_refusal(url, error)
     except TimeoutError:
         raise NotDoneError(
             f"the proxy at {url} did not answer in time; what is erased is not known, try again"
@@ -190,7 +190,7 @@ def erase_sessions(config: Config, tenant: str, name: str | None) -> list[str] |
         return None
 
 
-def _refused(url: str, error: HTTPError) -> list[str] | None:
+def _ids_or_refusal(url: str, error: HTTPError) -> list[str] | None:
     """No ids where there is no such session, None for what is no proxy of ours."""
     with error:
         try:

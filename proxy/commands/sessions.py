@@ -60,12 +60,12 @@ def erase(config: Config, caller: Caller, names: Sequence[str]) -> Erased:
         if erased is None and ids:
             raise running.NotDoneError(f"the proxy went away before {name} was erased; try again")
         if erased is None:
-            return _erased(asyncio.run(_in_store(config, caller, names)), by_proxy=False)
+            return _erasure_of(asyncio.run(_in_store(config, caller, names)), by_proxy=False)
         ids[name] = erased
-    return _erased(ids, by_proxy=True)
+    return _erasure_of(ids, by_proxy=True)
 
 
-def _erased(ids: Mapping[str | None, list[str]], *, by_proxy: bool) -> Erased:
+def _erasure_of(ids: Mapping[str | None, list[str]], *, by_proxy: bool) -> Erased:
     unknown = [name for name, found in ids.items() if name is not None and not found]
     return Erased(list(dict.fromkeys(chain.from_iterable(ids.values()))), unknown, by_proxy)
 

@@ -210,10 +210,10 @@ def interpolate(text: str, env: Mapping[str, str]) -> str:
     """
     if whole := _WHOLE.fullmatch(text):
         return _variable(whole["name"], None, env)
-    return _REFERENCE.sub(lambda match: _filled(match, env), text)
+    return _REFERENCE.sub(lambda match: _fill_variable(match, env), text)
 
 
-def _filled(match: re.Match[str], env: Mapping[str, str]) -> str:
+def _fill_variable(match: re.Match[str], env: Mapping[str, str]) -> str:
     if match[0] == "$${":
         return "${"
     if match["name"] is None:

@@ -81,10 +81,10 @@ def load_text(file: str, text: str, env: Mapping[str, str]) -> Config:
     """The config that the text of a file makes; `file` is its name in messages."""
     embedded = parse(EMBEDDED, "built-in defaults", env)
     document = parse(text, file, env)
-    return _Loading(document, env).config(_completed(document.values, embedded.values))
+    return _Loading(document, env).config(_with_embedded(document.values, embedded.values))
 
 
-def _completed(given: Mapping[str, object], embedded: Mapping[str, object]) -> dict[str, object]:
+def _with_embedded(given: Mapping[str, object], embedded: Mapping[str, object]) -> dict[str, object]:
     """The file's sections (an empty one is none), and what holds where it says nothing."""
     values = {name: section for name, section in given.items() if section not in (None, {}) or name not in _SECTIONS}
     for name in ("server", "store"):
@@ -249,7 +249,7 @@ def _leaves(value: object, at: Location) -> Iterator[tuple[Location, object]]:
 
 def notes(config: Config) -> tuple[str, ...]:
     """What an operator should know about a config that is valid."""
-    return (*_not_yet(config), *_beyond_limits(config), *_odd_paths(config), *_exposed(config))
+    return (*_not_yet(config), *_beyond_limits(config), *_odd_paths(config), *_exposure_notes(config))
 
 
 def unshared_problem(config: Config) -> str | None:
@@ -298,7 +298,7 @@ def _odd_paths(config: Config) -> Iterator[str]:
             yield f"upstreams.{name}.base_url: Azure wants a version with a deployment: {url}?api-version=..."
 
 
-def _exposed(config: Config) -> Iterator[str]:
+def _exposure_notes(config: Config) -> Iterator[str]:
     keyed = any(tenant.keys for tenant in config.tenants.values())
     if config.store.url.startswith("redis") and not config.store.secret.get_secret_value():
         yield "store.secret: empty, so whoever can write to the store can guess where sessions lie; set one"

@@ -52,24 +52,24 @@ def resolve(entries: Mapping[str, object], report: Report) -> tuple[dict[str, ob
 def origins(name: str, entries: Mapping[str, object]) -> dict[str, str]:
     """Where each setting of a policy comes from, by its dotted name: a policy of the file, or a preset. The others have
     the default."""
-    layers = {each: layer for each, entry in entries.items() if (layer := _layer(each, entry, _ignored))}
+    layers = {each: layer for each, entry in entries.items() if (layer := _layer(each, entry, _ignore_problem))}
     found: dict[str, str] = {}
     preset, current = name, name
     while current in layers:
         base, own = layers.pop(current)  # a policy named like a preset extends the preset, not itself
-        found = dict.fromkeys(_dotted(own), f"policy {current}") | found
+        found = dict.fromkeys(_dotted_names(own), f"policy {current}") | found
         preset = current = base or ""
-    return dict.fromkeys(_dotted(presets().get(preset, {})), f"preset {preset}") | found
+    return dict.fromkeys(_dotted_names(presets().get(preset, {})), f"preset {preset}") | found
 
 
-def _ignored(_location: Location, _message: str) -> None:
+def _ignore_problem(_location: Location, _message: str) -> None:
     """Of a config in force every entry is as it should be."""
 
 
-def _dotted(settings: Mapping[str, object], front: str = "") -> Iterator[str]:
+def _dotted_names(settings: Mapping[str, object], front: str = "") -> Iterator[str]:
     for key, value in settings.items():
         if isinstance(value, dict):
-            yield from _dotted(value, f"{front}{key}.")
+            yield from _dotted_names(value, f"{front}{key}.")
         else:
             yield f"{front}{key}"
 

@@ -140,13 +140,13 @@ class Reloader:
     async def _try(self, seen: Look, trigger: str) -> None:
         self._tried = seen
         try:
-            new, kept = await asyncio.to_thread(self._checked, seen)
+            new, kept = await asyncio.to_thread(self._load_checked, seen)
             self._swap(new)
         except ConfigError as error:
-            self._refused(error.problems, trigger)
+            self._log_refusal(error.problems, trigger)
         except Exception as error:  # noqa: BLE001 - whatever a file can provoke, the old config stays in force
             self._log.fault("reload_fault", error)
-            self._refused((), trigger)
+            self._log_refusal((), trigger)
         else:
             changed = new != self.config
             self.config, self.text, self.problems, self.taken_at = new, seen.text, 0, self._clock()
@@ -156,7 +156,7 @@ class Reloader:
                 "reload", trigger=trigger, changed=changed, needs_restart=list(kept), notes=list(notes(self.config))
             )
 
-    def _checked(self, seen: Look) -> tuple[Config, tuple[str, ...]]:
+    def _load_checked(self, seen: Look) -> tuple[Config, tuple[str, ...]]:
         assert self._source is not None  # noqa: S101 - else there was nothing to look at
         if seen.text is None:
             raise ConfigError(seen.problems)
@@ -183,7 +183,7 @@ class Reloader:
         except ConfigError:
             return None
 
-    def _refused(self, problems: tuple[Problem, ...], trigger: str) -> None:
+    def _log_refusal(self, problems: tuple[Problem, ...], trigger: str) -> None:
         self.problems = max(1, len(problems))
         self._observe(ConfigReloaded(is_taken=False))
         self.refusals = [str(problem) for problem in problems[:_MOST_TOLD]]

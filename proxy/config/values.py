@@ -105,7 +105,7 @@ def _encoding(name: str) -> str:
     raise ValueError(f"must be {known} or the path of a tokenizer.json; for other models download theirs")
 
 
-def _hashed(key: str) -> str:
+def _key_hash(key: str) -> str:
     if not _HASHED.fullmatch(key.lower()):
         raise ValueError(_NOT_HASHED)
     return key.lower()
@@ -134,7 +134,7 @@ AnyBaseUrl = Annotated[str, AfterValidator(lambda url: _without_query(_base_url(
 StoreUrl = Annotated[str, AfterValidator(_store_url)]
 ApiKey = Annotated[SecretStr, AfterValidator(_visible)]
 ProxyUrl = Annotated[SecretStr, AfterValidator(_proxy)]
-KeyHash = Annotated[str, AfterValidator(_hashed)]
+KeyHash = Annotated[str, AfterValidator(_key_hash)]
 _ENCODING_SCHEMA: Final = {"anyOf": [{"enum": list(encodings.NAMES)}, {"type": "string", "pattern": r"\.json$"}]}
 EncodingName = Annotated[str, AfterValidator(_encoding), WithJsonSchema(_ENCODING_SCHEMA)]
 PathRule = Annotated[str, AfterValidator(_path_rule)]

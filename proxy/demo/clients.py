@@ -85,7 +85,7 @@ class _Refusal(msgspec.Struct):
     error: _Error = msgspec.field(default_factory=_Error)
 
 
-def _told(messages: Sequence[Message]) -> list[_Told]:
+def _called_tools(messages: Sequence[Message]) -> list[_Told]:
     return msgspec.convert(messages, list[_Told])
 
 
@@ -98,7 +98,7 @@ def _chat_body(messages: Sequence[Message]) -> Json:
 
 
 def _responses_body(messages: Sequence[Message]) -> Json:
-    system, *rest = _told(messages)
+    system, *rest = _called_tools(messages)
     declared = (msgspec.to_builtins(function) for function in _functions())
     tools = [{"type": "function", **function} for function in declared]
     return {"instructions": system.content, "input": [item for told in rest for item in _items(told)], "tools": tools}
@@ -115,7 +115,7 @@ def _items(told: _Told) -> Iterator[Json]:
 
 
 def _messages_body(messages: Sequence[Message]) -> Json:
-    system, *rest = _told(messages)
+    system, *rest = _called_tools(messages)
     tools = [
         {"name": function.name, "description": function.description, "input_schema": function.parameters}
         for function in _functions()
@@ -145,11 +145,13 @@ def answer_text(answer: object) -> str:
     """The text of a decoded answer in any dialect."""
     read = msgspec.convert(answer, _Answer)
     contents = [*(choice.message.content for choice in read.choices), *(item.content for item in read.output)]
-    texts = (content if isinstance(content, str) else _joined(content or ()) for content in [*contents, read.content])
+    texts = (
+        content if isinstance(content, str) else _join_texts(content or ()) for content in [*contents, read.content]
+    )
     return "".join(texts)
 
 
-def _joined(parts: Sequence[_Text]) -> str:
+def _join_texts(parts: Sequence[_Text]) -> str:
     return "".join(part.text for part in parts)
 
 

@@ -100,12 +100,12 @@ def defects(messages: Sequence[Message]) -> Iterator[str]:
         if message.role == "tool":
             yield from _wrong_result(message.tool_call_id or "", open_calls)
         elif message.role != "assistant" or before != "assistant":
-            yield from _unanswered(open_calls)
+            yield from _unanswered_calls(open_calls)
             open_calls = set()
-        yield from _misplaced(before, message.role)
+        yield from _misplaced_items(before, message.role)
         open_calls |= {call.id for call in message.tool_calls or ()}
         before = message.role
-    yield from _unanswered(open_calls)
+    yield from _unanswered_calls(open_calls)
 
 
 def _wrong_result(call: str, open_calls: set[str]) -> Iterator[str]:
@@ -114,13 +114,13 @@ def _wrong_result(call: str, open_calls: set[str]) -> Iterator[str]:
     open_calls.discard(call)
 
 
-def _unanswered(calls: set[str]) -> Iterator[str]:
+def _unanswered_calls(calls: set[str]) -> Iterator[str]:
     if calls:
         listed = ", ".join(sorted(calls))
         yield f"messages: `tool_use` ids were found without `tool_result` blocks immediately after: {listed}."
 
 
-def _misplaced(before: str, role: str) -> Iterator[str]:
+def _misplaced_items(before: str, role: str) -> Iterator[str]:
     if role == "system" and before not in ("user", "tool", "system"):
         yield "messages: role 'system' must follow a user message"
     if before == "system" and role not in ("assistant", "system"):

@@ -139,15 +139,15 @@ class ModelServer:
         api = _SPOKEN.get(resource)
         if method == "POST" and api is not None:
             if self._window is None and not self._windows and resource == api.path:
-                return (self._quick_stream if _streamed(body) else self._quick)[resource]
-            return self._asked(api, body, number, is_counted=resource == api.count_path)
+                return (self._quick_stream if _wants_stream(body) else self._quick)[resource]
+            return self._outcome_of(api, body, number, is_counted=resource == api.count_path)
         if method == "GET" and resource == _MODELS:
             models = [{"id": name, "object": "model", "owned_by": "concertina"} for name in self._windows or MODELS]
             return _Outcome(answers.plain(200, {"object": "list", "data": models}))
         echo = {"method": method, "path": path, "sha256": hashlib.sha256(body).hexdigest()}
         return _Outcome(answers.plain(200, echo))
 
-    def _asked(self, api: Api, body: bytes, number: int, *, is_counted: bool) -> _Outcome:
+    def _outcome_of(self, api: Api, body: bytes, number: int, *, is_counted: bool) -> _Outcome:
         chat = api.read(body)
         if chat is None:
             return _Outcome(api.refused(400, "We could not parse the JSON body of your request."))
@@ -175,7 +175,7 @@ class ModelServer:
         return api.whole(reply, chat.model, number, usage)
 
     async def _send(self, answer: Answer, fault: Fault, receive: Receive, send: Send) -> None:
-        if not await self._waited(fault.before, receive):
+        if not await self._wait_for_client(fault.before, receive):
             return
         headers, chunks = answer.headers, answer.chunks
         if fault.gzip:
@@ -190,11 +190,11 @@ class ModelServer:
                 await send({"type": "http.response.body", "body": chunk[: int(left)], "more_body": True})
                 return
             left -= len(chunk)
-            if index and not await self._waited(fault.between, receive):
+            if index and not await self._wait_for_client(fault.between, receive):
                 return
             await send({"type": "http.response.body", "body": chunk, "more_body": index + 1 < len(chunks)})
 
-    async def _waited(self, wait: Wait | None, receive: Receive) -> bool:
+    async def _wait_for_client(self, wait: Wait | None, receive: Receive) -> bool:
         """Whether the client was still there when the wait was over."""
         if wait is None:
             return True
@@ -221,7 +221,7 @@ async def _body(receive: Receive) -> bytes:
     return b"".join(pieces)
 
 
-def _streamed(body: bytes) -> bool:
+def _wants_stream(body: bytes) -> bool:
     """Whether a stream is asked for, without decoding; quotes inside JSON's texts are escaped and match nothing."""
     at = body.find(_STREAM)
     return at >= 0 and _TRUE.match(body, at + len(_STREAM)) is not None

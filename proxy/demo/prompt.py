@@ -132,17 +132,17 @@ def defects(messages: Sequence[Message]) -> Iterator[str]:
     open_calls: set[str] = set()
     for index, message in enumerate(messages):
         if message.role != "tool":
-            yield from _unanswered(open_calls)
+            yield from _unanswered_calls(open_calls)
             caller = message
             open_calls = {call.id for call in message.tool_calls or ()}
         elif (reason := _wrong_answer(index, message.tool_call_id or "", caller, open_calls)) is not None:
             yield reason
         else:
             open_calls.discard(message.tool_call_id or "")
-    yield from _unanswered(open_calls)
+    yield from _unanswered_calls(open_calls)
 
 
-def _unanswered(calls: set[str]) -> Iterator[str]:
+def _unanswered_calls(calls: set[str]) -> Iterator[str]:
     if calls:
         yield (
             "An assistant message with 'tool_calls' must be followed by tool messages responding to each "

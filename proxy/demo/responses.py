@@ -132,7 +132,7 @@ def stream(reply: Reply, model: str, number: int, usage: Usage | None) -> Answer
     begun = _response(model, number, "in_progress", [], None)
     item = _item(reply, number)
     done = _response(model, number, "completed", [item], usage)
-    happening = _said(reply, item) if reply.call is None else _called(item)
+    happening = _text_events(reply, item) if reply.call is None else _call_events(item)
     told: list[Json] = [
         {"type": "response.created", "response": begun},
         {"type": "response.in_progress", "response": begun},
@@ -142,7 +142,7 @@ def stream(reply: Reply, model: str, number: int, usage: Usage | None) -> Answer
     return events(*(named_event({**event, "sequence_number": at}) for at, event in enumerate(told)))
 
 
-def _said(reply: Reply, item: Json) -> Iterator[Json]:
+def _text_events(reply: Reply, item: Json) -> Iterator[Json]:
     place: Json = {"item_id": item["id"], "content_index": 0}
     part = {"type": "output_text", "text": "", "annotations": []}
     yield {"type": "response.output_item.added", "item": {**item, "status": "in_progress", "content": []}}
@@ -154,7 +154,7 @@ def _said(reply: Reply, item: Json) -> Iterator[Json]:
     yield {"type": "response.output_item.done", "item": item}
 
 
-def _called(item: Json) -> Iterator[Json]:
+def _call_events(item: Json) -> Iterator[Json]:
     arguments = str(item["arguments"])
     yield {"type": "response.output_item.added", "item": {**item, "status": "in_progress", "arguments": ""}}
     for piece in words(arguments):

@@ -103,7 +103,9 @@ def _work_on(file: str, number: str) -> Iterator[list[Message]]:
     edited = f"Edited {path}: 1 replacement.\n\n@@ load_{file} @@\n-{old}\n+{new}"
     yield _round(f"a{number}", f"I look at {path} first.", "read_file", {"path": path}, _source(file))
     yield _round(f"b{number}", "The total comes from the old column.", "edit_file", _edit(path, old, new), edited)
-    yield _round(f"c{number}", "Now the tests.", "bash", {"command": f"pytest -q tests/test_{file}.py"}, _tested(file))
+    yield _round(
+        f"c{number}", "Now the tests.", "bash", {"command": f"pytest -q tests/test_{file}.py"}, _test_output(file)
+    )
 
 
 def _edit(path: str, old: str, new: str) -> dict[str, str]:
@@ -175,7 +177,7 @@ def describe_{file}(session: Session, invoice_id: int) -> dict[str, str]:
 '''
 
 
-def _tested(file: str) -> str:
+def _test_output(file: str) -> str:
     names = ("loads", "stores", "refreshes", "describes", "skips_cancelled", "rounds_half_even", "locks_rows")
     lines = [f"tests/test_{file}.py::test_{name}_{file} PASSED" for name in names]
     platform = "platform linux -- Python 3.12.4, pytest-8.3.3, pluggy-1.5.0\nrootdir: /work/invoicing"

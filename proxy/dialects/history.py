@@ -60,7 +60,7 @@ class History(msgspec.Struct, frozen=True, dict=True):
         Items that say nothing of their own are read as a part of what follows them: so wherever clients drop or keep
         them, all that is left has the same place and the same digest.
         """
-        messages, ends = _joined(self, items)
+        messages, ends = _join_history(self, items)
         found, last = [], self
         for number in remembered:
             if (count := bisect_right(ends, number)) >= len(last.ends):
@@ -88,7 +88,7 @@ class History(msgspec.Struct, frozen=True, dict=True):
         return History(messages, ends, *told, digests.longer(len(messages) - head), begun)
 
 
-def _joined(known: History, items: Sequence[Message]) -> tuple[list[Message], list[int]]:
+def _join_history(known: History, items: Sequence[Message]) -> tuple[list[Message], list[int]]:
     """Messages and ends of the whole of what begins with the known one."""
     messages, ends = [*known.messages], [*known.ends]
     start = known.ends[-1] if known.ends else 0

@@ -242,7 +242,7 @@ class RequestReader:
         news = self._news(parsed, found and found[0], frame)
         news.repeated = before
         learnt = self._learn(news) if self._is_quick(news) else await self._workers.run(self._learn, news)
-        return None if learnt is None else self._counted(body, scope, found and found[0], news, learnt)
+        return None if learnt is None else self._count_request(body, scope, found and found[0], news, learnt)
 
     async def _parse(self, body: bytes, array: Array) -> Parsed | None:
         """Inline what takes a millisecond. Making lone surrogates readable may take a hundred for each megabyte."""
@@ -303,7 +303,9 @@ class RequestReader:
         text = news.parsed.envelope.text
         return _Learnt(messages, tools, count(text) if text else 0)
 
-    def _counted(self, body: bytes, scope: bytes, found: Prefix | None, news: _News, learnt: _Learnt) -> CountedRequest:
+    def _count_request(
+        self, body: bytes, scope: bytes, found: Prefix | None, news: _News, learnt: _Learnt
+    ) -> CountedRequest:
         for key, message in learnt.messages.items():
             self._messages.keep(key, message, _DESCRIBED + _CALL * (len(message.calls) + len(message.results)))
         for key, tokens in learnt.tools.items():

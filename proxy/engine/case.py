@@ -65,9 +65,9 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     def said_in(self, position: int) -> list[Utterance]:
         """The contents of one message, as they may be written down: without secrets, unless the policy keeps them."""
-        return [self._allowed(said) for said in self.request.said_in(position)]
+        return [self._allow_utterance(said) for said in self.request.said_in(position)]
 
-    def _allowed(self, said: Utterance) -> Utterance:
+    def _allow_utterance(self, said: Utterance) -> Utterance:
         return masked_in(said) if self.caller.policy.secrets == "mask" else said
 
     def allowed_text(self, text: str) -> str:
@@ -329,7 +329,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         read = {} if read is None else read
         for at in range(start, end):
             if at not in read:
-                read[at] = [self._allowed(said) for said in self.request.utterances(at, at + 1)]
+                read[at] = [self._allow_utterance(said) for said in self.request.utterances(at, at + 1)]
         found = [said for at in range(start, end) for said in read[at]]
         if self.has_tools_in_text:
             before, after = self._last(start - 1), self._last(end) if answered else None
@@ -341,7 +341,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         if not 0 <= position < len(self.conversation.body):
             return None
         said = self.request.utterances(position, position + 1)
-        return self._allowed(said[-1]) if said else None
+        return self._allow_utterance(said[-1]) if said else None
 
     @cached_property
     def _spoken(self) -> frozenset[int]:

@@ -50,7 +50,7 @@ class Compactions:
             if (flight := self._joinable(job, firm=firm)) is None:
                 break
             try:
-                if (record := await self._joined(job, flight, firm=firm)) is not None:
+                if (record := await self._join_flight(job, flight, firm=firm)) is not None:
                     return record
             except TimeoutError:
                 if not job.plan.must:
@@ -62,7 +62,7 @@ class Compactions:
                     raise
                 # Whoever comes to this first begins one that gives up less soon; the others join it.
                 firm = True
-        return await self._landed(self._begin(job))
+        return await self._wait_for_flight(self._begin(job))
 
     async def unpublished(self, job: Job) -> Record:
         """A record that covers nothing which any other request could begin with; raises CompactionError."""
@@ -72,7 +72,7 @@ class Compactions:
         """Make a record that nobody waits for yet, unless one is under way."""
         if self._joinable(job) is None and not self._is_overtaken(job):
             with suppress(CompactionError):
-                await self._landed(self._begin(job))
+                await self._wait_for_flight(self._begin(job))
 
     def _joinable(self, job: Job, *, firm: bool = False) -> _Flight | None:
         """What is under way for a prefix of this very request, beyond the record that it has, wherever it is cut; where
@@ -97,7 +97,7 @@ class Compactions:
         return any(flight.job.case.chain.digests[last : last + 1] == digests[last:] for flight in flights)
 
     def _begin(self, job: Job) -> _Flight:
-        flight = _Flight(job, asyncio.create_task(self._made(job)))
+        flight = _Flight(job, asyncio.create_task(self._make_record(job)))
         self._flights.setdefault(job.case.chain.tag, []).append(flight)
         flight.task.add_done_callback(lambda _: self._forget(flight))
         return flight
@@ -109,17 +109,17 @@ class Compactions:
         if not flights:
             self._flights.pop(flight.job.case.chain.tag, None)
 
-    async def _joined(self, job: Job, flight: _Flight, *, firm: bool) -> Record | None:
+    async def _join_flight(self, job: Job, flight: _Flight, *, firm: bool) -> Record | None:
         """The record of another request's flight; None where it found one of another branch. Raises CompactionError,
         and TimeoutError where it takes longer than the job may wait; a `firm` flight is waited for like one's own."""
         patience = job.deadline if job.plan.must else job.policy.join_wait
-        record = _seen_by(job.case, await self._landed(flight, None if firm else patience))
+        record = _seen_by(job.case, await self._wait_for_flight(flight, None if firm else patience))
         if record is not None and record.covered > job.covered:
             return record
         self._forget(flight)
         return None
 
-    async def _landed(self, flight: _Flight, seconds: float | None = None) -> Record:
+    async def _wait_for_flight(self, flight: _Flight, seconds: float | None = None) -> Record:
         """What comes of it. Raises CompactionError, and TimeoutError after so many seconds."""
         flight.waiting += 1
         try:
@@ -148,18 +148,18 @@ class Compactions:
             case = flight.job.case
             await self._sessions.add(case.caller, case.chain, case.label, case.request.settings.model, record)
 
-    async def _made(self, job: Job) -> Record:
+    async def _make_record(self, job: Job) -> Record:
         if job.plan.trigger == "overflow_retry":  # nothing smaller will do, so it is nobody else's turn
-            return await self._compacted(job)
+            return await self._compact_and_note(job)
         wait = 0.0 if job.plan.trigger == "background" else job.policy.join_wait
         async with self._standing.turn(job.case, job.parent, wait) as turn:
             if isinstance(turn, Record):
                 return turn
             if not (turn or job.plan.must):
                 raise CompactionError("pending")
-            return await self._compacted(job)
+            return await self._compact_and_note(job)
 
-    async def _compacted(self, job: Job) -> Record:
+    async def _compact_and_note(self, job: Job) -> Record:
         """The record of a job; what becomes of it is noted in the state of its lineage."""
         try:
             record = await self._compactor.compact(await self._compactor.fitted(job))

@@ -111,7 +111,7 @@ class Compactor:
         """The record, made here and kept nowhere; its beginning is told, and its end whatever comes of it. Raises
         CompactionError."""
         bill, started = Bill(), time.perf_counter()
-        self._observe(_started(job, self._clock()))
+        self._observe(_started_event(job, self._clock()))
         record, result = None, "internal_error"
         try:
             record = await self._worthwhile(job, bill)
@@ -124,12 +124,14 @@ class Compactor:
             raise
         finally:
             ms = 1000 * (time.perf_counter() - started)
-            observe_traced(self._observe, _ended(job, result, self._clock(), ms, bill, record), job.case.route.trace)
+            observe_traced(
+                self._observe, _ended_event(job, result, self._clock(), ms, bill, record), job.case.route.trace
+            )
         return record
 
     async def _worthwhile(self, job: Job, bill: Bill) -> Record:
         """One that saves next to nothing is thrown away."""
-        record = await (self._build(job, None) if job.target is None else self._summarized(job, job.target, bill))
+        record = await (self._build(job, None) if job.target is None else self._record_by_model(job, job.target, bill))
         tokens, fixed = record.making.tokens, job.cooled.conversation.fixed_tokens
         if job.plan.trigger not in ("overflow_retry", "client") and tokens.after - fixed > _MOST_LEFT * (
             tokens.before - fixed
@@ -137,7 +139,7 @@ class Compactor:
             raise CompactionError("no_gain")
         return record
 
-    async def _summarized(self, job: Job, target: SummaryTarget, bill: Bill) -> Record:
+    async def _record_by_model(self, job: Job, target: SummaryTarget, bill: Bill) -> Record:
         caller = job.case.caller
         if not self._spending.allows(caller.tenant, caller.summary_tokens_per_day):
             return await self._without_model(job, bill, "over_budget")
@@ -194,7 +196,7 @@ def _title(started: float, ended: float) -> str:
     return f"Summary of conversation from {start} to {end}"
 
 
-def _started(job: Job, at: float) -> CompactionStarted:
+def _started_event(job: Job, at: float) -> CompactionStarted:
     case, plan, target = job.case, job.plan, job.target
     return CompactionStarted(
         at=at,
@@ -209,7 +211,7 @@ def _started(job: Job, at: float) -> CompactionStarted:
     )
 
 
-def _ended(job: Job, result: str, at: float, ms: float, bill: Bill, record: Record | None) -> CompactionEnded:
+def _ended_event(job: Job, result: str, at: float, ms: float, bill: Bill, record: Record | None) -> CompactionEnded:
     case, plan, cut, target, spent = job.case, job.plan, job.plan.cut, job.target, bill.spent
     ended = CompactionEnded(
         at=at,
@@ -234,7 +236,7 @@ def _ended(job: Job, result: str, at: float, ms: float, bill: Bill, record: Reco
         rounds_kept=cut.units_kept,
         covered=cut.position,
         tokens_before=plan.tokens_before,
-        refused=_refused(job, bill),
+        refused=_refusal_reasons(job, bill),
         calls=bill.calls,
         tokens_in=spent.prompt_tokens,
         tokens_out=spent.completion_tokens,
@@ -266,7 +268,7 @@ def _with(ended: CompactionEnded, record: Record, fixed: int) -> CompactionEnded
     )
 
 
-def _refused(job: Job, bill: Bill) -> tuple[str, ...]:
+def _refusal_reasons(job: Job, bill: Bill) -> tuple[str, ...]:
     case = job.case
     if case.summarizer is None and case.route.is_login and job.policy.summarizer.model != NO_MODEL:
         return ("login",)

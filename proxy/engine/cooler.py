@@ -58,7 +58,7 @@ class Cooler:
             return PromptView(conversation, next=following, cooled_media=media)
         forms, fresh = await self._forms(case, batches)
         view = PromptView(conversation, next=following, payoff=_together(fresh), cooled_media=media)
-        return await self._workers.run(self._replaced, case, view, forms)
+        return await self._workers.run(self._replace_with_forms, case, view, forms)
 
     def counter(self, case: CompactionContext) -> CountTokens:
         return partial(self._tokenizer.count, encoding=case.request.encoding)
@@ -73,7 +73,7 @@ class Cooler:
         """The conversation with other bytes for some messages, of which a worker makes them."""
 
         def work() -> PromptView:
-            return view.rewritten(step, self._weighed(case, change()))
+            return view.rewritten(step, self._weigh_messages(case, change()))
 
         return await self._workers.run(work)
 
@@ -129,11 +129,11 @@ class Cooler:
                 texts.append(form if is_short_enough(form, tokens, count) else None)
         return tuple(texts)
 
-    def _replaced(self, case: CompactionContext, view: PromptView, forms: Mapping[int, _Texts]) -> PromptView:
+    def _replace_with_forms(self, case: CompactionContext, view: PromptView, forms: Mapping[int, _Texts]) -> PromptView:
         with_texts = case.request.dialect.items.with_texts
         at = {case.conversation.index(position): texts for position, texts in forms.items()}
         raws = {index: with_texts(case.request.message_bytes(index), texts) for index, texts in at.items()}
-        return view.rewritten(Step.SHORT_FORM, self._weighed(case, raws))
+        return view.rewritten(Step.SHORT_FORM, self._weigh_messages(case, raws))
 
     def _cut(self, case: CompactionContext, view: PromptView, limits: Mapping[MessageIndex, int]) -> PromptView:
         messages = view.conversation.messages
@@ -192,7 +192,7 @@ class Cooler:
             aim -= 1.1 * (weight - limit)
         return made, weight
 
-    def _weighed(
+    def _weigh_messages(
         self, case: CompactionContext, raws: Mapping[MessageIndex, bytes]
     ) -> dict[MessageIndex, tuple[bytes, int]]:
         """Messages with their tokens, by index."""

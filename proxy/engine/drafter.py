@@ -49,10 +49,10 @@ class Drafter:
         if bypass_reason(case) is not None:
             return case
         if small_reason(case) == "below_floor" and not case.binds_thinking:
-            return await self._placed(case) if case.ages_media else case
-        return await self._trails.resumed(await self._placed(case))
+            return await self._place_case(case) if case.ages_media else case
+        return await self._trails.resumed(await self._place_case(case))
 
-    async def _placed(self, case: CompactionContext) -> CompactionContext:
+    async def _place_case(self, case: CompactionContext) -> CompactionContext:
         chain = await self._sessions.erasures.placed(case.chain, stores=not case.is_let_through)
         return case if chain is case.chain else structs.replace(case, chain=chain)
 
@@ -70,7 +70,7 @@ class Drafter:
         began = time.perf_counter()
         decision = await self._decider.decide(case)
         planned = time.perf_counter() - began
-        return structs.replace(self._fitted(case, await self._carried_out(case, decision)), planned=planned)
+        return structs.replace(self._fit_output(case, await self._carried_out(case, decision)), planned=planned)
 
     async def _carried_out(self, case: CompactionContext, decision: Decision) -> Draft:
         if not isinstance(decision.plan, Bypass):
@@ -91,10 +91,10 @@ class Drafter:
         """The request after a compaction; without a model where its summaries are lost as soon as they are made."""
         unstable = None if case.mode == "force" else await self._trails.unstable(case, decision.record)
         if unstable is None:
-            return worthwhile(case, await self._compacted(case, decision, plan))
+            return worthwhile(case, await self._compact(case, decision, plan))
         message = case.conversation.messages[unstable.index]
         self._observe(UnstableHistory(unstable.root, case.chain.name, case.caller.tenant, unstable.index, message.role))
-        draft = await self._compacted(case, decision, replace(plan, with_model=False))
+        draft = await self._compact(case, decision, replace(plan, with_model=False))
         return structs.replace(worthwhile(case, draft), warning="unstable_history")
 
     async def retry(
@@ -117,7 +117,7 @@ class Drafter:
         room = ladder.stated_room(
             stated, sent_tokens=refused.tokens, max_output=case.reserved_output, exact=route.exact, calibration=known
         )
-        case = await self._placed(case)
+        case = await self._place_case(case)
         since = self._sessions.lineages.now()
         record = refused.record or await self._standing.newest(case)
         view = refused.view or await self._decider.cooled(case, record)
@@ -144,7 +144,7 @@ class Drafter:
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
         window = stated.limit if stated.kind in (None, "window") else None
-        draft = self._fitted(case, draft, window)
+        draft = self._fit_output(case, draft, window)
         return draft if draft.tokens <= rung.most else None
 
     async def without_thinking(self, case: CompactionContext, refused: Draft) -> Draft | None:
@@ -152,7 +152,7 @@ class Drafter:
         where nothing of ours was ever sent, so that its own request is what was refused."""
         if case.is_let_through or not any(message.signed == "bound" for message in case.conversation.body):
             return None
-        case = await self._placed(case)
+        case = await self._place_case(case)
         record = refused.record
         if refused.copy is None and await self._standing.newest(case) is None:
             return None
@@ -172,7 +172,7 @@ class Drafter:
         if lighter is None:
             return None
         outcome: Outcome = "cooled" if record is None else refused.outcome
-        return self._fitted(case, draft_of(case, lighter, record, outcome, "media_shed"))
+        return self._fit_output(case, draft_of(case, lighter, record, outcome, "media_shed"))
 
     async def refused_medium(self, case: CompactionContext, refused: Draft, refusal: MediaRefusal) -> str | None:
         """The digest of the medium that an upstream takes in no request; None if none can be told."""
@@ -192,7 +192,7 @@ class Drafter:
         """Have the conversation know what was learned of its upstream's media, from this request on."""
         await self._media.lessons(case)
 
-    def _fitted(self, case: CompactionContext, draft: Draft, stated: int | None = None) -> Draft:
+    def _fit_output(self, case: CompactionContext, draft: Draft, stated: int | None = None) -> Draft:
         """The draft with a lower limit for its output, where an upstream that adds both up would refuse it.
 
         stated: the window that it has just named."""
@@ -242,7 +242,7 @@ class Drafter:
         draft = Draft(body_of(case, copy, case.experience.shape), tokens, "applied", "halved", None, refused.view, copy)
         return draft if draft.tokens <= ladder.SHRINK_AT_LEAST * refused.tokens else None
 
-    async def _compacted(self, case: CompactionContext, decision: Decision, plan: Compact) -> Draft:
+    async def _compact(self, case: CompactionContext, decision: Decision, plan: Compact) -> Draft:
         """The request after a compaction made now, or made by somebody else while we waited for it."""
         record, view = decision.record, decision.cooled
         job = self._job(case, view, plan, record, case.summarizer if plan.with_model else None)
@@ -263,7 +263,7 @@ class Drafter:
         if not isinstance(decision.plan, Compact) or decision.record is None or decision.record.covered < made.covered:
             return draft
         with_model = plan.with_model and decision.plan.with_model
-        longer = await self._compacted(case, decision, replace(decision.plan, with_model=with_model))
+        longer = await self._compact(case, decision, replace(decision.plan, with_model=with_model))
         return structs.replace(longer, waited=waited + longer.waited)
 
     def _job(

@@ -55,12 +55,12 @@ class Excerpts:
                 continue
             self._under_way.add(key)
             try:
-                if not await self._summarized(case, target, content, key):
+                if not await self._summarize(case, target, content, key):
                     return
             finally:
                 self._under_way.discard(key)
 
-    async def _summarized(self, case: CompactionContext, target: SummaryTarget, content: Content, key: str) -> bool:
+    async def _summarize(self, case: CompactionContext, target: SummaryTarget, content: Content, key: str) -> bool:
         """Whether the content has its summary, perhaps since somebody else was quicker; if not, the next one would
         hardly get one either."""
         if (await self._cooler.summaries([key]))[0] is not None:

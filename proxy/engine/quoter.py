@@ -52,17 +52,17 @@ class Quoter:
             return view
         budget = budget_for(_room(case, case.route.window.tokens), settings)
         digests, how = case.chain.digests, (case.request.encoding, case.caller.policy.secrets)
-        keys = {at: (digests[at + 1], record.digest, budget, *how) for at in _asked(case, record)}
+        keys = {at: (digests[at + 1], record.digest, budget, *how) for at in _open_questions(case, record)}
         found = {at: self._quotations.get(key) for at, key in keys.items()}
         known = {at: one.quotation for at, one in found.items() if one is not None}
         if len(known) < len(keys):
             ready = self._indexes.get((record.digest, case.caller.policy.secrets))
-            index, known = await self._workers.run(self._found, case, record, budget, [*keys], known, ready)
+            index, known = await self._workers.run(self._find_quotations, case, record, budget, [*keys], known, ready)
             self._keep(case, record, index, {keys[at]: one for at, one in known.items()})
         quotations = {case.conversation.index(at): one for at, one in known.items() if one is not None}
         return view.quoting(case.request, quotations) if quotations else view
 
-    def _found(
+    def _find_quotations(
         self,
         case: CompactionContext,
         record: Record,
@@ -104,7 +104,7 @@ def _room(case: CompactionContext, window: int) -> int:
     return usable_input(window, None, exact=True).behind(case.conversation.fixed_tokens).movable
 
 
-def _asked(case: CompactionContext, record: Record) -> list[int]:
+def _open_questions(case: CompactionContext, record: Record) -> list[int]:
     """Positions of the user's messages behind a record that had no answer when it was made."""
     conversation = case.conversation
     units = conversation.units[bisect_left(conversation.units, record.covered) :]

@@ -85,9 +85,9 @@ class StandingRecords:
         newer = [cut for cut in case.cuts if known is None or cut > known.covered]
         found = await self._checkpoints.find(case.chain.digests, newer)
         self.lookups["store" if found else "memory" if known else "miss"] += 1
-        return found or known or await self._borrowed(case)
+        return found or known or await self._borrow_record(case)
 
-    async def _borrowed(self, case: CompactionContext) -> Record | None:
+    async def _borrow_record(self, case: CompactionContext) -> Record | None:
         """A copy of the record that another label's session has; not for what was erased. It is stored when
         its session is listed."""
         if case.chain.tag in self._alone or case.chain.link not in (
@@ -121,7 +121,7 @@ class StandingRecords:
         self._turns.add(key)
         lock = Lock(self._sessions.sealed.store, key)
         try:
-            taken: Taken | None = await poll(partial(self._taken, lock, case, standing), seconds)
+            taken: Taken | None = await poll(partial(self._take_lock, lock, case, standing), seconds)
             if taken is not True:
                 yield taken or False
                 return
@@ -132,7 +132,7 @@ class StandingRecords:
             self._turns.discard(key)
             await lock.give_back()
 
-    async def _taken(self, lock: Lock, case: CompactionContext, standing: Record | None) -> Taken | None:
+    async def _take_lock(self, lock: Lock, case: CompactionContext, standing: Record | None) -> Taken | None:
         if await lock.take():
             return True
         return await self._newer(case, standing)
@@ -140,16 +140,16 @@ class StandingRecords:
     async def _newer(self, case: CompactionContext, standing: Record | None) -> Record | None:
         """A checkpoint that goes beyond this one, made by any replica."""
         covered = standing.covered if standing else 0
-        return await self._known(case, [cut for cut in case.cuts if cut > covered])
+        return await self._known_record(case, [cut for cut in case.cuts if cut > covered])
 
     async def _parent(self, case: CompactionContext, record: Record) -> Record | None:
         if record.parent is None:
             return None
         digest = bytes.fromhex(record.parent)
         cuts = [cut for cut in case.cuts if cut < record.covered and case.chain.digests[cut] == digest]
-        return await self._known(case, cuts)
+        return await self._known_record(case, cuts)
 
-    async def _known(self, case: CompactionContext, cuts: Collection[int]) -> Record | None:
+    async def _known_record(self, case: CompactionContext, cuts: Collection[int]) -> Record | None:
         record = await self._checkpoints.known(case.chain.digests, cuts)
         return None if record is None else case.allowed(record)
 

@@ -47,7 +47,7 @@ class Thinking:
         if not case.binds_thinking:
             return None
         key = _key(case, record)
-        known = await self._known(key)
+        known = await self._known_use(key)
         if known is not None or record is None:
             return known or Use()
         now = len(case.conversation.body)
@@ -74,9 +74,9 @@ class Thinking:
 
     async def is_removed(self, case: CompactionContext) -> bool:
         """Whether requests without a record have lost their thinking already."""
-        return await self._known(_key(case, None)) is not None
+        return await self._known_use(_key(case, None)) is not None
 
-    async def _known(self, key: str) -> Use | None:
+    async def _known_use(self, key: str) -> Use | None:
         """What the store says, which another replica may have raised; what is remembered where it says nothing."""
         (found,) = await self._uses.look_up([key])
         return self._uses.recall(key) if found is None else self._uses.keep(key, found)

@@ -94,7 +94,7 @@ class Trails:
         pointers = dict(zip(keys, await self._pointers.look_up(keys), strict=True))
         places = [(cut, pointer) for cut, key in ends if (pointer := pointers[key]) is not None][:_FOLLOWED]
         found = [place for cut, pointer in places if (place := await self._place(case, cut, pointer)) is not None]
-        if (there := await self._resumed(case, found)) is not None:
+        if (there := await self._resume_behind(case, found)) is not None:
             return there
         kin = next((place.tag for place in found), "")
         for pointer in [pointer for key in spoken if (pointer := pointers[key]) is not None][: 0 if kin else _FOLLOWED]:
@@ -113,7 +113,7 @@ class Trails:
         origin = None if cut is None or came is None else Origin(pointer.first, cut, pointer.digest, came)
         return _Place(tag, link, origin)
 
-    async def _resumed(self, case: CompactionContext, places: Sequence[_Place]) -> CompactionContext | None:
+    async def _resume_behind(self, case: CompactionContext, places: Sequence[_Place]) -> CompactionContext | None:
         """The case behind the one of these records that goes back furthest; None if none holds for it.
 
         Of a record whose front has vanished that is so only once the client's window was seen to slide.
@@ -158,13 +158,13 @@ class Trails:
             pointer = _Pointer(case.chain.first_link, bytes.fromhex(record.digest))
             for key in keys:
                 await self._pointers.put(key, pointer)
-            await self._slides.put(_slide(case, record.digest), await self._begun(case))
-        known = await self._known(case.kin or case.chain.tag, record.parent)
+            await self._slides.put(_slide(case, record.digest), await self._begin_slides(case))
+        known = await self._known_restarts(case.kin or case.chain.tag, record.parent)
         by_model = record.making.model is not None
         began = began_anew(known, case.chain.tag, record.digest, body, tokens=case.request.tokens, by_model=by_model)
         await self._restarts.put(_restarts(case.chain.tag, record.parent), began)
 
-    async def _begun(self, case: CompactionContext) -> list[Slide]:
+    async def _begin_slides(self, case: CompactionContext) -> list[Slide]:
         """The slides behind a record that is made for this request: those that led to it, if its front has vanished."""
         origin = case.chain.origin
         if origin is None or not origin.resumed.shift:
@@ -175,14 +175,14 @@ class Trails:
     async def unstable(self, case: CompactionContext, standing: Record | None) -> Instability | None:
         """Why summaries that go on from this record would be lost as soon as they are made; None where they are not."""
         tag = case.kin or case.chain.tag
-        known = await self._known(tag, standing.digest if standing else None)
+        known = await self._known_restarts(tag, standing.digest if standing else None)
         if not is_unstable(known, case.conversation.body, case.limits.budget, tokens=case.request.tokens):
             return None
         trail = await self._trails.get(_key(tag, known.digest))
         at = None if trail is None else changed_at(trail, case.joined_digests)
         return None if at is None else Instability(known.root, case.conversation.head_length + at)
 
-    async def _known(self, tag: str, parent: str | None) -> Restarts:
+    async def _known_restarts(self, tag: str, parent: str | None) -> Restarts:
         key = _restarts(tag, parent)
         return await self._restarts.get(key) or self._restarts.keep(key, Restarts(tag))
 

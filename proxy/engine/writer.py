@@ -174,17 +174,17 @@ class Writer:
         """The summary of one call; a part of several is looked up first and kept afterwards."""
         prompt = fill(self._templates(work), call, work.continuity, work.texts, work.length_of(call), work.segment)
         if isinstance(call, SummarizeCall) and call.parts == 1:
-            return await self._validated(work, prompt, await self._aligned(work, prompt))
+            return await self._validated_answer(work, prompt, await self._aligned_answer(work, prompt))
         content = b"\0".join(
             (work.job.case.caller.scope, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
         )
         if (known := await self._checkpoints.recall_part(work.job.case.chain.tag, content)) is not None:
             return work.job.case.allowed_text(known)
-        summary = await self._validated(work, prompt)
+        summary = await self._validated_answer(work, prompt)
         await self._checkpoints.keep_part(work.job.case.chain.tag, content, summary)
         return summary
 
-    async def _validated(self, work: _Work, prompt: Prompt, first: Valid | Invalid | None = None) -> str:
+    async def _validated_answer(self, work: _Work, prompt: Prompt, first: Valid | Invalid | None = None) -> str:
         """One validated answer; an unusable one, or the `first` that was had otherwise, gets a single reminder."""
         verdict = first or await self._ask(work, prompt)
         if isinstance(verdict, Invalid):
@@ -196,7 +196,7 @@ class Writer:
         # A session's own prompt, which may be what was asked about, holds what transcripts do not.
         return work.job.case.allowed_text(verdict.text)
 
-    async def _aligned(self, work: _Work, prompt: Prompt) -> Valid | Invalid | None:
+    async def _aligned_answer(self, work: _Work, prompt: Prompt) -> Valid | Invalid | None:
         """What is answered at the end of the session's own prompt; None where that is not asked, or in vain."""
         if (body := await self._aligned_question(work)) is None:
             return None
@@ -234,7 +234,7 @@ class Writer:
         answer = await self._summarizer.send(replace(target, headers=headers), body, is_aligned=True)
         # Unlike the transcript it shows results in full.
         seen = replace(prompt, user=f"{prompt.user}\n{body.decode(errors='replace')}")
-        return await self._judged(work, seen, answer)
+        return await self._judge_answer(work, seen, answer)
 
     def _templates(self, work: _Work) -> Prompts:
         own = work.job.policy.summarizer.prompt
@@ -249,11 +249,11 @@ class Writer:
         )
 
     async def _ask(self, work: _Work, prompt: Prompt, fine: CallResult = "ok") -> Valid | Invalid:
-        return await self._judged(
+        return await self._judge_answer(
             work, prompt, await self._summarizer.ask(work.target, prompt, _answer_room(work)), fine
         )
 
-    async def _judged(
+    async def _judge_answer(
         self, work: _Work, prompt: Prompt, answer: SummaryAnswer, fine: CallResult = "ok"
     ) -> Valid | Invalid:
         verdict, used = await self._workers.run(self._validate, work, prompt, answer)

@@ -72,7 +72,7 @@ class CompactionAnswers:
         """
         tenant, model = received.caller.tenant, request.settings.model
         try:
-            settled = await self._decided(received, request, route)
+            settled = await self._decide_who_answers(received, request, route)
         except CompactionRequestError:
             self._observe(route, tenant, model, "refused")
             raise
@@ -84,7 +84,7 @@ class CompactionAnswers:
             return request, settled
         return settled.carried_in(await self._reread(received, request, settled.body)), settled
 
-    async def _decided(self, received: Received, request: CountedRequest, route: Route) -> Settled:
+    async def _decide_who_answers(self, received: Received, request: CountedRequest, route: Route) -> Settled:
         """The same, by who answers."""
         asked, is_trial = CompactionRequest(), False
         if not (received.mode in ("off", "shadow") or self._natives.is_native(route, request.dialect)):
@@ -222,7 +222,7 @@ class CompactionAnswers:
         compaction = replace(compaction, made=made)
         answer = compaction.answer(case.request.dialect)
         endpoint = case.request.dialect.compact_endpoint if compaction.how == "endpoint" else None
-        body = endpoint.compacted(answer, _kept(case)) if endpoint is not None else compacting.whole(answer)
+        body = endpoint.compacted(answer, _kept_user_items(case)) if endpoint is not None else compacting.whole(answer)
         length = (b"content-length", b"%d" % len(body))
         if exchange.end_comments():
             return compaction
@@ -315,7 +315,7 @@ def _check_whole(request: CountedRequest, settled: Settled) -> None:
         raise refusal
 
 
-def _kept(case: CompactionContext) -> list[Mapping[str, object]]:
+def _kept_user_items(case: CompactionContext) -> list[Mapping[str, object]]:
     """The user's newest messages as items, in their order."""
     request, endpoint = case.request, case.request.dialect.compact_endpoint
     assert endpoint is not None  # noqa: S101 - it was asked for

@@ -110,7 +110,7 @@ class Gateway:
         """Any request, on the path that it asks for; returns when it is answered, or cannot be any more."""
         head = api_head(exchange.head)
         if (tracing := self.active.tracing) is not None:
-            exchange.head = head = self._fail_open.call(partial(_traced, head, tracing), head)
+            exchange.head = head = self._fail_open.call(partial(_traced_head, head, tracing), head)
         if resource(head.reading) == EXPLAIN:
             work = self._explain
         elif head.conversation is not None:
@@ -118,7 +118,7 @@ class Gateway:
         else:
             work = self._count if head.is_count else self._pass_through
         try:
-            await self._reported(Progress(exchange, head, self.active), work)
+            await self._run_and_report(Progress(exchange, head, self.active), work)
         except errors.EndedError as error:
             await exchange.break_off(error)
         except errors.ProxyError as error:
@@ -127,7 +127,7 @@ class Gateway:
             # Returning without ending the answer makes the server close the connection, as the upstream did.
             return
 
-    async def _reported(self, progress: Progress, work: Callable[[Progress], Awaitable[None]]) -> None:
+    async def _run_and_report(self, progress: Progress, work: Callable[[Progress], Awaitable[None]]) -> None:
         """Do this for as long as the client stays, and report by one event how it ended."""
         exchange = progress.exchange
         error: BaseException | None = None
@@ -239,9 +239,9 @@ class Gateway:
             return await self._prepare_compaction(received, named, settled)
         if named.is_plain and not router.has_overflowed(named.place, named.chain):
             return Prepared(named.route, engine.drafter.plain(named), named, way.template)
-        return await self._drafted(received, named, way.template, began, read)
+        return await self._prepare_draft(received, named, way.template, began, read)
 
-    async def _drafted(
+    async def _prepare_draft(
         self, received: Received, named: RoutedRequest, template: RequestTemplate | None, began: float, read: float
     ) -> Prepared:
         """What is sent for a request that may have to be compacted; the times are those of the stages before."""
@@ -280,7 +280,7 @@ class Gateway:
                 draft = Draft(case.request.body, case.request.tokens, "applied", "client_threshold")
                 return Prepared(case.route, replace(draft, warning=settled.warning), case, compaction=compaction)
             named = case
-        prepared = await self._drafted(received, named, None, began, began)
+        prepared = await self._prepare_draft(received, named, None, began, began)
         draft = prepared.draft
         if draft.outcome == "none" and compaction.cleared is not None:
             draft = replace(draft, outcome="applied", reason="cleared")
@@ -412,7 +412,7 @@ class Gateway:
         await exchange.write(body, more=False)
 
     async def _explanation(self, received: Received) -> Explanation:
-        body, caller, router = await self._unpacked(received), received.caller, received.active.router
+        body, caller, router = await self._unpacked_body(received), received.caller, received.active.router
         head = received.head
         head = head.asking(_explained_as(head) or table.written_in(body or b"") or head.dialect)
         request = body and await self._engine.reader.read(body, caller.scope, router.encoding, head.dialect)
@@ -463,7 +463,7 @@ class Gateway:
 
     async def _read(self, received: Received) -> CountedRequest | None:
         """The counted request; None if it cannot be understood, which is the upstream's to judge."""
-        body = await self._unpacked(received)
+        body = await self._unpacked_body(received)
         if body is None:
             return None
         sender, router = received.sender, received.active.router
@@ -505,7 +505,7 @@ class Gateway:
             return "unknown_shape"
         return await self._engine.workers.run(json_array.bound_over, received.body) or "unknown_shape"
 
-    async def _unpacked(self, received: Received) -> bytes | None:
+    async def _unpacked_body(self, received: Received) -> bytes | None:
         """What the body says; None for a coding that is not read here, and for what is not read at all."""
         used = (received.head.header(b"content-encoding") or b"identity").lower()
         body, limit = received.body, received.active.server.max_body_bytes
@@ -545,7 +545,7 @@ def _stages(draft: Draft, began: float, read: float, placed: float) -> dict[str,
     return {stage: round(1000 * spent, 2) for stage, spent in seconds.items()}
 
 
-def _traced(head: ApiHead, tracing: Tracing) -> ApiHead:
+def _traced_head(head: ApiHead, tracing: Tracing) -> ApiHead:
     trace = tracing.begun(head.headers)
     return ApiHead(head.method, head.target, tracing.onward(head.headers, trace), trace)
 

@@ -148,7 +148,7 @@ async def _go_on(
             if speaking is not None:
                 speaking.heard()
             is_last = response.body.is_complete
-            passed = _decoded(chunk, decoder)
+            passed = _decode_chunk(chunk, decoder)
             passed = passed if chosen is None else chosen(passed, is_last=is_last)
             await exchange.write(passed, more=not is_last)
             tail = (tail + passed)[-4:]
@@ -176,7 +176,7 @@ def _with_status(error: object, answer: UpstreamAnswer) -> object:
     return {**error, "message": f"{said} (the upstream's status {answer.response.status}{wait})"}
 
 
-def _decoded(chunk: bytes, decoder: content_coding.Decoder) -> bytes:
+def _decode_chunk(chunk: bytes, decoder: content_coding.Decoder) -> bytes:
     """Its content; raises TruncatedError if it is not as its coding says, or too large to be true."""
     try:
         read = decoder(chunk)

@@ -59,7 +59,7 @@ class UsageTap:
         if self._is_known and not self._most_kept:
             return
         if self._decoder is not bytes:
-            chunk = self._decoded(chunk)
+            chunk = self._decode_chunk(chunk)
         if self._most_kept:
             self._keep(chunk)
         if self._is_known:
@@ -71,7 +71,7 @@ class UsageTap:
         if self._size > _TAIL or len(self._lately) > _MOST_PIECES:
             self._fold()
 
-    def _decoded(self, chunk: bytes) -> bytes:
+    def _decode_chunk(self, chunk: bytes) -> bytes:
         if self._decoder is None or not chunk:
             return b""
         try:
@@ -189,7 +189,7 @@ class WithoutUsage:
         end = len(self._held) if is_last else _whole(self._held)
         passed = bytes(self._held[:end])
         del self._held[:end]
-        return _wanted(passed, self._reads)
+        return _events_with_usage(passed, self._reads)
 
 
 def _whole(read: bytearray) -> int:
@@ -197,7 +197,7 @@ def _whole(read: bytearray) -> int:
     return max((end.end() for end in EVENT_END.finditer(read)), default=0)
 
 
-def _wanted(events: bytes, reads: Answers) -> bytes:
+def _events_with_usage(events: bytes, reads: Answers) -> bytes:
     if reads.USAGE_KEY not in events:
         return events
     whole, rest = whole_events(events)

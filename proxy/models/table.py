@@ -86,7 +86,7 @@ class ModelTable:
         with self._lock:
             if self._loaded:
                 return
-            self._exact, self._bare, self._prices = _installed() if self._path is None else _read(self._path)
+            self._exact, self._bare, self._prices = _installed_table() if self._path is None else _read(self._path)
             self._loaded = True
 
     def lookup(self, model: str) -> Window | None:
@@ -98,17 +98,17 @@ class ModelTable:
         if model not in self._found:
             if len(self._found) >= MAX_ENTRIES:
                 self._found.clear()
-            self._found[model] = _named(self._exact, model) or self._bare.get(bare_name(model))
+            self._found[model] = _row_of(self._exact, model) or self._bare.get(bare_name(model))
         return self._found[model]
 
     def price(self, model: str) -> Price | None:
         """What the model of this name costs, None where the table does not say."""
         if not self._loaded:
             self.load()
-        return _named(self._prices, model[:MAX_NAME])
+        return _row_of(self._prices, model[:MAX_NAME])
 
 
-def _named(table: dict[str, _V], model: str) -> _V | None:
+def _row_of(table: dict[str, _V], model: str) -> _V | None:
     """The row of exactly this name, else without its release, its provider, or both."""
     name = model.strip().lower()
     while name:
@@ -120,7 +120,7 @@ def _named(table: dict[str, _V], model: str) -> _V | None:
 
 
 @cache
-def _installed() -> _Read:
+def _installed_table() -> _Read:
     """litellm's own, once for the process."""
     return _read(_table_path())
 

@@ -124,15 +124,15 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     @property
     def received(self) -> int | None:
         """Tokens of the prompt as the client wrote it, as the upstream counts as far as that was learned."""
-        return _scaled(self.tokens_received, self.calibration)
+        return _scale(self.tokens_received, self.calibration)
 
     @property
     def sent(self) -> int | None:
         """The same of the prompt as it went out."""
-        return _scaled(self.tokens_sent, self.calibration)
+        return _scale(self.tokens_sent, self.calibration)
 
 
-def _scaled(tokens: int | None, calibration: float | None) -> int | None:
+def _scale(tokens: int | None, calibration: float | None) -> int | None:
     return tokens if tokens is None or calibration is None else round(tokens * calibration)
 
 

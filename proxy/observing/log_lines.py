@@ -80,7 +80,7 @@ class LogLines:
         self._failures: dict[str, int] = {}
         self._tellers: dict[type, Callable[..., None]] = {
             events.RequestEnded: self._request,
-            events.PromptBilled: self._billed,
+            events.PromptBilled: self._write_cut_off,
             events.Irreducible: self._irreducible,
             events.UnstableHistory: self._unstable,
             events.StoreChanged: self._store_changed,
@@ -127,7 +127,7 @@ class LogLines:
         level, name = ("info", "store_up") if event.is_up else ("warning", "store_down")
         self._log.struct(level, name, StoreState(reason=event.reason))
 
-    def _billed(self, event: events.PromptBilled) -> None:
+    def _write_cut_off(self, event: events.PromptBilled) -> None:
         if not event.cut_off:
             return
         told = CutOff(

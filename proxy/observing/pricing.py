@@ -33,13 +33,13 @@ class Pricing:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RequestEnded):
-            event = self._priced(event)
+            event = self._with_price(event)
         elif isinstance(event, SummarizerCalled) and (price := self._price(event.model)) is not None:
             call = Tokens(event.tokens_in, event.tokens_out, event.cached, event.cache_written)
             event = replace(event, usd=round(price.of(call), 9))
         self._then(event)
 
-    def _priced(self, event: RequestEnded) -> RequestEnded:
+    def _with_price(self, event: RequestEnded) -> RequestEnded:
         received, billed = event.received, event.billed
         if not event.is_answered or event.session is None or event.model is None or received is None or billed is None:
             return event

@@ -174,7 +174,7 @@ def open_spans(
 
 
 def _of_request(ended: RequestEnded) -> Attributes:
-    return _known(
+    return _known_attributes(
         {
             "http.request.method": ended.method,
             "http.route": ended.route,
@@ -207,9 +207,9 @@ def _of_question(ended: RequestEnded, url: str, dialects: Mapping[str, Attribute
         "error.type": _error(ended),
     }
     if ended.wire == "relay":
-        return _known(found)
+        return _known_attributes(found)
     first_chunk = ended.first_byte_ms / 1000 if ended.first_byte_ms and ended.stream else None
-    return _known(
+    return _known_attributes(
         {
             **found,
             **dialects.get(ended.wire, {}),
@@ -228,7 +228,7 @@ def _of_question(ended: RequestEnded, url: str, dialects: Mapping[str, Attribute
 
 
 def _of_compaction(ended: CompactionEnded) -> Attributes:
-    return _known(
+    return _known_attributes(
         {
             "error.type": None if ended.digest else ended.result,
             "concertina.tenant": ended.tenant,
@@ -245,7 +245,7 @@ def _of_compaction(ended: CompactionEnded) -> Attributes:
 
 
 def _of_call(call: SummarizerCalled, dialects: Mapping[str, Attributes]) -> Attributes:
-    return _known(
+    return _known_attributes(
         {
             "error.type": None if call.result in ("ok", "reminded") else call.result,
             **dialects.get(call.wire, {}),
@@ -265,7 +265,7 @@ def _error(ended: RequestEnded) -> str | None:
     return None if ended.end in ("complete", "client_gone") else ended.end
 
 
-def _known(attributes: Mapping[str, str | int | float | bool | None]) -> Attributes:
+def _known_attributes(attributes: Mapping[str, str | int | float | bool | None]) -> Attributes:
     return {name: value for name, value in attributes.items() if value is not None}
 
 

@@ -111,13 +111,13 @@ class Tallies:
             events.RequestEnded: self._request,
             events.CompactionEnded: self._compaction,
             events.SummarizerCalled: self._call,
-            events.PromptBilled: self._billed,
+            events.PromptBilled: self._fold_billed,
             events.CopyRefused: self._copy_refused,
             events.ThinkingRemoved: self._thinking_removed,
             events.MediaRefused: self._media_refused,
-            events.Recalled: self._recalled,
+            events.Recalled: self._fold_recalled,
             events.ItemHandled: self._item,
-            events.ConfigReloaded: self._reloaded,
+            events.ConfigReloaded: self._fold_reloaded,
         }
 
     def __call__(self, event: Event) -> None:
@@ -179,7 +179,7 @@ class Tallies:
             self.counts.add("media_left_out", (*where, why), number)
 
     def _media_refused(self, event: events.MediaRefused) -> None:
-        where = event.upstream, self._named(event.upstream, event.model)
+        where = event.upstream, self._model_name(event.upstream, event.model)
         self.counts.add("media_refusals", (*where, event.what))
 
     def _place(self, event: events.RequestEnded, kind: tuple[object, ...]) -> _Place:
@@ -216,7 +216,7 @@ class Tallies:
             histograms["window_used_ratio"].observe(where, sent / event.window)
 
     def _compaction(self, event: events.CompactionEnded) -> None:
-        model = self._named(None, event.for_model or "")
+        model = self._model_name(None, event.for_model or "")
         self.counts.add("compactions", (event.tenant, model, event.trigger, event.cut, event.result))
         how = (event.result,)
         self.histograms["compaction_duration_seconds"].observe(how, event.ms / 1000)
@@ -233,16 +233,16 @@ class Tallies:
     def _call(self, event: events.SummarizerCalled) -> None:
         if event.result in ("ok", "reminded", "invalid"):
             self._remember(event.upstream, event.model)
-        model = self._named(event.upstream, event.model)
+        model = self._model_name(event.upstream, event.model)
         self.counts.add("summarizer_calls", (event.upstream, model, event.result))
         self._set(event.tenant, event.upstream, model).take_call(event)
         self._row(event.tenant, model).take_call(event)
         self.hours.row(event.tenant, model).take_call(event)
         self.histograms["summarizer_call_duration_seconds"].observe((event.upstream, model), event.ms / 1000)
 
-    def _billed(self, event: events.PromptBilled) -> None:
+    def _fold_billed(self, event: events.PromptBilled) -> None:
         self._remember(event.upstream, event.model)
-        model = self._named(event.upstream, event.model)
+        model = self._model_name(event.upstream, event.model)
         if event.estimated >= MIN_CALIBRATION_TOKENS:
             self.histograms["estimate_ratio"].observe((event.upstream, model), event.billed / event.estimated)
         if event.cut_off:
@@ -254,15 +254,15 @@ class Tallies:
     def _thinking_removed(self, event: events.ThinkingRemoved) -> None:
         self._count("thinking_removed", event)
 
-    def _recalled(self, event: events.Recalled) -> None:
+    def _fold_recalled(self, event: events.Recalled) -> None:
         self._count("recalled", event)
         self._count("recalled_tokens", event, event.tokens)
 
     def _item(self, event: events.ItemHandled) -> None:
-        model = self._named(event.upstream, event.model)
+        model = self._model_name(event.upstream, event.model)
         self.counts.add("items", (event.tenant, event.upstream, model, event.what))
 
-    def _reloaded(self, event: events.ConfigReloaded) -> None:
+    def _fold_reloaded(self, event: events.ConfigReloaded) -> None:
         self.counts.add("config_reloads", ("success" if event.is_taken else "failed",))
 
     # names
@@ -273,21 +273,21 @@ class Tallies:
         event: events.PromptBilled | events.CopyRefused | events.ThinkingRemoved | events.Recalled,
         number: int = 1,
     ) -> None:
-        self.counts.add(name, (event.tenant, event.upstream, self._named(event.upstream, event.model)), number)
+        self.counts.add(name, (event.tenant, event.upstream, self._model_name(event.upstream, event.model)), number)
 
     def _model_of(self, event: events.RequestEnded) -> str:
         if event.model is None:
             return "" if event.wire == "relay" else OTHER
         if event.is_answered:
             self._remember(event.upstream or "", event.model)
-        return self._named(event.upstream or "", event.model)
+        return self._model_name(event.upstream or "", event.model)
 
     def _remember(self, upstream: str, model: str) -> None:
         if len(self._answered) < MOST_SETS and (upstream, model) not in self._answered:
             self._answered.add((upstream, model))
             self._places.clear()  # of its requests before that had no name
 
-    def _named(self, upstream: str | None, model: str) -> str:
+    def _model_name(self, upstream: str | None, model: str) -> str:
         """The model by its name, once it has answered: at this upstream, or (None) at any."""
         if upstream is None:
             return model if any(model == name for _, name in self._answered) else OTHER

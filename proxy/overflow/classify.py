@@ -45,7 +45,7 @@ def classify(status: int, body: bytes) -> StatedLimit | None:
     codes = frozenset(normal_code(value) for key, value in said if key in rules.CODE_FIELDS)
     match _verdict(status, said, codes, sentences):
         case "overflow":
-            return _stated(error, sentences, codes)
+            return _limit_stated(error, sentences, codes)
         case "unclear" if not error_parts.is_page(error):
             return _UNCLEAR
         case _:
@@ -106,7 +106,7 @@ def _is_unclear(codes: frozenset[str], sentences: list[str]) -> bool:
     return bool(codes & rules.UNCLEAR_CODES) or any(matches(rules.UNCLEAR, sentence) for sentence in sentences)
 
 
-def _stated(error: object, sentences: list[str], codes: frozenset[str]) -> StatedLimit:
+def _limit_stated(error: object, sentences: list[str], codes: frozenset[str]) -> StatedLimit:
     if codes & rules.LONG_STRING_CODES:
         return StatedLimit(learnable=False)  # its limit counts characters
     numbers = read_numbers(

@@ -76,7 +76,7 @@ def error_part(body: bytes, *, failed: bool) -> object:
 
     failed: the status says already that this is an error, so any object or text is taken for one.
     """
-    answer = _decoded(body)
+    answer = _decode_body(body)
     if isinstance(answer, str):
         if _is_event_stream(answer):
             return next(_errors_in(answer), None)
@@ -110,7 +110,7 @@ def number(error: object, name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1_000_000_000 else None
 
 
-def _decoded(body: bytes) -> object:
+def _decode_body(body: bytes) -> object:
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -163,7 +163,7 @@ def _errors_in(stream: str) -> Iterator[object]:
         lines = event.splitlines()
         data = "\n".join(line[5:].strip() for line in lines if line.startswith("data:"))
         named = any(line.startswith("event:") and "error" in line for line in lines)
-        part = _part_of(_decoded(data.encode("utf-8", "replace")), failed=named) if data else None
+        part = _part_of(_decode_body(data.encode("utf-8", "replace")), failed=named) if data else None
         if part is not None:
             yield part
 
@@ -172,7 +172,7 @@ def _strings(value: object, depth: int, key: str = "") -> Iterator[tuple[str, st
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, str):
-        yield from _unwrapped(value, depth, key)
+        yield from _unwrap_texts(value, depth, key)
     elif isinstance(value, dict):
         for name, item in islice(value.items(), _MAX_STRINGS):
             if str(name).lower() not in _ECHOES:
@@ -184,9 +184,9 @@ def _strings(value: object, depth: int, key: str = "") -> Iterator[tuple[str, st
             yield from _strings(item, depth + 1, key)
 
 
-def _unwrapped(text: str, depth: int, key: str) -> Iterator[tuple[str, str]]:
+def _unwrap_texts(text: str, depth: int, key: str) -> Iterator[tuple[str, str]]:
     start, end = text.find("{"), text.rfind("}") + 1
-    inner = _embedded(text[start:end]) if 0 <= start < min(end, _MAX_TEXT) and depth < _MAX_UNWRAP else None
+    inner = _embedded_object(text[start:end]) if 0 <= start < min(end, _MAX_TEXT) and depth < _MAX_UNWRAP else None
     kept = f"{text[:start]}\n{text[end:]}" if inner is not None else text
     if (echo := _ECHOED.search(kept, 0, _MAX_TEXT)) is not None:
         kept = kept[: echo.start()]
@@ -196,7 +196,7 @@ def _unwrapped(text: str, depth: int, key: str) -> Iterator[tuple[str, str]]:
         yield from _strings(inner, depth + 1)
 
 
-def _embedded(text: str) -> object:
+def _embedded_object(text: str) -> object:
     """An object in JSON; inside a string of a string its quotes may still be escaped."""
     for written in (text, text.replace('\\"', '"').replace("\\n", " ")):
         try:

@@ -148,10 +148,10 @@ def read_numbers(sentences: list[str], *, limit: int | None, given: int | None, 
     place = _first(_LIMITS, sentences)
     limit = limit or found.get("limit") or _value(place)
     asked = _first(_OUTPUTS, sentences, place)
-    output = _added(_PARTS_OUT, sentences) or found.get("output") or _value(asked)
+    output = _sum_of_parts(_PARTS_OUT, sentences) or found.get("output") or _value(asked)
     # A number that reads as both is their sum.
     sent = _first(_INPUTS, sentences, place, asked)
-    given = given or _added(_PARTS_IN, sentences) or found.get("input") or _value(sent)
+    given = given or _sum_of_parts(_PARTS_IN, sentences) or found.get("input") or _value(sent)
     vague = given is not None and any(matches(_VAGUE, sentence) for sentence in sentences)
     return Numbers(limit, _kind(sentences, output, tier=tier) if limit else None, given, output, vague)
 
@@ -181,7 +181,7 @@ def _first(table: tuple[re.Pattern[str], ...], sentences: list[str], *taken: _Pl
     return next((place for place in found if place not in taken), None)
 
 
-def _added(table: tuple[re.Pattern[str], ...], sentences: list[str]) -> int | None:
+def _sum_of_parts(table: tuple[re.Pattern[str], ...], sentences: list[str]) -> int | None:
     """The sum of the parts that one sentence lists."""
     for sentence in sentences:
         if parts := [int(part) for pattern in table for part in pattern.findall(sentence)]:

@@ -111,12 +111,12 @@ class Erasures:
         news = [root for root in recent if root not in self._watched]
         for root in news:
             self._watched[root] = now + _WATCHED
-            await self._followed(root)
+            await self._follow_tombstones(root)
         watched = list(self._watched)
         for some in (watched[at : at + _LOOKED_UP] for at in range(0, len(watched), _LOOKED_UP)):
             there = await self._store.get_many([tombstone(hash_tag(root)) for root in some])
             for root in (root for root, mark in zip(some, there, strict=True) if mark is None):
-                await self._followed(root)
+                await self._follow_tombstones(root)
         return bool(news)
 
     async def _place(self, session: bytes) -> tuple[bytes, bytes]:
@@ -128,7 +128,7 @@ class Erasures:
             if marks == [None, None]:  # never erased, like nearly all
                 return first, root
         start = await self._start(first)
-        return start, await self._followed(link_of_label(start, mark))
+        return start, await self._follow_tombstones(link_of_label(start, mark))
 
     async def _listed_link(self, session: bytes) -> bytes:
         mark = session[LINK_BYTES:]
@@ -142,10 +142,10 @@ class Erasures:
     async def _start(self, first: bytes) -> bytes:
         """The conversation's own link, or what has its place since all of its sessions were erased."""
         every = set_apart(first, _EVERY)
-        link = await self._followed(every)
+        link = await self._follow_tombstones(every)
         return first if link == every else link
 
-    async def _followed(self, root: bytes) -> bytes:
+    async def _follow_tombstones(self, root: bytes) -> bytes:
         """Where this link leads, from tombstone to tombstone; itself, until it is erased.
 
         A tombstone that is known here and gone from the store, which a failover can bring about, is put there again.
@@ -166,12 +166,12 @@ class Erasures:
         )
 
     async def _put_tombstones(self, root: bytes) -> bool:
-        link = await self._followed(root)
+        link = await self._follow_tombstones(root)
         # The link moves on with the second of these only: where it fails, both are tried again.
         erased = [await self._put_tombstone(name) for name in (set_apart(link, INSTRUCTIONS), link)]
         if None in erased:
             return False
-        await self._followed(root)
+        await self._follow_tombstones(root)
         self._watched[root] = self._clock() + _WATCHED
         await self._store.enroll(_RECENT, root.hex(), _WATCHED)
         return True

@@ -88,7 +88,7 @@ class KeptTrails:
         if trail is not None:
             self._look_back(trail, known)
         told = [each for each in (prompt, *await self._prompts.look_up([_prompt_key(place)])) if each is not None]
-        return _merged(key, known, trail, self._run, max(told, key=lambda each: each.at, default=None))
+        return _merge_items(key, known, trail, self._run, max(told, key=lambda each: each.at, default=None))
 
     async def _is_forgotten(self, trail: SessionTrail) -> bool:
         """Whether the session was erased: then this process knows nothing of it any more."""
@@ -163,7 +163,7 @@ class _Told:
         return {name: self._sums[name] for name in carried}
 
 
-def _merged(
+def _merge_items(
     key: Key, items: Sequence[TrailItem], trail: SessionTrail | None, run: str, prompt: PromptComposed | None
 ) -> TrailView | None:
     sums, points, newest = _sums(items), dict[tuple[str, int], Point](), list[Newest]()

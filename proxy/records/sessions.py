@@ -252,13 +252,13 @@ class Sessions:
         """
         erased = 0
         for target in targets:
-            if not await self._erased(owner, target):
+            if not await self._erase_target(owner, target):
                 break
             erased += 1
         await asyncio.sleep(SETTLED if erased else 0)
         return erased
 
-    async def _erased(self, owner: Owner, target: Target) -> bool:
+    async def _erase_target(self, owner: Owner, target: Target) -> bool:
         first, mark = target
         if mark is None:
             marks = [b"", *(await self.erasures.labels(first) or ())]
@@ -292,9 +292,9 @@ class Sessions:
         """What is known of these, in their order."""
         links = await self.erasures.links(names)
         there = await self._shelf.look_up([entry_key(link) for link in links])
-        return [self._known(*each) for each in zip(names, links, there, strict=True)]
+        return [self._known_session(*each) for each in zip(names, links, there, strict=True)]
 
-    def _known(self, name: bytes, link: bytes, stored: Session | None) -> Session | None:
+    def _known_session(self, name: bytes, link: bytes, stored: Session | None) -> Session | None:
         here = self._here.get(name)
         session = stored or (here.session if here and here.link == link else None)
         if session is None or name[LINK_BYTES:]:

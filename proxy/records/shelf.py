@@ -70,11 +70,11 @@ class Lists(Generic[_T]):
     async def values(self, key: str) -> list[_T] | None:
         """In their order, without those that were damaged; None where the store does not answer."""
         found = await self._sealed.store.items(key)
-        return None if found is None else self._opened(key, found)
+        return None if found is None else self._open_values(key, found)
 
     async def append(self, key: str, sealed: Sequence[bytes]) -> None:
         await self._sealed.store.items(key, sealed, limit=self._most, ttl=self._sealed.ttl)
 
-    def _opened(self, key: str, found: Sequence[bytes]) -> list[_T]:
+    def _open_values(self, key: str, found: Sequence[bytes]) -> list[_T]:
         values = (self._sealed.sealer.read(key, value, self._decode) for value in found)
         return [value for value in values if value is not None]

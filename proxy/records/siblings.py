@@ -46,7 +46,7 @@ class SharedCheckpoints:
     async def _note(self, chain: Chain, record: Record) -> None:
         """One without a label is found where it lies."""
         if chain.mark:
-            key = _note(await self._shared(chain), record.covered)
+            key = _note(await self._shared_digests(chain), record.covered)
             await self._sealed.put(key, chain.mark)
 
     async def find(self, chain: Chain, cuts: Sequence[int]) -> Record | None:
@@ -54,7 +54,7 @@ class SharedCheckpoints:
         cuts = sorted(cuts, reverse=True)[:_LOOKED_UP]
         if not cuts:
             return None
-        shared = await self._shared(chain)
+        shared = await self._shared_digests(chain)
         unlabelled = await self._checkpoints.find(shared, cuts) if chain.mark else None
         keys = [_note(shared, cut) for cut in cuts]
         values = await self._sealed.store.get_many(keys)
@@ -68,7 +68,7 @@ class SharedCheckpoints:
                 return record
         return unlabelled
 
-    async def _shared(self, chain: Chain) -> list[bytes]:
+    async def _shared_digests(self, chain: Chain) -> list[bytes]:
         return chain.digests_under(await self._erasures.link(chain.first_link))
 
 

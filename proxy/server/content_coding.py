@@ -41,7 +41,7 @@ def unpack(content: bytes, coding: bytes, most_kept: int, limit: int) -> bytes |
     most = min(_PIECE, limit + 1)
     for pieces in _ways(content, coding, most):
         try:
-            return _kept(pieces, most_kept, limit)
+            return _join_bounded(pieces, most_kept, limit)
         except (zlib.error, zstd.ZstdError, brotli.error):
             continue
     raise UndecodableError
@@ -55,12 +55,12 @@ def _ways(content: bytes, coding: bytes, most: int) -> Iterator[Iterator[bytes]]
         case b"br":
             yield _unbrotli(content, most)
         case _:
-            yield _inflated(content, most, _GZIP_OR_ZLIB)
+            yield _inflate(content, most, _GZIP_OR_ZLIB)
     if coding == b"deflate":  # what some servers call so lacks the zlib wrapper
-        yield _inflated(content, most, _BARE_DEFLATE)
+        yield _inflate(content, most, _BARE_DEFLATE)
 
 
-def _kept(pieces: Iterator[bytes], most_kept: int, limit: int) -> bytes | None:
+def _join_bounded(pieces: Iterator[bytes], most_kept: int, limit: int) -> bytes | None:
     kept, size = io.BytesIO(), 0
     for piece in pieces:
         size += len(piece)
@@ -77,7 +77,7 @@ def _kept(pieces: Iterator[bytes], most_kept: int, limit: int) -> bytes | None:
 # content. What stands behind the end is not looked at: zlib copies it again for every further piece.
 
 
-def _inflated(content: bytes, most: int, wbits: int) -> Iterator[bytes]:
+def _inflate(content: bytes, most: int, wbits: int) -> Iterator[bytes]:
     inflater = zlib.decompressobj(wbits)
     for left in _inputs(content):
         if inflater.eof:

@@ -233,7 +233,7 @@ class Exchange:
             return True
         transport = self._connection.transport
         head, self._unwritten = self._unwritten, b""
-        parts = (head, *self._framed(chunk, more=more))
+        parts = (head, *self._frame_chunk(chunk, more=more))
         if len(chunk) < _JOINED:
             parts = (b"".join(parts),)
         for part in filter(None, parts):  # `writelines` of some CPythons never pauses anybody (CVE-2024-12254)
@@ -264,7 +264,7 @@ class Exchange:
         """Whether nothing can be written: the client has left, or is about to be left."""
         return self.disconnected or self._connection.transport.is_closing()
 
-    def _framed(self, chunk: bytes, *, more: bool) -> tuple[bytes, ...]:
+    def _frame_chunk(self, chunk: bytes, *, more: bool) -> tuple[bytes, ...]:
         if self.head.method == "HEAD":
             return ()
         if self._left is None:

@@ -41,14 +41,14 @@ class Peers:
             yield lambda: self._everybody(exposition)
 
     async def _everybody(self, exposition: Exposition) -> bytes:
-        asked = (exposition() if each == self.number else _asked(self._path(each)) for each in range(self.count))
-        return await asyncio.to_thread(_merged, await asyncio.gather(*asked))
+        asked = (exposition() if each == self.number else _ask_peer(self._path(each)) for each in range(self.count))
+        return await asyncio.to_thread(_merge_expositions, await asyncio.gather(*asked))
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number}.sock"
 
 
-async def _asked(path: Path) -> bytes:
+async def _ask_peer(path: Path) -> bytes:
     """What another worker has counted; nothing where it does not say."""
     try:
         async with within(_PATIENCE):
@@ -61,7 +61,7 @@ async def _asked(path: Path) -> bytes:
         return b""
 
 
-def _merged(texts: Iterable[bytes]) -> bytes:
+def _merge_expositions(texts: Iterable[bytes]) -> bytes:
     registry = CollectorRegistry()
     registry.register(_Merged(texts))
     return generate_latest(registry)

@@ -70,10 +70,10 @@ def listen_apart(host: str, port: int) -> tuple[socket.socket, Listens]:
         return alone, lambda: [alone]
     with listen(host, port) as alone:  # a shared address may be another proxy's
         port = alone.getsockname()[1]
-    return _shared(host, port), lambda: [_shared(host, port)]
+    return _shared_socket(host, port), lambda: [_shared_socket(host, port)]
 
 
-def _shared(host: str, port: int) -> socket.socket:
+def _shared_socket(host: str, port: int) -> socket.socket:
     """A socket at an address that others have too; it does not listen."""
     made = socket.socket(_family(host), socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

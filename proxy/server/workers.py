@@ -100,9 +100,9 @@ class Supervisor:
             pid, status = os.waitpid(worker.pid, os.WNOHANG) if worker.pid else (0, 0)
             if pid:
                 worker.pid = 0
-                self._ended(worker, pid, os.waitstatus_to_exitcode(status))
+                self._note_end(worker, pid, os.waitstatus_to_exitcode(status))
 
-    def _ended(self, worker: _Worker, pid: int, code: int) -> None:
+    def _note_end(self, worker: _Worker, pid: int, code: int) -> None:
         if self._is_ending:
             return
         lived = time.monotonic() - worker.begun

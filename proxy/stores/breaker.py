@@ -103,11 +103,11 @@ class CircuitBreaker(DelegatingStore):
         except StoreError as error:
             self.errors[name] += 1
             if probe or changes == self._changes:
-                self._failed(name, error, probe=probe)
+                self._note_failure(name, error, probe=probe)
             return otherwise
         else:
             if probe or changes == self._changes:
-                self._succeeded(name, probe=probe)
+                self._note_success(name, probe=probe)
             return result
         finally:
             self.seconds.observe((name,), time.perf_counter() - began)
@@ -124,17 +124,17 @@ class CircuitBreaker(DelegatingStore):
             self._refused[name] = now + self._retry_after
         return True
 
-    def _failed(self, name: str, error: StoreError, *, probe: bool) -> None:
+    def _note_failure(self, name: str, error: StoreError, *, probe: bool) -> None:
         if isinstance(error, RefusedError):
             if probe:
-                self._recovered()
+                self._note_recovery()
             self._refuses(name, str(error))
         elif error.outage:
             self._fell_over(str(error))
 
-    def _succeeded(self, name: str, *, probe: bool) -> None:
+    def _note_success(self, name: str, *, probe: bool) -> None:
         if probe:
-            self._recovered()
+            self._note_recovery()
         if name in self._refused:
             self._refused.clear()
             self._note_change()
@@ -162,7 +162,7 @@ class CircuitBreaker(DelegatingStore):
         self._changes += 1
         self._changed = self._clock()
 
-    def _recovered(self) -> None:
+    def _note_recovery(self) -> None:
         self._up = True
         self._note_change()
         self._steady_at = self._clock() + STEADY

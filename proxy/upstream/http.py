@@ -81,7 +81,7 @@ class UpstreamClient:
     async def post(self, template: RequestTemplate, body: bytes) -> UpstreamResponse:
         """Send a request and wait for the head of its answer; raises as `send` does."""
         head = b"%bContent-Length: %d\r\n\r\n" % (template.head, len(body))
-        return await _asked(template.pool, head, body, has_no_body=False, chunked=False, is_idempotent=False)
+        return await _ask_pool(template.pool, head, body, has_no_body=False, chunked=False, is_idempotent=False)
 
     async def _relay(
         self, upstream: Upstream, method: str, url: str, headers: Iterable[tuple[bytes, bytes]], body: Body
@@ -90,7 +90,7 @@ class UpstreamClient:
         target = url.removeprefix(pool.base) or "/"
         head = request_head(method, target, pool.host, [*pool.headers, *headers], body, pool.origin)
         how = {"has_no_body": method == "HEAD", "chunked": is_chunked(headers, body)}
-        return await _asked(pool, head, body, **how, is_idempotent=method in _IDEMPOTENT)
+        return await _ask_pool(pool, head, body, **how, is_idempotent=method in _IDEMPOTENT)
 
     def _pool(self, upstream: Upstream) -> Pool:
         pool = self._pools.get(upstream)
@@ -106,7 +106,7 @@ def _proxy_of(upstream: Upstream, env: Mapping[str, str]) -> Proxy | None:
         raise UpstreamConnectionError(f"{SETTING}: {error}.", "proxy") from None
 
 
-async def _asked(
+async def _ask_pool(
     pool: Pool, head: bytes, body: Body, *, has_no_body: bool, chunked: bool, is_idempotent: bool
 ) -> UpstreamResponse:
     began = asyncio.get_running_loop().time()

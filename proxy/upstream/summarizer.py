@@ -106,17 +106,17 @@ class Summarizer:
             raise SummarizerError("cooling_down", "the summarizer failed lately")
         began = self._clock()
         try:
-            answer = await self._sent(target, body, is_aligned=is_aligned)
+            answer = await self._send_with_retries(target, body, is_aligned=is_aligned)
         except (SummarizerError, SummarizerOverflowError, asyncio.CancelledError) as error:
-            self._called(target, _result(error), self._ms_since(began), Tokens(0))
+            self._report_call(target, _result(error), self._ms_since(began), Tokens(0))
             raise
         return replace(answer, ms=self._ms_since(began))
 
     def answered(self, target: SummaryTarget, answer: SummaryAnswer, used: Tokens, result: CallResult) -> None:
         """Take what an answer used, and whether it was of use."""
-        self._called(target, result, answer.ms, used)
+        self._report_call(target, result, answer.ms, used)
 
-    def _called(self, target: SummaryTarget, result: CallResult, ms: float, used: Tokens) -> None:
+    def _report_call(self, target: SummaryTarget, result: CallResult, ms: float, used: Tokens) -> None:
         called = SummarizerCalled(
             tenant=target.place.tenant,
             upstream=target.name,
@@ -135,7 +135,7 @@ class Summarizer:
     def _ms_since(self, began: float) -> float:
         return 1000 * (self._clock() - began)
 
-    async def _sent(self, target: SummaryTarget, body: bytes, *, is_aligned: bool) -> SummaryAnswer:
+    async def _send_with_retries(self, target: SummaryTarget, body: bytes, *, is_aligned: bool) -> SummaryAnswer:
         from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
         retrying = AsyncRetrying(

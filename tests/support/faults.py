@@ -5,7 +5,7 @@ from __future__ import annotations
 # Where a fault of ours may strike, by what is done there.
 FAULTS = {
     "counting": (
-        "proxy.dialects.reader.RequestReader._counted",
+        "proxy.dialects.reader.RequestReader._count_request",
         "proxy.dialects.chat.messages.describe",
         "proxy.dialects.reader.json_array.parse",
         "proxy.dialects.prefixes.PrefixCache.find",

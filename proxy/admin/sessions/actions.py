@@ -68,14 +68,14 @@ async def erase_named(context: AdminContext, visitor: Visitor, caller: Caller, n
 
 async def _is_of_another(context: AdminContext, caller: Caller, found: Sequence[Target]) -> bool:
     """Whether one of these is listed by another tenant, and not by the caller's."""
-    firsts = {target.first for target in found} - {target.first for target in await _listed(context, caller)}
+    firsts = {target.first for target in found} - {target.first for target in await _find_targets(context, caller)}
     names = [name for name in context.config.tenants if name != caller.tenant] if firsts else []
     others = [other for name in names if (other := context.active().tenants.named(name)) is not None]
-    listed = [await _listed(context, other) for other in others]
+    listed = [await _find_targets(context, other) for other in others]
     return any(target.first in firsts for targets in listed for target in targets)
 
 
-async def _listed(context: AdminContext, caller: Caller) -> list[Target]:
+async def _find_targets(context: AdminContext, caller: Caller) -> list[Target]:
     return await answered(context.engine.sessions.every(caller))
 
 

@@ -57,7 +57,7 @@ async def list_sessions(context: AdminContext, visitor: Visitor, wishes: Wishes)
     found = Listing([], wishes.cursor)
     for _ in range(_ROUNDS):
         room = listing.PAGE - len(shown)
-        found = await _listed(context, trails, callers, wishes._replace(cursor=found.cursor or ""), room)
+        found = await _list_newest(context, trails, callers, wishes._replace(cursor=found.cursor or ""), room)
         shown += found.sessions
         if found.cursor is None or len(shown) == listing.PAGE or found.looked >= most:
             break
@@ -67,7 +67,7 @@ async def list_sessions(context: AdminContext, visitor: Visitor, wishes: Wishes)
     return Listing(shown, found.cursor, found.looked, found.store, requests)
 
 
-async def _listed(
+async def _list_newest(
     context: AdminContext, trails: Sequence[SessionTrail], callers: Sequence[Caller], wishes: Wishes, most: int
 ) -> Listing:
     """So many of them at most, among the next that the store tells of every tenant."""

@@ -93,7 +93,7 @@ def view(
         is_whole=trail.is_whole,
         points=points,
         marks=marks(points),
-        compactions=[_told(event, points) for event in reversed(trail.compactions)],
+        compactions=[_compaction_of(event, points) for event in reversed(trail.compactions)],
         filling=filled,
         media=None if prompt is None else prompt.media,
         advice=[*advice(trail.newest, filled)],
@@ -195,7 +195,7 @@ def _broke_cache(point: Point, before: Point | None) -> bool:
     return before.cached - point.cached > _CACHE_DROP
 
 
-def _told(event: CompactionEnded, points: Sequence[Point]) -> Compaction:
+def _compaction_of(event: CompactionEnded, points: Sequence[Point]) -> Compaction:
     used_by = next(
         (point.number for point in points if event.checkpoint and point.checkpoint == event.checkpoint), None
     )

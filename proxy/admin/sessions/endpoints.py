@@ -87,12 +87,14 @@ class SessionEndpoints:
         context, caller = self._find(), tenant_of(request, visitor, self._find())
         if request.query_params.get("all") != "true":
             raise InvalidRequestError("Name the session in the path, or say ?all=true to erase all.", param="all")
-        return _erased(await erase(context, visitor, caller, await answered(context.engine.sessions.every(caller))))
+        return _answer_of_erasure(
+            await erase(context, visitor, caller, await answered(context.engine.sessions.every(caller)))
+        )
 
     async def erase(self, request: Request, visitor: Visitor) -> Erased:
         """Erase the conversations of a tenant that this names: all with the label, or the one with the id."""
         caller = tenant_of(request, visitor, self._find())
-        return _erased(await erase_named(self._find(), visitor, caller, request.path_params["name"]))
+        return _answer_of_erasure(await erase_named(self._find(), visitor, caller, request.path_params["name"]))
 
     async def session(self, request: Request, visitor: Visitor) -> SessionView:
         view, _ = await self._view(request, visitor)
@@ -148,5 +150,5 @@ class SessionEndpoints:
         return await session_view(self._find(), caller, request.path_params["id"], label)
 
 
-def _erased(found: Sequence[Target]) -> Erased:
+def _answer_of_erasure(found: Sequence[Target]) -> Erased:
     return Erased([target.id for target in found])

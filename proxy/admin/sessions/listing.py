@@ -120,7 +120,7 @@ def listing(
     seen = {row.key for row in rows}
     here = sorted(_Next(_place_of(row), row) for row in rows if _place_of(row) > cursor.place)
     place, members, looked, shown = cursor.place, {**cursor.members}, cursor.looked, list[Row]()
-    for each in merge(here, *(_listed(tenant, page) for tenant, page in stored), key=lambda each: each.place):
+    for each in merge(here, *(_stored_sessions(tenant, page) for tenant, page in stored), key=lambda each: each.place):
         if (each.row is None and each.member is None) or len(shown) == most:
             return Listing(shown, Cursor(place, members, looked).text, looked)
         if each.member is None:
@@ -135,7 +135,7 @@ def listing(
     return Listing(shown, None, looked)
 
 
-def _listed(tenant: str, page: Page) -> Iterator[_Next]:
+def _stored_sessions(tenant: str, page: Page) -> Iterator[_Next]:
     """What the store has of a tenant, in its order."""
     last = ""
     for member, session in page.entries:

@@ -96,7 +96,7 @@ def compaction(event: CompactionEnded) -> str:
 
 
 def _outcome(event: CompactionEnded) -> str:
-    asked = (f" {_asked(event)}" if event.calls else "") + _refused(event)
+    asked = (f" {_summarizer_text(event)}" if event.calls else "") + _refusal_text(event)
     if event.digest is None:
         return f"No summary was made: {reason(event.reason or event.result)}{asked}"
     where = "in the background " if event.trigger == "background" else ""
@@ -113,7 +113,7 @@ def _outcome(event: CompactionEnded) -> str:
     return f"{made} It was written without a model.{cause}{asked}"
 
 
-def _refused(event: CompactionEnded) -> str:
+def _refusal_text(event: CompactionEnded) -> str:
     """Why answers of the model were of no use, or why it was not asked."""
     if not event.refused:
         return ""
@@ -122,7 +122,7 @@ def _refused(event: CompactionEnded) -> str:
     return f" Of no use: {'; '.join(event.refused)}."
 
 
-def _asked(event: CompactionEnded) -> str:
+def _summarizer_text(event: CompactionEnded) -> str:
     cost = f", {words.usd(event.usd)}" if event.usd is not None else ""
     return (
         f"{event.model or 'The model'} was asked {words.plural(event.calls, 'time')} in {words.span(event.ms / 1000)}:"

@@ -99,17 +99,17 @@ class Explaining:
         caller = named_tenant(question.tenant, visitor, self._find())
         self._check(visitor, caller, question)
         context = self._find()
-        callers = [under(name, caller, context) for name in _named(question, caller)]
+        callers = [under(name, caller, context) for name in _names_in_question(question, caller)]
         request = await _read(context, caller, bytes(question.body))
         session = await _session_of(context, caller, question.session) if question.session else None
         explainer = context.engine.explainer if session else context.engine.explainer.without_store()
         router, found = context.active().router, []
         for each in callers:
             case = context_of_pasted(router, each, each.policy.mode, request, session)
-            found.append(_explained(await explainer.explain(case, request)))
+            found.append(_explained_view(await explainer.explain(case, request)))
         if session is not None:
             self._tell(visitor, "session_explained", caller, session)
-        made = await self._made(visitor, explainer, callers[0], request, session) if question.ask else None
+        made = await self._summarize_trial(visitor, explainer, callers[0], request, session) if question.ask else None
         return Answer(session.id[:ID_DIGITS] if session else None, found, made)
 
     def _check(self, visitor: Visitor, caller: Caller, question: Question) -> None:
@@ -119,7 +119,7 @@ class Explaining:
         if question.ask or question.session:
             self._access.check_content(visitor, caller.tenant)
 
-    async def _made(
+    async def _summarize_trial(
         self, visitor: Visitor, explainer: Explainer, caller: Caller, request: CountedRequest, session: Target | None
     ) -> Made:
         """What the summarizer writes when it is asked; nobody keeps it."""
@@ -141,7 +141,7 @@ class Explaining:
         self._find().engine.observe(AdminActed(visitor.role, what, caller.tenant, name))
 
 
-def _named(question: Question, caller: Caller) -> list[str]:
+def _names_in_question(question: Question, caller: Caller) -> list[str]:
     return [*dict.fromkeys(question.policies or [caller.policy_name])][:_MOST_POLICIES]
 
 
@@ -167,7 +167,7 @@ async def _session_of(context: AdminContext, caller: Caller, name: str) -> Targe
     return found[0]
 
 
-def _explained(explanation: Explanation) -> Explained:
+def _explained_view(explanation: Explanation) -> Explained:
     messages = [fate.told for fate in explanation.messages]
     return Explained(
         explanation.policy, sentence(explanation), explanation, chart.strip(messages), [*_runs(explanation.messages)]

@@ -29,15 +29,15 @@ class TrialPages:
         if request.method == "GET":
             asked = {name: request.query_params.get(name, "") for name in ("session", "tenant")}
             body = example() if request.query_params.get("example") else ""
-            return await self._explained(request, visitor, {**asked, "body": body})
+            return await self._explanation_page(request, visitor, {**asked, "body": body})
         form = await form_of(request, MOST_EXPLAINED)
         try:
-            answer = await self._explaining.answer(visitor, _asked(form))
+            answer = await self._explaining.answer(visitor, _question_of_form(form))
         except ProxyError as error:
-            return await self._explained(request, visitor, form, error=error)
-        return await self._explained(request, visitor, form, answer)
+            return await self._explanation_page(request, visitor, form, error=error)
+        return await self._explanation_page(request, visitor, form, answer)
 
-    async def _explained(
+    async def _explanation_page(
         self,
         request: Request,
         visitor: Visitor,
@@ -58,7 +58,7 @@ class TrialPages:
         return await self._frame.page("explain.html", request, visitor, values, error.status if error else 200)
 
 
-def _asked(form: dict[str, str]) -> Question:
+def _question_of_form(form: dict[str, str]) -> Question:
     return Question(
         body=msgspec.Raw(form.get("body", "").encode()),
         policies=[name for name in (form.get("policy", ""), form.get("other", "")) if name],

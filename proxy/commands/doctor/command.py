@@ -80,9 +80,9 @@ async def collector(endpoint: str) -> list[Finding]:
 def of_config(config: Config, name: str) -> Iterator[Finding]:
     yield ok("config", f"{name}: {count_settings(config)}")
     if (problem := unshared_problem(config)) is not None:
-        yield wrong(*_parted(problem))
+        yield wrong(*_split_problem(problem))
     for note in notes(config):
-        yield warning(*_parted(note))
+        yield warning(*_split_problem(note))
 
 
 def of_proxy_there(config: Config) -> Iterator[Finding]:
@@ -129,7 +129,7 @@ def _port(host: str, port: int) -> Finding:
 def _leading_back(config: Config, name: str) -> Iterator[Finding]:
     alone = config.model_copy(update={"upstreams": {name: config.upstreams[name]}})
     for problem in leading_back(alone, config.server.host, config.server.port):
-        yield wrong(*_parted(problem))
+        yield wrong(*_split_problem(problem))
 
 
 async def _windows(config: Config, *, ask: bool) -> list[Finding]:
@@ -147,7 +147,7 @@ async def _windows(config: Config, *, ask: bool) -> list[Finding]:
     return [*found.values()]
 
 
-def _parted(told: str) -> tuple[str, str, str]:
+def _split_problem(told: str) -> tuple[str, str, str]:
     """What a problem or note is about, what it says, and the way out."""
     about, _, rest = told.partition(": ")
     found, _, way_out = rest.partition("; ")

@@ -28,7 +28,12 @@ async def looked_at(settings: StoreConfig) -> list[Finding]:
         if store is None:
             return room
         try:
-            return [await _round_trip(store, settings.timeout), *(await _kept(store)), *room, *_secret(settings)]
+            return [
+                await _round_trip(store, settings.timeout),
+                *(await _eviction_findings(store)),
+                *room,
+                *_secret(settings),
+            ]
         finally:
             await store.close()
     except StoreError as error:
@@ -71,7 +76,7 @@ async def _try_each(store: Store) -> None:
     await store.erase(tag, b"doctor", _TTL)
 
 
-async def _kept(store: Store) -> list[Finding]:
+async def _eviction_findings(store: Store) -> list[Finding]:
     """What a shared server does once it is full."""
     if not isinstance(store, RedisStore):
         return []

@@ -80,14 +80,14 @@ async def _look(client: UpstreamClient, name: str, upstream: Upstream, key: str)
     # What litellm asks for is its own affair; that somebody answers can be seen without it.
     plain = upstream.model_copy(update={"provider": "openai"})
     try:
-        answer = await _answered(client, plain, "GET", resource_url(upstream.base_url, ("models",)), key, None)
+        answer = await _ask_upstream(client, plain, "GET", resource_url(upstream.base_url, ("models",)), key, None)
     except _NoAnswerError as error:
         egress = _egress(f"{about}.proxy", upstream, error)
         if error.is_of_proxy:
             return Looked(wrong(about, f"{upstream.base_url} is not reached", f"see {about}.proxy"), egress=egress)
         return Looked(wrong(about, f"{upstream.base_url}: {error.problem}", error.way_out), egress=egress)
-    models = _listed(answer.body) if answer.status == 200 else None
-    judged = _judged(about, upstream, answer, models, has_key=bool(key))
+    models = _model_names(answer.body) if answer.status == 200 else None
+    judged = _finding_of_answer(about, upstream, answer, models, has_key=bool(key))
     return Looked(judged, models, answer.apart, _egress(f"{about}.proxy", upstream, None))
 
 
@@ -104,7 +104,7 @@ def _egress(about: str, upstream: Upstream, error: "_NoAnswerError | None") -> F
     return warning(about, f"{told} led to no answer", f"see what is said of {about.removesuffix('.proxy')}")
 
 
-def _judged(
+def _finding_of_answer(
     about: str, upstream: Upstream, answer: _Answer, models: frozenset[str] | None, *, has_key: bool
 ) -> Finding:
     status, told = answer.status, f"{upstream.base_url} answers in {answer.seconds:.2f} s"
@@ -170,7 +170,7 @@ async def spent(config: Config, model: str) -> Finding:
     url = resource_url(upstream.base_url, dialect.question_path(model))
     try:
         async with UpstreamClient(env=os.environ) as client:
-            answer = await _answered(client, upstream, "POST", url, key, body)
+            answer = await _ask_upstream(client, upstream, "POST", url, key, body)
     except _NoAnswerError as error:
         return wrong(about, f"{model} at {name}: {error.problem}", error.way_out)
     if answer.status == 200:
@@ -188,10 +188,10 @@ class _NoAnswerError(Exception):
         self.is_of_proxy = cause.startswith("proxy")
 
 
-async def _answered(
+async def _ask_upstream(
     client: UpstreamClient, upstream: Upstream, method: str, url: str, key: str, body: bytes | None
 ) -> _Answer:
-    headers = [*([credential(key, upstream.auth)] if key else []), *_HEADERS, *_said(upstream)]
+    headers = [*([credential(key, upstream.auth)] if key else []), *_HEADERS, *_protocol_headers(upstream)]
     if body is not None:
         headers.append((b"content-type", b"application/json"))
     began = time.monotonic()
@@ -216,7 +216,7 @@ async def _answered(
         ) from None
 
 
-def _said(upstream: Upstream) -> Headers:
+def _protocol_headers(upstream: Upstream) -> Headers:
     """What requests need beside their key in any of its dialects; others do not mind."""
     return [header for name in upstream.spoken for header in table.dialect_named(name).questions.HEADERS]
 
@@ -233,7 +233,7 @@ def _apart(response: UpstreamResponse) -> float | None:
         return None
 
 
-def _listed(body: bytes) -> frozenset[str] | None:
+def _model_names(body: bytes) -> frozenset[str] | None:
     try:
         return frozenset(model.id for model in msgspec.json.decode(body, type=_Models).data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

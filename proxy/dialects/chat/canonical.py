@@ -33,12 +33,12 @@ def loose_digest(message: Json) -> bytes:
 
     Equal for messages of which one may be sent in the other's place; neither stands for the other.
     """
-    return digest_of(_SEED, _canonical(message, _loosened))
+    return digest_of(_SEED, _canonical(message, _loosen))
 
 
 def user_digests(message: Json) -> tuple[bytes, bytes]:
     """Both of a user's message: nearly always they are the same."""
-    return _both(_canonical(message, str), _canonical(message, _loosened))
+    return _both(_canonical(message, str), _canonical(message, _loosen))
 
 
 def text_digests(role: str, text: str) -> tuple[bytes, bytes | None]:
@@ -46,7 +46,7 @@ def text_digests(role: str, text: str) -> tuple[bytes, bytes | None]:
     own: list[object] = [role, None, [text] if text else [], [], None]
     if role != "user":
         return digest_of(_SEED, own), None
-    return _both(own, [role, None, [_loosened(text)] if text else [], [], None])
+    return _both(own, [role, None, [_loosen(text)] if text else [], [], None])
 
 
 def _both(own: list[object], loose: list[object]) -> tuple[bytes, bytes]:
@@ -54,7 +54,7 @@ def _both(own: list[object], loose: list[object]) -> tuple[bytes, bytes]:
     return digest, digest if own == loose else digest_of(_SEED, loose)
 
 
-def _loosened(text: str) -> str:
+def _loosen(text: str) -> str:
     return without_stamps(without_wrappers(text))
 
 
@@ -85,14 +85,14 @@ def _part(part: object, text: _Text) -> object:
     if kind == "text":
         said = part.get("text")
         return (text(said) if isinstance(said, str) else said) or None
-    return {"part": _stripped(part)}
+    return {"part": _strip_marks(part)}
 
 
-def _stripped(value: object) -> object:
+def _strip_marks(value: object) -> object:
     if isinstance(value, dict):
-        return {k: _stripped(v) for k, v in value.items() if v is not None and k not in _VOLATILE_KEYS}
+        return {k: _strip_marks(v) for k, v in value.items() if v is not None and k not in _VOLATILE_KEYS}
     if isinstance(value, list):
-        return [_stripped(v) for v in value]
+        return [_strip_marks(v) for v in value]
     return value
 
 
@@ -108,13 +108,13 @@ def _call(call: object) -> object:
         return call
     function = call.get("function") or call.get("custom")
     if not isinstance(function, dict):
-        return _stripped(call)
+        return _strip_marks(call)
     return [function.get("name"), _arguments(function.get("arguments", function.get("input")))]
 
 
 def _arguments(arguments: object) -> object:
     if not isinstance(arguments, str):
-        return [_stripped(arguments)]
+        return [_strip_marks(arguments)]
     try:
         return [read(arguments)]
     except UnreadError:

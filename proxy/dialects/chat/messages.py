@@ -54,8 +54,8 @@ def describe(message: object, count: CountTokens, family: str = "") -> Message |
         role=role,
         tokens=_tokens(message, count, family),
         digest=digest,
-        calls=tuple(map(_described, _calls(message))) if role == "assistant" else (),
-        results=(_answered(message),) if role == "tool" else (),
+        calls=tuple(map(_describe_call, _calls(message))) if role == "assistant" else (),
+        results=(_answered_call(message),) if role == "tool" else (),
         joins=role == "tool",
         signed="sealed" if _is_signed(message) else "none",
         media=_has_media(message),
@@ -135,7 +135,7 @@ def _functions(message: Json) -> Iterator[tuple[str, object]]:
         yield id_of(_LEGACY + str(legacy.get("name", ""))), legacy
 
 
-def _described(call: ToolCall) -> Call:
+def _describe_call(call: ToolCall) -> Call:
     return Call(call.id, call.name, brings_foreign_text(call.name, call.arguments))
 
 
@@ -147,7 +147,7 @@ def _call(call_id: str, function: object) -> ToolCall:
     return ToolCall(str(function.get("name", "")), text, call_id)
 
 
-def _answered(message: Json) -> str:
+def _answered_call(message: Json) -> str:
     answered = message.get("tool_call_id")
     return id_of(answered if answered is not None else _LEGACY + str(message.get("name", "")))
 
@@ -165,13 +165,13 @@ def utterances(message: object, position: int, tools: Sequence[str | None]) -> l
     """Without media; of a user's message every part by itself."""
     if not isinstance(message, dict):
         return [Utterance(position, "user", "")]
-    texts = _shown(message)
+    texts = _shown_parts(message)
     role = _ROLES.get(message.get("role"), "user")
     if role == "user" and len(texts) > 1:
         return [Utterance(position, role, text) for text in texts]
     said = Utterance(position, role, "\n".join(texts), tuple(_calls(message)), reasoning=_reasoning(message))
     if role == "tool":
-        said = replace(said, answers=_answered(message), tool=next(iter(tools), None), error=_error(message))
+        said = replace(said, answers=_answered_call(message), tool=next(iter(tools), None), error=_error(message))
     return [said]
 
 
@@ -179,7 +179,7 @@ def _texts(message: Json) -> list[str]:
     return [part for part in _parts(message.get("content")) if isinstance(part, str)]
 
 
-def _shown(message: Json) -> list[str]:
+def _shown_parts(message: Json) -> list[str]:
     """Texts, and the kinds of what is none."""
     texts = []
     content = message.get("content")

@@ -59,7 +59,7 @@ def continued(body: bytes, fields: Fields, limit: tuple[str, int], temperature: 
     if marks_in(body):  # of Claude, which reads all messages anew for another choice
         if scalar(fields["tool_choice"]) not in (None, "auto", "none"):
             return None
-        changed["messages"] = msgspec.Raw(_questioned(body))
+        changed["messages"] = msgspec.Raw(_with_question_marked(body))
     elif has_tools(body):
         changed["tool_choice"] = "none"
     return with_fields(body, changed, without=left_behind(body, ALLOWED))
@@ -69,7 +69,7 @@ def _is_clients(tool: Json) -> bool:
     return tool.get("type") in ("function", "custom") and isinstance(tool.get(str(tool["type"])), dict)
 
 
-def _questioned(body: bytes) -> bytes:
+def _with_question_marked(body: bytes) -> bytes:
     """The messages, of which the last is the question, from which the cache is looked for."""
     *messages, question = split_items(members_of(body)["messages"].partition(b":")[2].strip()[1:-1])
     return b"[" + b",".join([*messages, with_cache_mark(question) if takes_another(body) else question]) + b"]"

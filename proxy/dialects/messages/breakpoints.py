@@ -18,13 +18,13 @@ def behind_head(body: bytes) -> bytes:
     members = members_of(body)
     for key in ("system", "tools"):
         value = members.get(key, b"").partition(b":")[2].strip()
-        if (marked := _marked(value)) is not None:
+        if (marked := _mark_last(value)) is not None:
             members[key] = b'"%b":%b' % (key.encode(), marked)
             return b"{" + b",".join(members.values()) + b"}"
     return body
 
 
-def _marked(value: bytes) -> bytes | None:
+def _mark_last(value: bytes) -> bytes | None:
     """Blocks or tools with a mark on the last one that takes it, None where none does; a text becomes a block."""
     if value.startswith(b'"'):
         value = b'[{"type":"text","text":%b}]' % value

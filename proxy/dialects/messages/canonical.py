@@ -44,7 +44,7 @@ def instruction_digest(message: Json) -> bytes:
 def _digest(message: Json, text: _Text) -> bytes:
     content = _content(message.get("content"), text)
     said = () if message.keys() == _BARE else message.items()
-    beside = {key: _kept(value) for key, value in said if value is not None and key not in _APART}
+    beside = {key: _kept_fields(value) for key, value in said if value is not None and key not in _APART}
     return digest_of(_SEED, [message.get("role"), content, beside])
 
 
@@ -52,7 +52,7 @@ def _content(content: object, text: _Text) -> list[object]:
     if isinstance(content, str):
         content = [content]
     if not isinstance(content, list):
-        return [] if content is None else [{"": _kept(content)}]
+        return [] if content is None else [{"": _kept_fields(content)}]
     return [form for block in content if (form := _block(block, text)) is not None]
 
 
@@ -70,11 +70,11 @@ def _block(block: object, text: _Text) -> object:
         if key == "content":
             said[key] = _content(value, without_stamps if is_result(block) else text)
         elif key != "input":  # arguments are compared as they are: a null may be one, and so may be an id
-            said[key] = _kept(value)
+            said[key] = _kept_fields(value)
     return said
 
 
-def _kept(value: object) -> object:
+def _kept_fields(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _kept(v) for key, v in value.items() if v is not None and key != "cache_control"}
-    return [_kept(v) for v in value] if isinstance(value, list) else value
+        return {key: _kept_fields(v) for key, v in value.items() if v is not None and key != "cache_control"}
+    return [_kept_fields(v) for v in value] if isinstance(value, list) else value

@@ -291,8 +291,10 @@ class inserter:  # noqa: N801 - a function to those who use it
                 self._begun = _mapping(message.get("usage")) if isinstance(message, dict) else {}
                 return [event, *(_block_events(self._answer.item) if self._answer.item else [])]
             case "message_delta":
-                usage = {**self._begun, **_told(_mapping(event.get("usage")))}
-                return [self._edited({**event, "usage": self._iterated(_mapping(event.get("usage")), usage)})]
+                usage = {**self._begun, **_usage_counts(_mapping(event.get("usage")))}
+                return [
+                    self._applied_edits({**event, "usage": self._usage_iterations(_mapping(event.get("usage")), usage)})
+                ]
             case _ if isinstance(index := event.get("index"), int) and self._answer.item:
                 return [{**event, "index": index + 1}]
             case _:
@@ -303,10 +305,10 @@ class inserter:  # noqa: N801 - a function to those who use it
         if not isinstance(content, list):
             return answer
         if self._answer.item:
-            answer = {**answer, "content": [self._answer.item, *content], "usage": self._iterated(usage, usage)}
-        return self._edited(answer)
+            answer = {**answer, "content": [self._answer.item, *content], "usage": self._usage_iterations(usage, usage)}
+        return self._applied_edits(answer)
 
-    def _iterated(self, told: Mapping[str, object], whole: Mapping[str, object]) -> Mapping[str, object]:
+    def _usage_iterations(self, told: Mapping[str, object], whole: Mapping[str, object]) -> Mapping[str, object]:
         """What is told of the usage, with the compaction beside it: the sum is without that."""
         if not self._answer.item:
             return told
@@ -315,7 +317,7 @@ class inserter:  # noqa: N801 - a function to those who use it
         messages = others if isinstance(others, list) else [{"type": "message", **counted}]
         return {**told, "iterations": [{"type": "compaction", **_usage(self._answer.spent)}, *messages]}
 
-    def _edited(self, told: dict[str, object]) -> dict[str, object]:
+    def _applied_edits(self, told: dict[str, object]) -> dict[str, object]:
         if not self._answer.edits:
             return told
         managed = _mapping(told.get("context_management"))
@@ -328,5 +330,5 @@ def _mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _told(usage: Mapping[str, object]) -> dict[str, object]:
+def _usage_counts(usage: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in usage.items() if value is not None}

@@ -83,7 +83,7 @@ def _of_user(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
     return msgspec.structs.replace(
         as_heard(told, heard, weight),
         role="tool",
-        results=tuple(map(_answered, results)),
+        results=tuple(map(_answered_call, results)),
         # Media alone go with a result: of a page that a tool has read.
         words=weight(heard.words) + weight(typed.words),
         speech=heard.speech if heard.words else typed.speech,
@@ -103,7 +103,7 @@ def _of_model(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
     kinds = [kind_of(block) for block in blocks]
     calls = [_call(block) for block in blocks if is_call(block)]
     results = [block for block in blocks if is_result(block)]
-    answered = [_answered(block) for block in results]
+    answered = [_answered_call(block) for block in results]
     made = {call.id for call in calls}
     thinks = not THINKING.isdisjoint(kinds)
     return Message(
@@ -151,7 +151,7 @@ def _names(of_block: Callable[[Json], Iterator[str]], blocks: Sequence[Json]) ->
     return tuple(name for block in blocks for name in of_block(block))
 
 
-def _answered(block: Json) -> str:
+def _answered_call(block: Json) -> str:
     return id_of(block.get("tool_use_id", ""))
 
 
@@ -229,7 +229,7 @@ def _results(
     earlier = iter(tools)
     said = []
     for block in blocks:
-        answered = _answered(block)
+        answered = _answered_call(block)
         tool = made[answered] if answered in made else next(earlier, None)
         said.append(Utterance(position, "tool", shown_in(block), answers=answered, tool=tool, error=_error(block)))
     return said

@@ -60,7 +60,7 @@ def continued(body: bytes, fields: Fields, limit: tuple[str, int], _temperature:
         return None
     output_key, tokens = limit
     changed: dict[str, object] = {output_key: _limit(fields, tokens)}
-    changed["messages"] = msgspec.Raw(_questioned(body, fields))
+    changed["messages"] = msgspec.Raw(_with_question_marked(body, fields))
     if has_tools(body) and not marks_in(body):
         changed["tool_choice"] = {"type": "none"}
     if config.pop("task_budget", None) is not None:
@@ -81,7 +81,7 @@ def _limit(fields: Fields, tokens: int) -> int:
     return max(tokens, budget + 1, min(budget + tokens, most if isinstance(most, int) else 0))
 
 
-def _questioned(body: bytes, fields: Fields) -> bytes:
+def _with_question_marked(body: bytes, fields: Fields) -> bytes:
     """The messages, of which the last is the question. Instructions that end what is before it, behind which only an
     answer may stand, are told in it: the last word is ours.
 

@@ -198,10 +198,10 @@ def error_event(error: object, _status: int, *, ends: bool) -> bytes:
     code = said.get("code") or said.get("type")
     fields = {"code": None if code is None else str(code), "message": said.get("message") or "", "param": None}
     event = event_of("error", {**fields, "param": said.get("param"), "sequence_number": 0, "error": error})
-    return event + _failed(fields) if ends else event
+    return event + _failed_response(fields) if ends else event
 
 
-def _failed(fields: Mapping[str, object]) -> bytes:
+def _failed_response(fields: Mapping[str, object]) -> bytes:
     error = {"code": fields["code"] or "server_error", "message": fields["message"]}
     answer = {"id": _FAILED_ID, "object": "response", "created_at": 0, "status": "failed", "error": error}
     return event_of("response.failed", {"sequence_number": 1, "response": {**answer, "output": [], "usage": None}})

@@ -55,14 +55,14 @@ def _value(key: str, value: object, text: _Text) -> object:
         return _arguments(value)
     if key in ("content", "output"):
         return _content(value, text)
-    return _stripped(value)
+    return _strip_marks(value)
 
 
-def _stripped(value: object) -> object:
+def _strip_marks(value: object) -> object:
     if isinstance(value, dict):
-        return {k: _stripped(v) for k, v in value.items() if v is not None and k not in MARKS}
+        return {k: _strip_marks(v) for k, v in value.items() if v is not None and k not in MARKS}
     if isinstance(value, list):
-        return [_stripped(v) for v in value]
+        return [_strip_marks(v) for v in value]
     return value
 
 
@@ -70,14 +70,14 @@ def _content(content: object, text: _Text) -> list[object]:
     if isinstance(content, str):
         return [text(content)] if content else []
     if not isinstance(content, list):
-        return [{"is": _stripped(content)}]
+        return [{"is": _strip_marks(content)}]
     return [canonical for part in content if (canonical := _part(part, text)) is not None]
 
 
 def _part(part: object, text: _Text) -> object:
     if not isinstance(part, dict):
         return part
-    kept = {key: _stripped(value) for key, value in part.items() if value is not None and key not in MARKS}
+    kept = {key: _strip_marks(value) for key, value in part.items() if value is not None and key not in MARKS}
     kind, said = kept.get("type"), kept.get("text")
     if not isinstance(kind, str) or kind not in TEXTS or not isinstance(said, str):
         return {"part": kept}

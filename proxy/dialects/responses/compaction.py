@@ -182,7 +182,7 @@ class inserter:  # noqa: N801 - a function to those who use it
         if not self._is_told and kind in _ANNOUNCEMENTS:
             self._last = number if isinstance(number, int) else self._last + 1
             return [event]
-        told = [] if self._is_told else self._told()
+        told = [] if self._is_told else self._output_items()
         self._is_told = True
         return [*told, self._counted_on(event)]
 
@@ -190,7 +190,7 @@ class inserter:  # noqa: N801 - a function to those who use it
         output = answer.get("output")
         return {**answer, "output": [self._answer.item, *output]} if isinstance(output, list) else answer
 
-    def _told(self) -> list[dict[str, object]]:
+    def _output_items(self) -> list[dict[str, object]]:
         item, first = self._answer.item, self._last + 1
         kinds = ("response.output_item.added", "response.output_item.done")
         return [

@@ -69,12 +69,12 @@ def describe(item: object, count: CountTokens, family: str = "") -> Message | No
 
 def _has_names(item: Json) -> bool:
     """Whether type, role and kinds of parts are what the tables here are about: names, if anything."""
-    parts = [part for key in ("content", "output") for part in _listed(item.get(key)) if isinstance(part, dict)]
+    parts = [part for key in ("content", "output") for part in _content_parts(item.get(key)) if isinstance(part, dict)]
     names = (item.get("type"), item.get("role"), *(part.get("type") for part in parts))
     return all(name is None or isinstance(name, str) for name in names)
 
 
-def _listed(content: object) -> Sequence[object]:
+def _content_parts(content: object) -> Sequence[object]:
     return content if isinstance(content, list) else [content]
 
 
@@ -84,7 +84,7 @@ def _content(item: Json, kind: str) -> object:
 
 
 def _texts(item: Json, kind: str) -> list[str]:
-    return [text for part in _listed(_content(item, kind)) if (text := _text(part)) is not None]
+    return [text for part in _content_parts(_content(item, kind)) if (text := _text(part)) is not None]
 
 
 def _text(part: object) -> str | None:
@@ -99,9 +99,9 @@ def _has_media(item: Json, kind: str) -> bool:
     """Whether a part of what it says is no text, so that no other text may take its place."""
     content = _content(item, kind)
     if is_message(item, kind):
-        return content is not None and any(_text(part) is None for part in _listed(content))
+        return content is not None and any(_text(part) is None for part in _content_parts(content))
     if is_result(item, kind):
-        return isinstance(content, dict) or any(_text(part) is None for part in _listed(content))
+        return isinstance(content, dict) or any(_text(part) is None for part in _content_parts(content))
     return kind == "image_generation_call"
 
 
@@ -111,12 +111,12 @@ def _tokens(item: Json, kind: str, count: CountTokens, family: str) -> int:
         texts = (_as_text(item[key]) for key in _SPOKEN if item.get(key) is not None)
         return CALL_OVERHEAD + sum(map(count, texts))
     if kind == "reasoning" or kind in COMPACTIONS:
-        return ITEM_OVERHEAD + max(_sealed(item), sum(map(count, _thoughts(item))))
+        return ITEM_OVERHEAD + max(_sealed_tokens(item), sum(map(count, _thoughts(item))))
     if kind == "item_reference":
         return ITEM_OVERHEAD
     content = _content(item, kind)
     if is_message(item, kind) or (is_result(item, kind) and isinstance(content, str | list)):
-        return ITEM_OVERHEAD + sum(_part_tokens(part, count, family) for part in _listed(content))
+        return ITEM_OVERHEAD + sum(_part_tokens(part, count, family) for part in _content_parts(content))
     return _overhead(kind) + _other_tokens(item, kind, count, family)
 
 
@@ -142,7 +142,7 @@ def _other_tokens(item: Json, kind: str, count: CountTokens, family: str) -> int
     return media_tokens(item, count, family)
 
 
-def _sealed(item: Json) -> int:
+def _sealed_tokens(item: Json) -> int:
     sealed = item.get("encrypted_content")
     return sealed_tokens(sealed) if isinstance(sealed, str) else 0
 
@@ -150,7 +150,7 @@ def _sealed(item: Json) -> int:
 def _thoughts(item: Json) -> Iterator[str]:
     """What is told of a thought, in short and as it was."""
     for key in ("summary", "content"):
-        yield from (text for part in _listed(item.get(key)) if (text := _text(part)) is not None)
+        yield from (text for part in _content_parts(item.get(key)) if (text := _text(part)) is not None)
 
 
 def _as_text(value: object) -> str:
@@ -163,10 +163,10 @@ def utterances(item: object, position: int, tools: Sequence[str | None]) -> list
         return [Utterance(position, "user", "")]
     kind = kind_of(item)
     if is_message(item, kind):
-        role, parts = role_of(item, kind), _listed(item.get("content"))
+        role, parts = role_of(item, kind), _content_parts(item.get("content"))
         if role == "user" and len(parts) > 1:
-            return [Utterance(position, role, _shown(part)) for part in parts if part is not None]
-        return [Utterance(position, role, _said(item.get("content")))]
+            return [Utterance(position, role, _text_of_part(part)) for part in parts if part is not None]
+        return [Utterance(position, role, _text_of_content(item.get("content")))]
     if kind == "reasoning":
         thought = "\n".join(_thoughts(item))
         return [Utterance(position, "assistant", "", reasoning=thought)] if thought else []
@@ -175,12 +175,12 @@ def utterances(item: object, position: int, tools: Sequence[str | None]) -> list
         answers = call_id(item, kind)
         return [Utterance(position, "tool", _answer(item), answers=answers, tool=tool, error=_error(item, kind))]
     if kind in HOSTED or calls_of(item, kind):
-        return _called(item, kind, position)
-    text = _said(item.get("content")) or f"[{kind}]"
+        return _call_utterances(item, kind, position)
+    text = _text_of_content(item.get("content")) or f"[{kind}]"
     return [Utterance(position, role_of(item, kind), text)]
 
 
-def _called(item: Json, kind: str, position: int) -> list[Utterance]:
+def _call_utterances(item: Json, kind: str, position: int) -> list[Utterance]:
     call = ToolCall(tool_of(item, kind), _as_text(asked_in(item)), call_id(item, kind))
     said = Utterance(position, "assistant", "", (call,))
     if kind not in HOSTED:
@@ -219,15 +219,15 @@ def _answer(item: Json) -> str:
         return "[image]"
     said = next((item[key] for key in _ANSWERED if item.get(key) is not None), None)
     if said is not None:
-        return _said(said)
+        return _text_of_content(said)
     return _as_text({key: item[key] for key in ("approve", "reason", "status") if item.get(key) is not None})
 
 
-def _said(content: object) -> str:
-    return "\n".join(_shown(part) for part in _listed(content) if part is not None)
+def _text_of_content(content: object) -> str:
+    return "\n".join(_text_of_part(part) for part in _content_parts(content) if part is not None)
 
 
-def _shown(part: object) -> str:
+def _text_of_part(part: object) -> str:
     text = _text(part)
     if text is not None or not isinstance(part, dict):
         return text if text is not None else _as_text(part)

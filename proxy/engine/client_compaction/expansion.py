@@ -104,14 +104,14 @@ class _Expansion:
         kept = self.pieces
         if covered == item.covers or self.compacting.DROPS_BEFORE:
             kept = [piece for piece in kept if piece.is_instruction]
-        tail = [self._described(bytes(raw)) for raw in item.tail]
+        tail = [self._describe_piece(bytes(raw)) for raw in item.tail]
         messages = [piece.message for piece in tail if piece.message is not None]
         before = [piece.message for piece in kept if piece.message is not None]
         stays = {*without_tail(before, messages, item.anchors)}
         at = iter(range(len(before)))
         kept = [piece for piece in kept if piece.message is None or next(at) in stays]
         if item.head and not any(piece.is_instruction for piece in kept):
-            kept = [*(self._described(bytes(raw)) for raw in item.head), *kept]
+            kept = [*(self._describe_piece(bytes(raw)) for raw in item.head), *kept]
         digests = frozenset(message.digest for message in before)
         sent = without_kept(messages, item.anchors, digests, behind)
         self.pieces = [*kept, self._piece_of(item.record, mark), *(tail[at] for at in sent)]
@@ -140,7 +140,7 @@ class _Expansion:
         self.pieces.append(_Piece(self.dialect.items.injected(Injected(noted))))
 
     def keep(self, raw: bytes, message: Message | None = None) -> None:
-        self.pieces.append(self._described(raw) if message is None else _Piece(raw, message))
+        self.pieces.append(self._describe_piece(raw) if message is None else _Piece(raw, message))
 
     def settled(self, request: CountedRequest, asked: CompactionRequest, covered: str) -> Settled:
         """The request around what is sent of its items."""
@@ -160,7 +160,7 @@ class _Expansion:
                 record = end, piece.record
         return Settled(body, asked, covered, record, self.read, self.foreign, self.unreadable)
 
-    def _described(self, raw: bytes) -> _Piece:
+    def _describe_piece(self, raw: bytes) -> _Piece:
         described = self.dialect.items.describe(json_array.decode(readable(raw)), lambda _: 0)
         return _Piece(raw, described)
 
@@ -195,7 +195,7 @@ class Expander:
                 elif (held := compacting.held(item, one)) is None:
                     found.keep(one)
                 else:
-                    self._put(found, held, one, at, messages, tenant)
+                    self._put_item(found, held, one, at, messages, tenant)
         fields = request.parsed.envelope.fields
         asked = compacting.asked(fields, questions, len(messages)) if is_ours else CompactionRequest()
         covered = covers(message for at, message in enumerate(messages) if at not in questions)
@@ -209,12 +209,12 @@ class Expander:
         found.put_record(item, item.covers, frozenset())
         return found.settled(request, CompactionRequest(), item.covers)
 
-    def _put(
+    def _put_item(
         self, found: _Expansion, held: Held, raw: bytes, at: int, messages: Sequence[Message], tenant: str
     ) -> None:
         if held.how == "demand" and found.is_ours and not all(piece.is_instruction for piece in found.pieces):
             raise found.compacting.unreadable(at, "ambiguous" if found.read else "misplaced", held.how)
-        item = self._opened(found, held, at, tenant)
+        item = self._open_item(found, held, at, tenant)
         if not (found.is_ours or isinstance(item, CompactionItem)):
             found.keep(raw)
             return
@@ -232,7 +232,7 @@ class Expander:
         if held.behind is not None:
             found.keep(held.behind)
 
-    def _opened(self, found: _Expansion, held: Held, at: int, tenant: str) -> CompactionItem | str | None:
+    def _open_item(self, found: _Expansion, held: Held, at: int, tenant: str) -> CompactionItem | str | None:
         """The item of ours, or why it is none; None where nothing was compacted."""
         if held.sealed is None and held.text is not None:
             return "foreign"

@@ -89,7 +89,7 @@ class ItemMaker:
         """
         began = self._clock()
         if instructions:
-            case = _instructed(case, instructions)
+            case = _with_instructions(case, instructions)
         standing = await self._standing.newest(case)
         room = _room_of(case)
         view = PromptView(_with_rooms(case.conversation, room))
@@ -114,7 +114,7 @@ class ItemMaker:
             text_digest(text),
         )
         tokens = record.text_tokens + sum(self._cooler.tokens(case, raw) for raw in tail)
-        sealed, item = self._sealed(case, item, tokens)
+        sealed, item = self._seal_item(case, item, tokens)
         spent = record.making.spent if record.compacted >= began else Spent()
         return MadeItem(item, text, sealed, tokens, spent)
 
@@ -168,7 +168,7 @@ class ItemMaker:
         said = [entry for entry in ledger.merge(record.entries, newer) if entry.position in beside]
         return text_with(record, said, room.all, self._cooler.counter(case))
 
-    def _sealed(self, case: CompactionContext, item: CompactionItem, tokens: int) -> tuple[str, CompactionItem]:
+    def _seal_item(self, case: CompactionContext, item: CompactionItem, tokens: int) -> tuple[str, CompactionItem]:
         """The item as it is sent; one that is long for what it expands into has fewer names to go on with."""
         tenant = case.caller.tenant
         sealed = self._items.seal(tenant, item)
@@ -180,7 +180,7 @@ class ItemMaker:
         return sealed, item
 
 
-def _instructed(case: CompactionContext, instructions: str) -> CompactionContext:
+def _with_instructions(case: CompactionContext, instructions: str) -> CompactionContext:
     """The case of a caller whose policy has this prompt."""
     policy = case.caller.policy
     summarizer = policy.summarizer.model_copy(update={"prompt": instructions[:_MOST_INSTRUCTIONS]})

@@ -74,7 +74,7 @@ class ItemSealer:
         key = tenant, hashlib.sha256(sealed.encode("utf-8", "surrogatepass")).digest()
         if (known := self._opened.get(key)) is not None:
             return known
-        raw = _decoded(sealed[len(PREFIX) :])
+        raw = _decode_base64(sealed[len(PREFIX) :])
         plain = None if raw is None else self._sealer.open_foreign(_name(tenant), raw)
         found = "damaged" if plain is None else _read(plain)
         return found if isinstance(found, str) else self._opened.keep(key, found, _GROWTH * len(sealed))
@@ -85,7 +85,7 @@ def text_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _decoded(text: str) -> bytes | None:
+def _decode_base64(text: str) -> bytes | None:
     """Of the one text that stands for these bytes; a lenient decoder takes others as well."""
     try:
         raw = urlsafe_b64decode(text)

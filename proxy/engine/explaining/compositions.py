@@ -45,10 +45,10 @@ class Compositions:
 
     async def tell(self, case: CompactionContext, sent: Draft) -> None:
         """Every message is looked at, in a thread."""
-        self._observe(await self._workers.run(_composed, case, sent, self._clock()))
+        self._observe(await self._workers.run(_composition_event, case, sent, self._clock()))
 
 
-def _composed(case: CompactionContext, draft: Draft, now: float) -> PromptComposed:
+def _composition_event(case: CompactionContext, draft: Draft, now: float) -> PromptComposed:
     sent = sent_with(draft)
     found = [fate.told for fate in fates(case, case.request, sent, indexes_of(case, case.request))]
     tokens = Counter[str]()

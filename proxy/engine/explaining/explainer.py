@@ -94,11 +94,11 @@ class Explainer:
 
     async def explain(self, case: CompactionContext, received: CountedRequest) -> explanation.Explanation:
         """`received` is the request as it came; the case's may begin behind a separator."""
-        case = await self._placed(case)
+        case = await self._place_case(case)
         live = replace(case, mode="on") if case.mode in ("off", "shadow") else case
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
         decision = await self._decider().decide(live)
-        outlook = _outlook(live, await self._fitted(live, decision, count), decision.would)
+        outlook = _outlook(live, await self._fit_cut(live, decision, count), decision.would)
         explained = await self._workers.run(_explanation, case, received, outlook, count)
         if outlook.record is None:
             return explained
@@ -107,13 +107,13 @@ class Explainer:
 
     async def due(self, case: CompactionContext) -> Job | None:
         """The compaction that is due for it; None where none is."""
-        case = await self._placed(case)
+        case = await self._place_case(case)
         live = replace(case, mode="on") if case.mode in ("off", "shadow") else case
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
-        decision = await self._fitted(live, await self._decider().decide(live), count)
+        decision = await self._fit_cut(live, await self._decider().decide(live), count)
         return self._job(live, decision, decision.plan) if isinstance(decision.plan, Compact) else None
 
-    async def _fitted(self, case: CompactionContext, decision: Decision, count: CountTokens) -> Decision:
+    async def _fit_cut(self, case: CompactionContext, decision: Decision, count: CountTokens) -> Decision:
         """The decision, with the cut that the record leaves room for."""
         if not isinstance(decision.plan, Compact):
             return decision
@@ -131,7 +131,7 @@ class Explainer:
 
     async def standing(self, case: CompactionContext) -> Draft:
         """What is sent for a request with what there is already."""
-        case = await self._placed(case)
+        case = await self._place_case(case)
         decision = await self._decider().decide(case)
         if case.mode == "shadow" and decision.view is not None:
             return untouched_draft(case.request, "shadow", decision.would)
@@ -140,7 +140,7 @@ class Explainer:
             plan = Forward("counted") if plan.standing is None else Reuse(plan.standing, "counted")
         return decision.standing_draft(case, plan)
 
-    async def _placed(self, case: CompactionContext) -> CompactionContext:
+    async def _place_case(self, case: CompactionContext) -> CompactionContext:
         link = await self._sessions.erasures.link(case.chain.session)
         case = replace(case, chain=replace(case.chain, link=link))
         return case if bypass_reason(case) is not None else await self._trails.resumed(case)
@@ -176,7 +176,7 @@ def _explanation(
     verdict = _verdict(case, outlook, expected)
     real = case.limits.real
     indexes = indexes_of(case, received)
-    pinned, actions, files = _carried(case, outlook, count)
+    pinned, actions, files = _carried_entries(case, outlook, count)
     head = case.conversation.head_length
     return explanation.Explanation(
         model=case.request.settings.model,
@@ -202,7 +202,7 @@ def _explanation(
         cut=None if outlook.plan is None else _cut(outlook.plan.cut, indexes[head + outlook.plan.cut.position]),
         checkpoint=None if outlook.record is None else _checkpoint(outlook.record),
         messages=list(fates(case, received, outlook.sent, indexes)),
-        recalled=list(_recalled(outlook, indexes)),
+        recalled=list(_recalled_passages(outlook, indexes)),
         pinned=[explanation.Pinned(entry.kind, _index(case, indexes, entry.position), entry.text) for entry in pinned],
         actions=actions,
         files=files,
@@ -241,7 +241,7 @@ def _checkpoint(record: Record) -> explanation.Checkpoint:
     )
 
 
-def _recalled(outlook: _Outlook, indexes: Sequence[int]) -> Iterator[explanation.Recalled]:
+def _recalled_passages(outlook: _Outlook, indexes: Sequence[int]) -> Iterator[explanation.Recalled]:
     """Nothing for a record that is not made yet: what it will hold is not known."""
     view = outlook.draft.view
     if view is not None and outlook.plan is None and outlook.draft.record is not None:
@@ -249,7 +249,7 @@ def _recalled(outlook: _Outlook, indexes: Sequence[int]) -> Iterator[explanation
             yield explanation.Recalled(indexes[index], len(one.passages), one.tokens)
 
 
-def _carried(case: CompactionContext, outlook: _Outlook, count: CountTokens) -> tuple[list[Entry], int, int]:
+def _carried_entries(case: CompactionContext, outlook: _Outlook, count: CountTokens) -> tuple[list[Entry], int, int]:
     """What the record shows of the user's statements, and how many tool calls and changed files it knows of."""
     record, plan = outlook.record, outlook.plan
     if plan is not None:

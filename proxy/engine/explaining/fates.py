@@ -126,7 +126,7 @@ def _fate(
     tokens = view.conversation.messages[place].tokens if view is not None and steps else message.tokens
     if position < cut:
         if position not in staying:
-            return _replaced(sent, position)
+            return _fate_of_replaced(sent, position)
         fate, why = staying[position]
         if message.words and position in conversation.repeated(cut):
             tokens = message.words
@@ -153,7 +153,7 @@ def _steps(sent: Sent, index: MessageIndex) -> tuple[Step, ...]:
     return steps if sent.plan is None else tuple(step for step in steps if step is not Step.QUOTATION)
 
 
-def _replaced(sent: Sent, position: int) -> tuple[explanation.Fate, int, str]:
+def _fate_of_replaced(sent: Sent, position: int) -> tuple[explanation.Fate, int, str]:
     record, plan = sent.record, sent.plan
     if record is not None and position < record.covered:
         return "covered", 0, f"in checkpoint {record.digest[:16]}"

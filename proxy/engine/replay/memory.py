@@ -89,15 +89,15 @@ class Memory:
         budget = case.limits.budget.usable
         return Remembered(
             needs=len(wanted),
-            sent=_met(wanted, text_of_all(sent)),
-            truncated=_met(wanted, _newest(request, sent.tokens)),
-            window=_met(wanted, _newest(request, budget)),
+            sent=_met_names(wanted, text_of_all(sent)),
+            truncated=_met_names(wanted, _newest(request, sent.tokens)),
+            window=_met_names(wanted, _newest(request, budget)),
             requests=1,
             sent_tokens=sent.tokens,
         )
 
 
-def _met(wanted: Sequence[Need], text: str) -> Met:
+def _met_names(wanted: Sequence[Need], text: str) -> Met:
     recalled = sum(has_name(text, need.name) for need in wanted)
     in_context = sum(any(piece in text for piece in need.surrounded) for need in wanted)
     return Met(recalled, in_context, int(recalled == len(wanted)))
@@ -128,7 +128,7 @@ def needs(request: CountedRequest, following: CountedRequest, window: int, commo
     far = [text for text, distance in zip(texts, behind, strict=True) if distance > _FAR * window]
     near = "\n".join(texts[len(far) :])
     return [
-        Need(name, frozenset(_surrounded(name, far)))
+        Need(name, frozenset(_surroundings(name, far)))
         for name in wanted
         if name not in common and not has_name(near, name) and any(has_name(text, name) for text in far)
     ]
@@ -156,7 +156,7 @@ def _indexes(request: CountedRequest, first: int = 0) -> Iterator[MessageIndex]:
     return (MessageIndex(at) for at in range(first, len(request.messages)))
 
 
-def _surrounded(name: str, texts: Sequence[str]) -> Iterator[str]:
+def _surroundings(name: str, texts: Sequence[str]) -> Iterator[str]:
     for text in reversed(texts):
         for found in islice(_occurrences(name, text), _MOST_OCCURRENCES):
             start, end = found.span()

@@ -53,7 +53,7 @@ class _Entry:
     def is_request(self) -> bool:
         """Whether it is what a client sent, and no conversation that has ended: that ends with an answer."""
         last = (self.messages or [None])[-1]
-        message = _described(last, self.dialect)
+        message = _describe(last, self.dialect)
         return message is not None and message.role != "assistant"
 
 
@@ -67,12 +67,12 @@ def read_recordings(path: Path, model: str | None) -> list[Recording]:
 
 def read_from(name: str, data: bytes, model: str | None) -> list[Recording]:
     """The same of what a file of this name holds."""
-    entries = [_unwrapped(entry) for entry in _entries(readable(data))]
+    entries = [_unwrap(entry) for entry in _entries(readable(data))]
     if len(entries) == 1 and entries[0].messages is not None:
         return [_history(name, entries[0], entries[0].messages, model)]
     first = entries[0]
     if all(entry.is_request and entry.dialect is first.dialect for entry in entries):
-        dialect = _asked(first.dialect, model)
+        dialect = _dialect_of_path(first.dialect, model)
         bodies = partial(_as_they_are, [entry.raw for entry in entries], dialect, model)
         return [Recording(name, dialect, len(entries), bodies)]
     if all(isinstance(entry.value, dict) and "role" in entry.value for entry in entries):
@@ -113,7 +113,7 @@ def _lines(data: bytes, whole: str) -> list[_Entry]:
     return entries
 
 
-def _unwrapped(entry: _Entry) -> _Entry:
+def _unwrap(entry: _Entry) -> _Entry:
     """The body of a captured HTTP request, else the entry itself, and its dialect; raises RecordingError for others."""
     value = entry.value
     if not isinstance(value, dict):
@@ -123,7 +123,7 @@ def _unwrapped(entry: _Entry) -> _Entry:
     body, path = value["body"], value.get("path")
     found = _Entry(body, msgspec.json.encode(body))
     if path is None:
-        return _unwrapped(found)
+        return _unwrap(found)
     asked = reading(str(path).partition("?")[0].encode())
     if asked.found is None or asked.found.path.does != "converse":
         taken = ", ".join(path.removeprefix("/v1") for path in shown_paths())
@@ -140,7 +140,7 @@ def _dialect_of(entry: _Entry) -> Dialect:
     return written_in(entry.raw) or itemized_in(entry.messages or ()) or DEFAULT_DIALECT
 
 
-def _asked(dialect: Dialect, model: str | None) -> Dialect:
+def _dialect_of_path(dialect: Dialect, model: str | None) -> Dialect:
     """That of requests for a model, where their path names it."""
     return dialect if dialect.model_key else dialect.of_path(model or dialect.model or DEFAULT_MODEL)
 
@@ -155,9 +155,9 @@ def _as_they_are(raws: Sequence[bytes], dialect: Dialect, model: str | None) -> 
 
 def _history(name: str, holder: _Entry, items: Sequence[object], model: str | None) -> Recording:
     """A conversation as the requests that led to it: one before every answer, and one for what is not answered yet."""
-    dialect = _asked(holder.dialect, model)
+    dialect = _dialect_of_path(holder.dialect, model)
     kept = [item for found in items if (item := _item(found, dialect)) is not None]
-    ends = list(_ends([message for item in kept if (message := _described(item, dialect)) is not None]))
+    ends = list(_ends([message for item in kept if (message := _describe(item, dialect)) is not None]))
     if not ends:
         raise RecordingError(f"holds no message of a user that a request could have been made for; give {_FORMS}")
     fields: Mapping[str, object] = holder.value if isinstance(holder.value, dict) else {}
@@ -174,12 +174,12 @@ def _history(name: str, holder: _Entry, items: Sequence[object], model: str | No
 
 def _item(found: object, dialect: Dialect) -> Item | None:
     """An item as clients send it; None for what is none."""
-    if not isinstance(found, dict) or _described(found, dialect) is None:
+    if not isinstance(found, dict) or _describe(found, dialect) is None:
         return None
     return dialect.recorded.as_sent(found)
 
 
-def _described(item: object, dialect: Dialect) -> Message | None:
+def _describe(item: object, dialect: Dialect) -> Message | None:
     """What is said by it, without its tokens."""
     return dialect.items.describe(item, lambda _: 0)
 

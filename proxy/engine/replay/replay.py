@@ -137,10 +137,10 @@ class _Player:
         head = _HEAD.asking(recording.dialect)
         async for request, following in self._exchanges(recording, caller):
             case = case_of(head, self._router, caller, caller.policy.mode, request)
-            draft = await self._drafted(case)
+            draft = await self._final_draft(case)
             sent = await self._as_sent(case, draft)
             self._add(tally, case, sent, before)
-            new = _shortened(case, draft) - cooled
+            new = _shortened_messages(case, draft) - cooled
             tally.batches += bool(new)
             cooled |= new
             if self._memory is not None and following is not None and case.mode != "off":
@@ -178,7 +178,7 @@ class _Player:
         self.has_sealed = self.has_sealed or (request is not None and request.history.compacts)
         return request
 
-    async def _drafted(self, case: CompactionContext) -> Draft:
+    async def _final_draft(self, case: CompactionContext) -> Draft:
         """What is sent in the end: where the first draft would overflow, smaller ones are tried as the gateway does."""
         first = await self._engine.drafter.first(case)
         if (stated := _refusal(case, first)) is None:
@@ -213,7 +213,7 @@ class _Player:
         tally.unmeasured += window is None
         self._pay(tally, case, sent, before)
         if before is not None:
-            tally.reuse.append(_reused(before, sent))
+            tally.reuse.append(_reused_share(before, sent))
         if _overflows(case, sent.tokens):
             tally.over.append(tally.requests)
 
@@ -244,7 +244,7 @@ class _Player:
 
         written: by a summarizer; None for what no summarizer was asked.
         """
-        cached = max((_cached(one, sent) for one in before if one is not None), default=0)
+        cached = max((_cached_tokens(one, sent) for one in before if one is not None), default=0)
         if self._paid is not None:
             call = Tokens(sent.tokens, written or 0, cached)
             self._paid(case.caller.policy_name, call, is_summary=written is not None)
@@ -279,14 +279,14 @@ def _answer_in(following: CountedRequest, request: CountedRequest) -> int:
     return sum(message.tokens for message in answer)
 
 
-def _shortened(case: CompactionContext, draft: Draft) -> set[int]:
+def _shortened_messages(case: CompactionContext, draft: Draft) -> set[int]:
     """Messages that went out in their short forms."""
     if draft.view is None or draft.body is case.request.body:
         return set()
     return {*(draft.view.replaced.keys() - draft.view.quotations.keys())}
 
 
-def _reused(before: CountedRequest, sent: CountedRequest) -> float:
+def _reused_share(before: CountedRequest, sent: CountedRequest) -> float:
     """The share of the messages before that the next request repeats byte for byte from the start."""
     a, b = (request.body[request.parsed.array[0] : request.parsed.array[1] - 1] for request in (before, sent))
     same, most = 0, min(len(a), len(b))
@@ -296,7 +296,7 @@ def _reused(before: CountedRequest, sent: CountedRequest) -> float:
     return same / len(a)
 
 
-def _cached(before: CountedRequest, sent: CountedRequest) -> int:
+def _cached_tokens(before: CountedRequest, sent: CountedRequest) -> int:
     """Tokens at the start of a prompt that are the same as before: tools first, then whole messages."""
     if before.settings.model != sent.settings.model or before.settings.definitions != sent.settings.definitions:
         return 0

@@ -121,7 +121,7 @@ class Sentinels:
     async def _find(self) -> Node:
         async with self._finding:
             if self._master is None:
-                self._master = await self._named()
+                self._master = await self._ask_for_master()
             return self._master
 
     async def _look(self) -> None:
@@ -129,9 +129,9 @@ class Sentinels:
         async with self._finding:
             with suppress(*OUTAGE):
                 async with within(self._patience):
-                    self._master = await self._named()
+                    self._master = await self._ask_for_master()
 
-    async def _named(self) -> Node:
+    async def _ask_for_master(self) -> Node:
         self._look_again = asyncio.get_running_loop().time() + LOOK_AGAIN_SECONDS
         return self._nodes.at(await _first([self._named_by(sentinel) for sentinel in self._sentinels]))
 
@@ -168,7 +168,7 @@ class Cluster:
                 break
             for errand, reply in await self._carry_out(errands):
                 replies[errand.index] = reply
-            errands = [again for e in errands if (again := self._redirected(e, replies[e.index])) is not None]
+            errands = [again for e in errands if (again := self._redirection_of(e, replies[e.index])) is not None]
         return replies
 
     async def reset(self) -> None:
@@ -192,7 +192,7 @@ class Cluster:
             done += outcome
         return done
 
-    def _redirected(self, errand: _Errand, reply: object) -> _Errand | None:
+    def _redirection_of(self, errand: _Errand, reply: object) -> _Errand | None:
         """Where the node says it is to be asked instead; only MOVED is to be remembered."""
         match reply:
             case MovedError():
@@ -208,10 +208,10 @@ class Cluster:
     async def _find(self) -> list[Address | None]:
         async with self._finding:
             if not self._owners:
-                self._owners = await _first([self._described_by(self._nodes.at(seed)) for seed in self._known()])
+                self._owners = await _first([self._described_by(self._nodes.at(seed)) for seed in self._known_nodes()])
             return self._owners
 
-    def _known(self) -> list[Address]:
+    def _known_nodes(self) -> list[Address]:
         """The nodes that were configured, and those that were found: nobody depends on the first ones for ever."""
         return list(dict.fromkeys([*self._seeds, *self._nodes.addresses()]))
 

@@ -87,17 +87,17 @@ class RedisStore:
         check_size(value)
         key, milliseconds = self._at(key), _milliseconds(ttl)
         if not only_new:
-            await self._put(key, _PUT, (value, milliseconds), [("SET", key, value, "PX", milliseconds)])
+            await self._store_unless_erased(key, _PUT, (value, milliseconds), [("SET", key, value, "PX", milliseconds)])
             return None
         words: Words = ("SET", key, value, "NX", "GET", "PX", milliseconds)  # NX together with GET needs Redis 7.0
-        winner = await self._put(key, _PUT_NEW, (value, milliseconds), [words])
+        winner = await self._store_unless_erased(key, _PUT_NEW, (value, milliseconds), [words])
         return winner if isinstance(winner, bytes) else None
 
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         if not keys:
             return
         keys = [self._at(key) for key in keys]
-        lists = dict.fromkeys(self._listed(tag) for key in keys if (tag := tag_of(key)) is not None)
+        lists = dict.fromkeys(self._key_of_listing(tag) for key in keys if (tag := tag_of(key)) is not None)
         async with self._deadline():
             touched = [Command(key, ("PEXPIRE", key, _milliseconds(ttl))) for key in keys]
             touched += [Command(key, ("PEXPIRE", key, _milliseconds(ttl), "GT")) for key in lists]
@@ -112,7 +112,7 @@ class RedisStore:
             return [item for item in found if isinstance(item, bytes)] if isinstance(found, list) else []
         check_sizes(added)
         push: list[Words] = [("RPUSH", key, *added), ("LTRIM", key, -limit, -1), ("PEXPIRE", key, milliseconds)]
-        await self._put(key, _APPEND, (limit, milliseconds, *added), push)
+        await self._store_unless_erased(key, _APPEND, (limit, milliseconds, *added), push)
         return []
 
     async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member]:
@@ -148,7 +148,7 @@ class RedisStore:
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
         # What lies there from now on was refused, what lay there before is listed. Of a slot that is being moved, one
         # command can have one key only.
-        grave, listed = self._at(tombstone(tag)), self._listed(tag)
+        grave, listed = self._at(tombstone(tag)), self._key_of_listing(tag)
         async with self._deadline():
             bury = ("SET", grave, mark, "NX", "GET", "PX", _milliseconds(ttl))
             words: list[Words] = [bury, ("PEXPIRE", grave, _milliseconds(ttl)), ("SMEMBERS", listed), ("ROLE",)]
@@ -182,17 +182,17 @@ class RedisStore:
         """The key on the server."""
         return self._prefix + key
 
-    def _listed(self, tag: str) -> str:
+    def _key_of_listing(self, tag: str) -> str:
         """The set of the keys under a hash tag."""
         return self._at(f"keys:{{{tag}}}")
 
-    async def _put(self, key: str, script: str, arguments: Words, commands: Sequence[Words]) -> object:
+    async def _store_unless_erased(self, key: str, script: str, arguments: Words, commands: Sequence[Words]) -> object:
         """Store by these commands, and return the first one's reply; under a hash tag by the script, unless the tag
         was erased."""
         async with self._deadline():
             if (tag := tag_of(key)) is None:
                 return (await self._in_turn(key, commands))[0]
-            grave, listed = self._at(tombstone(tag)), self._listed(tag)
+            grave, listed = self._at(tombstone(tag)), self._key_of_listing(tag)
             atomic = ("EVAL", script, 3, key, grave, listed, *arguments)
             (reply,) = await self._servers.run([Command(key, atomic)])
             if not isinstance(reply, TryAgainError):

@@ -117,7 +117,7 @@ class _Call:
         if self.answer is None and status >= 500:
             raise UntranslatableError(f"litellm cannot translate this request ({type(error).__name__}).") from None
         overflow = isinstance(error, litellm.ContextWindowExceededError) and status not in (401, 403, 429)
-        body = error_body(bytes(self.report), _said(error), "context_length_exceeded" if overflow else None)
+        body = error_body(bytes(self.report), _words_of_error(error), "context_length_exceeded" if overflow else None)
         return self.response(400 if overflow else status, b"application/json", body)
 
     def response(self, status: int, kind: bytes, body: bytes | _Events) -> UpstreamResponse:
@@ -226,7 +226,7 @@ def _arguments(upstream: Upstream, asked: Mapping[str, object], key: str | None)
     """The call's arguments; what the upstream's settings say stands last, so that nothing else can say it."""
     return {
         **asked,
-        "model": _named(upstream.litellm_provider, str(asked["model"])),
+        "model": _litellm_name(upstream.litellm_provider, str(asked["model"])),
         "api_base": upstream.base_url,
         "api_key": key or _NO_KEY,
         "timeout": _NO_TIMEOUT,
@@ -238,7 +238,7 @@ def _arguments(upstream: Upstream, asked: Mapping[str, object], key: str | None)
     }
 
 
-def _named(provider: str | None, model: str) -> str:
+def _litellm_name(provider: str | None, model: str) -> str:
     """The model as litellm wants it, `provider/model`; without a configured provider the client names it so."""
     return model if provider is None or model.startswith(f"{provider}/") else f"{provider}/{model}"
 
@@ -297,7 +297,7 @@ def _status(error: Exception, answer: UpstreamResponse | None) -> int:
     return status if isinstance(status, int) and 400 <= status < 600 else 502
 
 
-def _said(error: Exception) -> str:
+def _words_of_error(error: Exception) -> str:
     """What litellm says of an error, without its traceback and its advice to itself."""
     said = str(getattr(error, "message", error))
     return said.partition("\nTraceback")[0].partition(" To drop these, set")[0].strip()[:_MAX_SAID]

@@ -37,7 +37,7 @@ class NoSuchPathError(InvalidRequestError):
 
 def parameters(headers: Headers, body: bytes) -> dict[str, object]:
     """What a request asks for, `model` among it. Raises InvalidRequestError for what cannot be passed on."""
-    request = _decoded(headers, body)
+    request = _decode_request(headers, body)
     given = {name: value for name, value in request.items() if value is not None and name not in LEFT_OUT}
     model = given.get("model")
     if not isinstance(model, str) or not _MODEL.fullmatch(model) or ".." in model:
@@ -51,7 +51,7 @@ def parameters(headers: Headers, body: bytes) -> dict[str, object]:
     return given
 
 
-def _decoded(headers: Headers, body: bytes) -> Mapping[str, object]:
+def _decode_request(headers: Headers, body: bytes) -> Mapping[str, object]:
     used = (first(headers, b"content-encoding") or b"identity").strip().lower()
     try:
         if used in content_coding.READABLE:

@@ -49,7 +49,7 @@ class Translator:
         if all(upstream.provider != "litellm" for upstream in upstreams.values()):
             return
         named = {name: upstream.litellm_provider for name, upstream in upstreams.items() if upstream.litellm_provider}
-        known = (await self._loaded()).providers
+        known = (await self._load_client()).providers
         problems = []
         for name, provider in named.items():
             if provider not in known:
@@ -67,12 +67,12 @@ class Translator:
             raise NoSuchPathError(
                 "This upstream is reached through litellm, which serves POST /v1/chat/completions and nothing else."
             )
-        client = await self._loaded()
+        client = await self._load_client()
         large = len(body) > _LARGE
         asked = await asyncio.to_thread(parameters, headers, body) if large else parameters(headers, body)
         return await client.complete(upstream, asked, headers)
 
-    async def _loaded(self) -> LitellmClient:
+    async def _load_client(self) -> LitellmClient:
         if self._client is None:
             async with self._loading:
                 if self._client is None:

@@ -65,7 +65,7 @@ class AnswerReader:
         """How many bytes of the body these held; raises NotHTTPError."""
         self.is_untouched = False
         if self._parser is None:
-            return self._counted(data)
+            return self._count_head(data)
         before = len(self._pieces)
         self._parse(self._parser, data)
         new = self._pieces[before:]
@@ -159,7 +159,7 @@ class AnswerReader:
                 raise NotHTTPError from None
             self.may_continue = False
 
-    def _counted(self, data: bytes) -> int:
+    def _count_head(self, data: bytes) -> int:
         if self.is_complete:
             self.may_continue = False
             return 0

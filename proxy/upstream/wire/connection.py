@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
             self._is_here = isinstance(body, bytes)
             pieces = _pieces(body) if isinstance(body, bytes) else body
             self._sending = asyncio.create_task(self._send_all(pieces, chunked=chunked))
-            self._sending.add_done_callback(partial(self._sent, answer))
+            self._sending.add_done_callback(partial(self._end_sending, answer))
 
     def _write(self, data: bytes | memoryview) -> None:
         self._written += len(data)
@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
         # Here, since the answer may come before anybody is told that the task has ended.
         self._sending, self._heard = None, self._loop.time()
 
-    def _sent(self, answer: "PendingResponse", sending: asyncio.Task[None]) -> None:
+    def _end_sending(self, answer: "PendingResponse", sending: asyncio.Task[None]) -> None:
         if not sending.cancelled() and (error := sending.exception()) is not None:
             self._sending = None
             answer.fail(error)
@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
         self._is_encrypted = transport.get_extra_info("ssl_object") is not None
         with suppress(AttributeError, OSError):  # no socket, or one that is closed already
             keep_alive(transport.get_extra_info("socket"))
-        self._taken = _acknowledged(self._transport)
+        self._taken = _acknowledged_bytes(self._transport)
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
         if self._answer is not None:
             self.was_stale = self._is_used and self._answer.reader.is_untouched
-            taken = _acknowledged(self._transport) if self.was_stale else None
+            taken = _acknowledged_bytes(self._transport) if self.was_stale else None
             self._answer.was_unread = taken is not None and taken == self._taken
             self._answer.lose(exc)
         self._leave()
@@ -193,7 +193,7 @@ class Connection(asyncio.Protocol):
         if may_continue and self._sending is None and self.is_usable:
             self._is_used, self.idle_since = True, self._loop.time()
             if self._is_encrypted:
-                self._taken = _acknowledged(self._transport)
+                self._taken = _acknowledged_bytes(self._transport)
             elif self._taken is not None:
                 self._taken += self._written
             self._written = 0
@@ -446,7 +446,7 @@ async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
         yield view[start : start + _PIECE]
 
 
-def _acknowledged(transport: asyncio.Transport) -> int | None:
+def _acknowledged_bytes(transport: asyncio.Transport) -> int | None:
     """Bytes that the peer's system has taken since the connection was made, the handshake's included; None if this
     system does not say."""
     if sys.platform != "linux":

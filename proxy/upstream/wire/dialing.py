@@ -50,7 +50,7 @@ async def dial(
     words of ours."""
     loop = asyncio.get_running_loop()
     try:
-        connected = await (_found(origin) if proxy is None else _tunnelled(origin, proxy))
+        connected = await (_connect_host(origin) if proxy is None else _connect_tunnel(origin, proxy))
         try:
             name = origin.host if context is not None else None
             _, made = await loop.create_connection(protocol, sock=connected, ssl=context, server_hostname=name)
@@ -60,21 +60,21 @@ async def dial(
                 connected.shutdown(socket.SHUT_RDWR)
             raise
     except (OSError, UnicodeError) as error:
-        raise _unconnected(error) from None
+        raise _connection_error(error) from None
     return made
 
 
-async def _found(origin: Origin) -> socket.socket:
+async def _connect_host(origin: Origin) -> socket.socket:
     """Connected to a host; raises OSError and UnicodeError."""
     loop = asyncio.get_running_loop()
     found = _named_itself(origin) or await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
-    return await _reached(_alternating(found))
+    return await _connect_first(_alternating(found))
 
 
-async def _tunnelled(origin: Origin, proxy: Proxy) -> socket.socket:
+async def _connect_tunnel(origin: Origin, proxy: Proxy) -> socket.socket:
     """Connected to a proxy, and through it to a host that speaks TLS; raises ProxyError."""
     try:
-        connected = await _found(Origin(proxy.host, proxy.port, is_secure=False))
+        connected = await _connect_host(Origin(proxy.host, proxy.port, is_secure=False))
         try:
             if origin.is_secure:
                 await tunnel(connected, origin.host, origin.port, proxy)
@@ -97,16 +97,16 @@ def _named_itself(origin: Origin) -> list[_Address]:
     return []
 
 
-async def _reached(addresses: Sequence[_Address]) -> socket.socket:
+async def _connect_first(addresses: Sequence[_Address]) -> socket.socket:
     """Connected to the first address that answers; each has a head start before the next."""
     if len(addresses) == 1:
-        return await _connected(addresses[0])
+        return await _connect_address(addresses[0])
     left, trying = [*reversed(addresses)], set[asyncio.Task[socket.socket]]()
     error: BaseException | None = None
     try:
         while left or trying:
             if left:
-                trying.add(asyncio.create_task(_connected(left.pop())))
+                trying.add(asyncio.create_task(_connect_address(left.pop())))
             first = asyncio.FIRST_COMPLETED
             done, _ = await asyncio.wait(trying, timeout=_HEAD_START if left else None, return_when=first)
             for task in done:
@@ -117,16 +117,16 @@ async def _reached(addresses: Sequence[_Address]) -> socket.socket:
     finally:
         for task in trying:
             task.cancel()
-            task.add_done_callback(_closed)
+            task.add_done_callback(_close_late)
     raise error or OSError
 
 
-def _closed(task: asyncio.Task[socket.socket]) -> None:
+def _close_late(task: asyncio.Task[socket.socket]) -> None:
     if not task.cancelled() and task.exception() is None:
         task.result().close()
 
 
-async def _connected(address: _Address) -> socket.socket:
+async def _connect_address(address: _Address) -> socket.socket:
     family, kind, protocol, _, where = address
     made = socket.socket(family, kind, protocol)
     try:
@@ -147,7 +147,7 @@ def _alternating(found: Sequence[_Address]) -> list[_Address]:
     return [address for address in chain.from_iterable(zip_longest(first, others)) if address is not None]
 
 
-def _unconnected(error: OSError | UnicodeError) -> ProxyError:
+def _connection_error(error: OSError | UnicodeError) -> ProxyError:
     """Why there is no connection, and what to look at: the system's own words may hold addresses."""
     match error:
         case OSError() if are_used_up(error):

@@ -38,7 +38,7 @@ def head_begun(method: str, target: str, host: bytes, headers: Headers, origin: 
     where = target.encode("latin-1", "replace")
     if not _TARGET.fullmatch(where):
         raise InvalidRequestError("The request's target must be a path.")
-    lines = b"".join([_begun(name) + value + b"\r\n" for name, value in headers])
+    lines = b"".join([_header_begin(name) + value + b"\r\n" for name, value in headers])
     if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers) or b"\0" in lines:
         raise InvalidRequestError("A header of the request holds a line break.")
     return b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b" % (method.encode(), origin, where, host, lines)
@@ -59,7 +59,7 @@ def _states_length(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 @lru_cache(_REMEMBERED)
-def _begun(name: bytes) -> bytes:
+def _header_begin(name: bytes) -> bytes:
     """The beginning of a header's line."""
     if not _TOKEN.fullmatch(name):
         raise InvalidRequestError("A header of the request has a name that is none.")

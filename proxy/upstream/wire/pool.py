@@ -125,14 +125,14 @@ class Pool:
         else:
             self._places += 1
         try:
-            connection = await self._dialed()
+            connection = await self._dial()
         except BaseException:
             self._vacate()
             raise
         self._all.add(connection)
         return connection
 
-    async def _dialed(self) -> Connection:
+    async def _dial(self) -> Connection:
         if self._origin.is_secure and self._context is None:
             self._context = await asyncio.to_thread(trusting_context)  # it reads a few hundred certificates
         connection = await dial(

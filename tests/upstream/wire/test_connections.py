@@ -597,11 +597,11 @@ async def test_the_first_address_that_answers_is_taken() -> None:
         refusing.bind(("127.0.0.1", 0))
         kind = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
         addresses = [(*kind, refusing.getsockname()), (*kind, listener.getsockname()), (*kind, listener.getsockname())]
-        found = await dialing._reached(addresses)
+        found = await dialing._connect_first(addresses)
         assert found.getpeername() == listener.getsockname()
         found.close()
         with pytest.raises(ConnectionRefusedError):
-            await dialing._reached(addresses[:1] * 2)
+            await dialing._connect_first(addresses[:1] * 2)
         await asyncio.sleep(0.01)
 
 
