@@ -14,7 +14,7 @@ class ToolUse(NamedTuple):
     is_excluded: bool = False
 
 
-def cleared(uses: Sequence[ToolUse], keep: int, step: int) -> list[int]:
+def cleared_uses(uses: Sequence[ToolUse], keep: int, step: int) -> list[int]:
     """Which of the uses of a history are left out, the oldest first; all but the newest `keep` may be.
 
     It follows from the history alone, and grows by whole steps of so many tokens: between two of them every request

@@ -41,7 +41,7 @@ from proxy.records.kept_figures import WRITE_EVERY, KeptFigures
 from proxy.records.kept_trails import KeptTrails
 from proxy.records.replicas import BEAT_EVERY, Replica, Replicas
 from proxy.runtime.container import buffered_that_fit, memory_limit
-from proxy.runtime.deadlines import repeated
+from proxy.runtime.deadlines import repeat_every
 from proxy.runtime.descriptors import most_requests
 from proxy.runtime.fail_open import FailOpen
 from proxy.runtime.lag import lag_told
@@ -170,9 +170,9 @@ class App(Served):
             )  # fmt: skip
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)
-            look_after = repeated(lambda: fail_open.run(_look_after(engine, kept, recent), None), LOOK_EVERY)
+            look_after = repeat_every(lambda: fail_open.run(_look_after(engine, kept, recent), None), LOOK_EVERY)
             await opened.enter_async_context(look_after)
-            await opened.enter_async_context(repeated(lambda: looking.run(keys.look(), None), LOOK_FOR_KEYS_EVERY))
+            await opened.enter_async_context(repeat_every(lambda: looking.run(keys.look(), None), LOOK_FOR_KEYS_EVERY))
             await opened.enter_async_context(_count_key_usage(key_usage, fail_open.named("key_usage_failed")))
             await opened.enter_async_context(_write_figures(figures, replicas, fail_open.named("figures_failed")))
             if kept is not None:
@@ -297,8 +297,8 @@ async def _spans(traces: Traces, name: str) -> AsyncIterator[tuple[Hook, ...]]:
 async def _write_figures(figures: KeptFigures, replicas: Replicas, fail_open: FailOpen) -> AsyncIterator[None]:
     """The store is told now and then what this process has done and that it is there, and once more at the end."""
     await fail_open.run(replicas.beat(), None)
-    writing = repeated(lambda: fail_open.run(figures.write(), None), WRITE_EVERY)
-    async with writing, repeated(lambda: fail_open.run(replicas.beat(), None), BEAT_EVERY):
+    writing = repeat_every(lambda: fail_open.run(figures.write(), None), WRITE_EVERY)
+    async with writing, repeat_every(lambda: fail_open.run(replicas.beat(), None), BEAT_EVERY):
         yield
     await fail_open.run(figures.write(), None)
     await fail_open.run(replicas.leave(), None)
@@ -307,7 +307,7 @@ async def _write_figures(figures: KeptFigures, replicas: Replicas, fail_open: Fa
 @asynccontextmanager
 async def _count_key_usage(usage: KeyUsage, fail_open: FailOpen) -> AsyncIterator[None]:
     """The store is told every second what issued keys have used, and once more at the end."""
-    async with repeated(lambda: fail_open.run(usage.count(), None), COUNT_EVERY):
+    async with repeat_every(lambda: fail_open.run(usage.count(), None), COUNT_EVERY):
         yield
     await fail_open.run(usage.count(), None)
 
@@ -315,7 +315,7 @@ async def _count_key_usage(usage: KeyUsage, fail_open: FailOpen) -> AsyncIterato
 @asynccontextmanager
 async def _write_trails(trails: KeptTrails, fail_open: FailOpen) -> AsyncIterator[None]:
     """The store is told of sessions now and then, and once more at the end."""
-    async with repeated(lambda: fail_open.run(trails.look(), None), kept_trails.LOOK_EVERY):
+    async with repeat_every(lambda: fail_open.run(trails.look(), None), kept_trails.LOOK_EVERY):
         yield
     await fail_open.run(trails.write(), None)
 

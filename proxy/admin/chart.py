@@ -138,7 +138,7 @@ def saw(
             for path, run in zip(sent, runs, strict=True)
         ],
         across=[Tick(round(frame.left + (at - first) * width, 1), words.exact(at)) for at in _numbers(first, last)],
-        up=[Tick(y(tokens), words.rounded(tokens)) for tokens in ticks(top)],
+        up=[Tick(y(tokens), words.round_number(tokens)) for tokens in ticks(top)],
         limits=[Limit(y(tokens), kind, words.short(tokens)) for kind, tokens in shown],
         spots=[Spot(x(points[index]), y(points[index].sent), kind, index) for index, kind in marks],
         columns=_columns(points, [x(point) for point in points], frame),
@@ -169,7 +169,7 @@ class Part(NamedTuple):
     tokens: int
 
 
-def stacked(parts: Iterable[tuple[str, int]]) -> list[Part]:
+def stack_parts(parts: Iterable[tuple[str, int]]) -> list[Part]:
     """Parts side by side, which are the whole together; what is empty is left out."""
     parts = [*parts]
     whole = max(1, sum(tokens for _, tokens in parts))
@@ -247,7 +247,7 @@ def bars(
     labels: Sequence[str],
     frame: Frame,
     least: float = 1.0,
-    written: Callable[[float], str] = words.rounded,
+    written: Callable[[float], str] = words.round_number,
 ) -> Bars:
     """Two numbers in each of the spans, such as tokens received and sent; `labels` says when each was, empty for no
     word. The axis goes to `least` at any rate, and its numbers are `written` so."""

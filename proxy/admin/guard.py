@@ -60,8 +60,8 @@ class Guard:
                     raise NotFoundError("There are no pages here: server.admin is false.")
                 response = await self._answer_within_limit(endpoint, request)
             except ProxyError as error:
-                response = await told(request, error)
-            return protected(response)
+                response = await error_response(request, error)
+            return with_protection(response)
 
         return guarded
 
@@ -79,14 +79,14 @@ class Guard:
         return await page(request, self.access.visitor(request, roles))
 
 
-def protected(response: Response) -> Response:
+def with_protection(response: Response) -> Response:
     """The answer with the headers that keep it where it belongs: in our own pages, and in no cache."""
     response.headers.update(_HEADERS)
     response.headers.setdefault("cache-control", "no-store")
     return response
 
 
-async def told(request: Request, error: ProxyError) -> Response:
+async def error_response(request: Request, error: ProxyError) -> Response:
     """An error as a page for people, and in OpenAI's shape for programs."""
     if not rendering.wants_html(request) or request.url.path.startswith(API) or "/admin" not in request.url.path:
         return error_page(error)
@@ -149,7 +149,7 @@ class Entrance:
         """The overview; a link with a token that was made signs in on the way there."""
         if not request.scope["raw_path"].partition(b"?")[0].endswith(b"/"):
             query = request.url.query
-            return protected(RedirectResponse("admin/" + (f"?{query}" if query else ""), 303))
+            return with_protection(RedirectResponse("admin/" + (f"?{query}" if query else ""), 303))
         is_link = "token" in request.query_params
         return await (self._guard.around(self._sign_in_by_link) if is_link else self._overview)(request)
 

@@ -260,12 +260,12 @@ def by_part(shown: Sequence[Part], span: Span) -> dict[str, Series]:
             f"Failed requests by the {each_one}: {words.exact(failed)}, {words.plural(passed_on, 'overflow')} of them",
         ),
         "money": Series(
-            _drawn(money, labels, chart.HALF, _LEAST_USD, lambda amount: f"${words.rounded(amount)}"),
+            _drawn(money, labels, chart.HALF, _LEAST_USD, lambda amount: f"${words.round_number(amount)}"),
             [f"{named(each.at)}: {_money(each)}" for each in shown],
             f"Spend by the {each_one}: {words.usd(sum(cost for cost, _ in money))}",
         ),
         "latency": Series(
-            _drawn(took, labels, chart.LOW, _LEAST_SECONDS, lambda seconds: f"{words.rounded(seconds)} s"),
+            _drawn(took, labels, chart.LOW, _LEAST_SECONDS, lambda seconds: f"{words.round_number(seconds)} s"),
             [f"{named(each.at)}: {_latency(each)}" for each in shown],
             f"Latency by the {each_one}: p95 of {words.span(max(slowest, default=None))} at most",
         ),
@@ -277,7 +277,7 @@ def _drawn(
     labels: Sequence[str],
     wide: chart.Frame,
     least: float = 1.0,
-    written: Callable[[float], str] = words.rounded,
+    written: Callable[[float], str] = words.round_number,
 ) -> list[chart.Bars]:
     return [chart.bars(spans, labels, frame, least, written) for frame in (wide, chart.NARROW)]
 

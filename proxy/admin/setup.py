@@ -307,7 +307,7 @@ def config(reloader: Reloader) -> ConfigView:
         file=str(reloader.file) if reloader.file else None,
         taken=reloader.taken_at,
         digest=digest_of(reloader.config),
-        yaml=masked(reloader.config),
+        yaml=masked_config(reloader.config),
         problems=reloader.problems,
         refusals=reloader.refusals,
         needs_restart=[*reloader.needs_restart],
@@ -328,7 +328,7 @@ async def reload(reloader: Reloader) -> Reloaded:
     )
 
 
-def masked(shown: Config) -> str:
+def masked_config(shown: Config) -> str:
     """A config as YAML: secrets as stars, addresses without what they are opened with, hashes of keys cut."""
     values = shown.model_dump(mode="json")
     values["store"]["url"] = bare(shown.store.url)

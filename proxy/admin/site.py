@@ -14,7 +14,7 @@ from proxy.admin.access import Access
 from proxy.admin.api import GeneralEndpoints
 from proxy.admin.context import AdminContext
 from proxy.admin.endpoints import API, ENDPOINTS, METRICS, PAGES, READY
-from proxy.admin.guard import Guard, error_page, protected, told
+from proxy.admin.guard import Guard, error_page, error_response, with_protection
 from proxy.admin.pages import HtmlPages, SetupPages
 from proxy.admin.roles import FIGURES
 from proxy.admin.routing import api_routes, handlers_of, page_routes
@@ -106,14 +106,14 @@ class Pages:
         try:
             self.access.visitor(request, FIGURES)
         except ProxyError as error:
-            return protected(error_page(error))
+            return with_protection(error_page(error))
         context = self._context
         if context.openmetrics is not None and "application/openmetrics-text" in request.headers.get("accept", ""):
             content = await context.openmetrics()
             kind = "application/openmetrics-text; version=1.0.0; charset=utf-8"
         else:
             content, kind = await context.exposition(), "text/plain; version=0.0.4; charset=utf-8"
-        return protected(Response(content, media_type=kind))
+        return with_protection(Response(content, media_type=kind))
 
 
 async def _welcome(request: Request) -> Response:
@@ -134,10 +134,12 @@ async def _error_page(request: Request, error: Exception) -> Response:
     """What Starlette refuses by itself."""
     allowed = error.headers.get("Allow") if isinstance(error, HTTPException) and error.headers else None
     if allowed is not None:
-        return protected(await told(request, MethodNotAllowedError(f"This page takes {allowed} only.", allowed)))
+        return with_protection(
+            await error_response(request, MethodNotAllowedError(f"This page takes {allowed} only.", allowed))
+        )
     missing = NotFoundError("There is no such page; docs/operations.md names those that there are.")
-    return protected(await told(request, missing))
+    return with_protection(await error_response(request, missing))
 
 
 async def _fault_page(_: Request, __: Exception) -> Response:
-    return protected(error_page(ProxyError("This page could not be made; the log says where it failed.")))
+    return with_protection(error_page(ProxyError("This page could not be made; the log says where it failed.")))

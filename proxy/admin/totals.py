@@ -69,7 +69,7 @@ def totals_of(name: str, rows: Iterable[tuple[str, Tally]], price: Prices) -> To
     )
 
 
-def ordered(rows: Iterable[Totals], column: str) -> list[Totals]:
+def order_rows(rows: Iterable[Totals], column: str) -> list[Totals]:
     """By a column: names from A on, numbers from the largest on, and what is not known behind them."""
     found = sorted(rows, key=lambda row: row.name)
     if column == "name":

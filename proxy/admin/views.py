@@ -15,7 +15,7 @@ from proxy.admin.context import AdminContext
 from proxy.admin.overview import Figures, Health, Overview, Span
 from proxy.admin.recent import Filter, number_of
 from proxy.admin.setup import Model, Probe, Reloaded, StoreView, TenantRow, TenantView
-from proxy.admin.totals import COLUMNS, Totals, ordered, totals, totals_of
+from proxy.admin.totals import COLUMNS, Totals, order_rows, totals, totals_of
 from proxy.errors import InvalidRequestError, NotFoundError
 from proxy.observing.events import AdminActed, CompactionEnded
 from proxy.records.replicas import Replica
@@ -139,7 +139,7 @@ async def used_of(
         rows |= {name: totals_of(name, (), price) for name in context.config.tenants if name not in rows}
     shown = [row for name, row in rows.items() if by_model or visitor.sees(name)]
     whole = totals_of("all", ((model, tally) for (_, model), tally in seen.items()), price)
-    return Used(ordered(shown, sort), whole, sums.is_whole)
+    return Used(order_rows(shown, sort), whole, sums.is_whole)
 
 
 def tenants_of(context: AdminContext, used: Used) -> list[TenantRow]:

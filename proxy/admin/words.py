@@ -29,7 +29,7 @@ def short(number: float | None) -> str:
     return f"{_three_digits(number / unit)} {sign}".replace("-", "−")
 
 
-def rounded(number: float) -> str:
+def round_number(number: float) -> str:
     """A round number on an axis: 15 k."""
     unit, sign = next(((unit, f" {sign}") for unit, sign in _UNITS if number >= 10 and number >= unit), (1.0, ""))
     return f"{number / unit:g}{sign}"

@@ -56,7 +56,7 @@ app.command(
     help="Print the running proxy's requests as they end.",
 )
 app.command(
-    "proxy.commands.watching.opening:opened",
+    "proxy.commands.watching.opening:open_dashboard",
     name="open",
     help_epilogue="Example: concertina open --show",
     help="Open the running proxy's dashboard in the browser.",
@@ -68,7 +68,7 @@ app.command(
     help="Write a short config.yaml, and print what agents need.",
 )
 app.command(
-    "proxy.commands.printing:printed",
+    "proxy.commands.printing:print_file",
     name="print",
     help_epilogue="Example: concertina print client codex",
     help="Print a dashboard, alerts, or what a client needs.",
@@ -363,13 +363,13 @@ def list_keys(tenant: str, *, config: ConfigPath = None, as_json: AsJson = False
 
     :param as_json: Print them as JSON.
     """
-    from proxy.commands.keys import listed, show
+    from proxy.commands.keys import list_issued, show
     from proxy.stores import StoreError
 
     loaded = load_config(config)
     caller_of(loaded, tenant)
     try:
-        output(asyncio.run(listed(loaded, tenant)), show, as_json=as_json)
+        output(asyncio.run(list_issued(loaded, tenant)), show, as_json=as_json)
     except StoreError as error:
         fail(str(error))
 

@@ -17,7 +17,7 @@ from policies.chain import mark_of
 from proxy.admin import words
 from proxy.callers.tenants import Caller
 from proxy.commands.common import fail, plain
-from proxy.commands.sessions import stored
+from proxy.commands.sessions import open_stored
 from proxy.config.loading import Config
 from proxy.dialects.base import Dialect
 from proxy.engine.case import Mode, context_of_pasted
@@ -52,7 +52,7 @@ async def explain(
     `session` is the one that it goes on with, whose checkpoints are looked at; raises StoreError.
     """
     async with AsyncExitStack() as opened:
-        store = MemoryStore() if session is None else await opened.enter_async_context(stored(config))
+        store = MemoryStore() if session is None else await opened.enter_async_context(open_stored(config))
         workers = opened.enter_context(ThreadPoolExecutor(1))
         engine = await open_engine(config, store, UpstreamClient(), workers, open_log("error", time.time))
         router = engine.router(config)

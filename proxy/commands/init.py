@@ -5,7 +5,7 @@ import os
 import sys
 
 from proxy.commands.common import CONFIG, err, fail
-from proxy.commands.printing import client, clients, known
+from proxy.commands.printing import client, clients, known_client
 from proxy.commands.running import configured_url
 from proxy.config.loading import ConfigError, load_text, notes
 from proxy.server.addresses import of_proxy
@@ -52,7 +52,7 @@ def init(*, agent: str | None = None, upstream: str | None = None) -> None:
     :param agent: Print what this one needs alone; beside a config that is there already, nothing is written.
     :param upstream: Server that answers, in place of OpenAI's and Anthropic's.
     """
-    agents = clients() if agent is None else [known(agent)]
+    agents = clients() if agent is None else [known_client(agent)]
     if agent is not None and upstream is None and CONFIG.exists():
         sys.stdout.write(client(agent, configured_url(None)))
         return

@@ -46,7 +46,7 @@ async def add(config: Config, tenant: str, *, name: str, expires: float | None, 
         return secret, key.id
 
 
-async def listed(config: Config, tenant: str) -> list[KeyRow]:
+async def list_issued(config: Config, tenant: str) -> list[KeyRow]:
     """A tenant's keys, the oldest first. Raises StoreError."""
     async with _store(config) as store:
         now = time.time()

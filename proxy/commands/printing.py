@@ -27,7 +27,7 @@ _CLIENTS = "clients"
 _DEPLOY = resources.files("proxy") / "deploy"
 
 
-def printed(
+def print_file(
     what: Literal["grafana", "alerts", "compose", "systemd", "socket", "k8s", "k8s-scaling", "helm", "client"],
     name: str | None = None,
     /,
@@ -48,10 +48,10 @@ def printed(
     if what != "client":
         sys.stdout.write(_text(_FILES[what]))
         return
-    sys.stdout.write(client(known(name), configured_url(config)))
+    sys.stdout.write(client(known_client(name), configured_url(config)))
 
 
-def known(name: str | None) -> str:
+def known_client(name: str | None) -> str:
     """The client's name; ends the command where it is not known what that needs."""
     names = clients()
     if name is None or name not in names:

@@ -27,13 +27,13 @@ def list_sessions(
     :param tenant: Tenant whose conversations to list.
     :param as_json: Print them as JSON.
     """
-    from proxy.commands.sessions import NothingStoredError, listed, show
+    from proxy.commands.sessions import NothingStoredError, list_sessions, show
     from proxy.stores import StoreError
 
     loaded = loaded_config(config)
     caller = caller_of(loaded, tenant)
     try:
-        found = asyncio.run(listed(loaded, caller))
+        found = asyncio.run(list_sessions(loaded, caller))
     except NothingStoredError as nothing:
         err(str(nothing))
         found = []
@@ -83,13 +83,13 @@ def export_sessions(names: tuple[str, ...] = (), /, *, tenant: str = DEFAULT, co
     from msgspec import json
 
     from proxy.commands.session_details import exported_from
-    from proxy.commands.sessions import is_called, listed
+    from proxy.commands.sessions import is_called, list_sessions
     from proxy.stores import StoreError
 
     loaded = loaded_config(config)
     caller = caller_of(loaded, tenant)
     try:
-        found = asyncio.run(listed(loaded, caller))
+        found = asyncio.run(list_sessions(loaded, caller))
         for name in names:
             if not any(is_called(session, name) for session in found):
                 fail(f"tenant {tenant} has no such session: {name}; `concertina sessions ls` lists them")

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from policies.record.lineage import Lineage
-from proxy.admin.sessions.records import Exported, Row, exported, row_of
+from proxy.admin.sessions.records import Exported, Row, export_session, row_of
 from proxy.callers.tenants import Caller
 from proxy.commands.common import plain
 from proxy.commands.sessions import moment, open_sessions
@@ -32,7 +32,7 @@ class Details(msgspec.Struct, frozen=True):
 async def exported_from(config: Config, caller: Caller, sessions: Sequence[Session]) -> list[Exported]:
     """Raises StoreError."""
     async with open_sessions(config) as kept:
-        return [await exported(kept, session, caller.policy.secrets) for session in sessions]
+        return [await export_session(kept, session, caller.policy.secrets) for session in sessions]
 
 
 def details(found: Exported, *, with_text: bool) -> Details:

@@ -29,7 +29,7 @@ class NothingStoredError(StoreError):
     """The store is a file that is not there."""
 
 
-async def listed(config: Config, caller: Caller) -> list[Session]:
+async def list_sessions(config: Config, caller: Caller) -> list[Session]:
     """A tenant's conversations, the last used first; raises StoreError."""
     async with open_sessions(config) as sessions:
         return await sessions.of(caller)
@@ -101,7 +101,7 @@ def is_called(session: Session, name: str) -> bool:
 
 async def one_of(config: Config, caller: Caller, name: str) -> Session:
     """The only session of this name; ends the command where there is none, or several. Raises StoreError."""
-    found = [session for session in await listed(config, caller) if is_called(session, name)]
+    found = [session for session in await list_sessions(config, caller) if is_called(session, name)]
     if not found:
         fail(f"tenant {caller.tenant} has no such session: {name}; `concertina sessions ls` lists them")
     if len(found) > 1:
@@ -113,12 +113,12 @@ async def one_of(config: Config, caller: Caller, name: str) -> Session:
 @asynccontextmanager
 async def open_sessions(config: Config) -> AsyncIterator[Sessions]:
     """What the store has of sessions; raises StoreError."""
-    async with stored(config) as store:
+    async with open_stored(config) as store:
         yield Sessions(config.store.sealed(store), Memory())
 
 
 @asynccontextmanager
-async def stored(config: Config) -> AsyncIterator[Store]:
+async def open_stored(config: Config) -> AsyncIterator[Store]:
     """The store, which is not made; raises StoreError."""
     if config.store.url.startswith("memory:"):
         raise StoreError(

@@ -54,9 +54,9 @@ RESPONSES = Api(
     responses.whole,
     responses.stream,
     responses.too_long,
-    responses.refused,
+    responses.refusal,
     "/responses/input_tokens",
-    responses.counted,
+    responses.token_count,
 )
 MESSAGES = Api(
     "/messages",
@@ -65,8 +65,8 @@ MESSAGES = Api(
     messages.whole,
     messages.stream,
     messages.too_long,
-    messages.refused,
+    messages.refusal,
     "/messages/count_tokens",
-    messages.counted,
+    messages.token_count,
 )
 APIS = (CHAT, RESPONSES, MESSAGES)

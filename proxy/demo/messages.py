@@ -8,7 +8,7 @@ from itertools import groupby
 import msgspec
 
 from proxy.demo.answers import Answer, Json, Usage, events, named_event, plain, words
-from proxy.demo.prompt import WITH_USAGE, Call, Chat, Function, Message, Part, decoded, function_tool
+from proxy.demo.prompt import WITH_USAGE, Call, Chat, Function, Message, Part, decode_as, function_tool
 from proxy.demo.replies import Reply
 
 _KINDS = {401: "authentication_error", 500: "api_error"}
@@ -42,7 +42,7 @@ class _Body(msgspec.Struct):
 
 def read(body: bytes) -> Chat | None:
     """The request, or None where the body is none."""
-    asked = decoded(body, _Body)
+    asked = decode_as(body, _Body)
     if asked is None:
         return None
     system = [Message("instructions", _content(asked.system))] if asked.system else []
@@ -130,18 +130,18 @@ def _misplaced_items(before: str, role: str) -> Iterator[str]:
 def too_long(window: int, prompt: int, output: int) -> Answer:
     """Anthropic's literal answer to a request that does not fit the context window."""
     if prompt > window:
-        return refused(400, f"prompt is too long: {prompt} tokens > {window} maximum")
+        return refusal(400, f"prompt is too long: {prompt} tokens > {window} maximum")
     sizes = f"{prompt} + {output} > {window}"
     way_out = "decrease input length or `max_tokens` and try again"
-    return refused(400, f"input length and `max_tokens` exceed context limit: {sizes}, {way_out}")
+    return refusal(400, f"input length and `max_tokens` exceed context limit: {sizes}, {way_out}")
 
 
-def refused(status: int, message: str, *, code: str | None = None) -> Answer:  # noqa: ARG001 - its errors have no code
+def refusal(status: int, message: str, *, code: str | None = None) -> Answer:  # noqa: ARG001 - its errors have no code
     error = {"type": _KINDS.get(status, "invalid_request_error"), "message": message}
     return plain(status, {"type": "error", "error": error, "request_id": "req_demo"})
 
 
-def counted(tokens: int) -> Answer:
+def token_count(tokens: int) -> Answer:
     return plain(200, {"input_tokens": tokens})
 
 

@@ -89,10 +89,10 @@ _HALVES = re.compile(rb"\\u[dD][89a-fA-F]")
 
 def read(body: bytes) -> Chat | None:
     """The request, or None where the body is none."""
-    return decoded(body, Chat)
+    return decode_as(body, Chat)
 
 
-def decoded(body: bytes, kind: type[T]) -> T | None:
+def decode_as(body: bytes, kind: type[T]) -> T | None:
     """None where it is none of these. Halves of surrogate pairs are read, as most servers read them."""
     try:
         return msgspec.json.decode(body if _HALVES.search(body) is None else _whole(body), type=kind)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from proxy.demo.answers import Answer, Json, Usage, events, named_event, plain, words
-from proxy.demo.prompt import WITH_USAGE, Call, Chat, Function, Message, Part, decoded, function_tool
+from proxy.demo.prompt import WITH_USAGE, Call, Chat, Function, Message, Part, decode_as, function_tool
 from proxy.demo.replies import Reply
 
 _CREATED = 1_750_000_000
@@ -30,7 +30,7 @@ class _Body(msgspec.Struct):
 
 def read(body: bytes) -> Chat | None:
     """The request, or None where the body is none."""
-    asked = decoded(body, _Body)
+    asked = decode_as(body, _Body)
     if asked is None:
         return None
     text = asked.input
@@ -109,16 +109,16 @@ def _goes_on(following: Sequence[Message]) -> bool:
 
 def too_long(window: int, prompt: int, output: int) -> Answer:  # noqa: ARG001 - it tells no numbers
     """OpenAI's literal answer to an input that does not fit the context window."""
-    return refused(400, _TOO_LONG, code="context_length_exceeded")
+    return refusal(400, _TOO_LONG, code="context_length_exceeded")
 
 
-def refused(status: int, message: str, *, code: str | None = None) -> Answer:
+def refusal(status: int, message: str, *, code: str | None = None) -> Answer:
     kind = "server_error" if status >= _SERVERS else _INVALID
     param = "input" if kind == _INVALID else None
     return plain(status, {"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 
-def counted(tokens: int) -> Answer:
+def token_count(tokens: int) -> Answer:
     return plain(200, {"object": "response.input_tokens", "input_tokens": tokens})
 
 

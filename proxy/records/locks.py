@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from proxy.runtime.deadlines import repeated
+from proxy.runtime.deadlines import repeat_every
 from proxy.stores.base import Store
 
 _T = TypeVar("_T")
@@ -59,7 +59,7 @@ class Lock:
     @asynccontextmanager
     async def renewing(self) -> AsyncIterator[None]:
         """Keep the lock, which was taken, while the block lasts."""
-        async with repeated(lambda: self._store.touch([self._key], LOCK_SECONDS), LOCK_SECONDS / 3):
+        async with repeat_every(lambda: self._store.touch([self._key], LOCK_SECONDS), LOCK_SECONDS / 3):
             yield
 
     async def give_back(self) -> None:

@@ -80,7 +80,7 @@ async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
 
 
 @asynccontextmanager
-async def repeated(work: Callable[[], Awaitable[object]], seconds: float) -> AsyncIterator[None]:
+async def repeat_every(work: Callable[[], Awaitable[object]], seconds: float) -> AsyncIterator[None]:
     """Do this every so many seconds while the block lasts, and not once after it."""
     over = False
 

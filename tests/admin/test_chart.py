@@ -87,9 +87,9 @@ def test_an_axis_has_round_numbers(top: float, numbers: list[float]) -> None:
 
 
 def test_parts_of_a_bar_lie_side_by_side_and_fill_it() -> None:
-    parts = chart.stacked([("head", 100), ("tools", 0), ("free", 300)])
+    parts = chart.stack_parts([("head", 100), ("tools", 0), ("free", 300)])
     assert [(part.kind, part.x, part.width) for part in parts] == [("head", 0.0, 250.0), ("free", 250.0, 750.0)]
-    assert chart.stacked([]) == []
+    assert chart.stack_parts([]) == []
 
 
 def test_bars_stand_beside_each_other_and_their_heights_are_in_proportion() -> None:

@@ -11,7 +11,7 @@ import pytest
 from policies.price import Price
 from proxy.admin.access import Visitor
 from proxy.admin.overview import DAY
-from proxy.admin.totals import COLUMNS, as_csv, ordered, totals
+from proxy.admin.totals import COLUMNS, as_csv, order_rows, totals
 from proxy.admin.views import used_of
 from proxy.observing.tally import Tally
 from tests.support.admin import BROWSER, CONFIGURED, Played, hashed, played
@@ -45,7 +45,7 @@ def test_sums_are_those_of_a_tenant_or_of_a_model() -> None:
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_a_table_is_sorted_by_any_column_the_largest_first_and_what_is_not_known_last(column: str) -> None:
-    rows = ordered(totals(SUMS, PRICES.get, by_model=False).values(), column)
+    rows = order_rows(totals(SUMS, PRICES.get, by_model=False).values(), column)
     values = [getattr(row, column) for row in rows]
     if column == "name":
         assert values == ["acme", "none", "zoo"]
@@ -57,7 +57,7 @@ def test_a_table_is_sorted_by_any_column_the_largest_first_and_what_is_not_known
 
 def test_no_name_is_a_formula_to_a_spreadsheet() -> None:
     sums = {("t", name): Tally(requests=1) for name in ("=1+1", "+1", "-1", "@x", 'a"b', "a,b", "\tx")}
-    lines = [*csv.DictReader(io.StringIO(as_csv(ordered(totals(sums, PRICES.get, by_model=True).values(), "name"))))]
+    lines = [*csv.DictReader(io.StringIO(as_csv(order_rows(totals(sums, PRICES.get, by_model=True).values(), "name"))))]
     assert [line["name"] for line in lines] == ["'\tx", "'+1", "'-1", "'=1+1", "'@x", 'a"b', "a,b"]
     assert {line["requests"] for line in lines} == {"1"}
 

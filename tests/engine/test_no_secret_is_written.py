@@ -12,7 +12,7 @@ from msgspec.structs import replace as changed
 from policies.record import working_set
 from policies.record.masking import as_allowed
 from policies.record.record import Record
-from proxy.admin.sessions.records import exported, view_of
+from proxy.admin.sessions.records import export_session, view_of
 from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.commands.mcp_server import _said
@@ -138,7 +138,7 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
                 continue
             seen.records[draft.record.digest] = draft.record
             listed = Session("a" * 64, "", "m", 0.0, record=(case.chain.tag, draft.record.digest))
-            found = await exported(engine.sessions, listed, caller.policy.secrets)
+            found = await export_session(engine.sessions, listed, caller.policy.secrets)
             uses = [working_set.unpack_names(record.uses) for record in found.records]
             views = [view_of(record, found.records[-1]) for record in found.records]
             said = [text.text for record in found.records for text in _said(listed, record)]

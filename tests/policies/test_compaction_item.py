@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.clearing import ToolUse, cleared
+from policies.clearing import ToolUse, cleared_uses
 from policies.compaction_item import covers, without_kept, without_tail
 from policies.message import Message
 
@@ -50,11 +50,11 @@ USES = st.lists(st.builds(ToolUse, st.integers(0, 2_000), st.booleans()), max_si
 
 @given(USES, st.integers(0, 5), st.integers(1, 5_000))
 def test_what_is_cleared_is_the_oldest_and_grows_by_whole_steps(uses: list[ToolUse], keep: int, step: int) -> None:
-    gone = cleared(uses, keep, step)
+    gone = cleared_uses(uses, keep, step)
     able = [at for at in range(max(0, len(uses) - keep)) if not uses[at].is_excluded and uses[at].frees > 0]
     assert gone == able[: len(gone)]
     freed, total = sum(uses[at].frees for at in gone), sum(uses[at].frees for at in able)
     assert freed >= total // step * step
     assert not gone or freed - uses[gone[-1]].frees < total // step * step
-    longer = cleared([*uses, ToolUse(1)], keep, step)
+    longer = cleared_uses([*uses, ToolUse(1)], keep, step)
     assert longer[: len(gone)] == gone, "a boundary never goes back"

@@ -17,7 +17,7 @@ from proxy.observing.log import open_log
 from proxy.records.locks import Lock, poll
 from proxy.runtime import deadlines
 from proxy.runtime.background import Background
-from proxy.runtime.deadlines import end_tasks, repeated, within
+from proxy.runtime.deadlines import end_tasks, repeat_every, within
 from proxy.server.exchange import ClientGoneError, Exchange
 from proxy.stores import open_store
 from proxy.stores.memory import MemoryStore
@@ -125,7 +125,7 @@ async def test_what_is_repeated_is_not_done_again_after_its_block() -> None:
         except asyncio.CancelledError:
             return  # lost
 
-    async with repeated(work, 0.0):
+    async with repeat_every(work, 0.0):
         await begun.wait()
     for _ in range(10):
         await asyncio.sleep(0)

@@ -86,7 +86,7 @@ class OpenAI:
             return said
 
     def refused(self, status: int, message: str) -> Answer:
-        return responses.refused(status, message)
+        return responses.refusal(status, message)
 
     def begun(self, reply: Reply) -> Answer:
         return responses.stream(reply, MODEL, 0, None)
@@ -112,7 +112,7 @@ class Anthropic:
                 return str((await streamed.get_final_message()).content[0].text)
 
     def refused(self, status: int, message: str) -> Answer:
-        return messages.refused(status, message)
+        return messages.refusal(status, message)
 
     def begun(self, reply: Reply) -> Answer:
         return messages.stream(reply, MODEL, 0, None)
@@ -262,7 +262,7 @@ async def test_node_runs_all_of_this(tmp_path: Path) -> None:
         if os.environ.get("CI"):
             pytest.fail(missing)
         pytest.skip(missing)
-    overloaded = messages.refused(529, "Overloaded")
+    overloaded = messages.refusal(529, "Overloaded")
     model = ModelServer(window=WINDOW, script=lambda _, body: Fault(overloaded) if b"answer 529" in body else None)
     async with stage(tmp_path, model, server={"max_body_bytes": 500_000}) as play:
         env = {

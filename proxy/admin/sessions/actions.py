@@ -7,7 +7,7 @@ from policies.chain import mark_of
 from proxy.admin.access import Visitor, hidden
 from proxy.admin.context import AdminContext
 from proxy.admin.sessions import records
-from proxy.admin.sessions.asking import answered, name_in_requests, stored_session, unknown
+from proxy.admin.sessions.asking import ask_store, name_in_requests, stored_session, unknown
 from proxy.admin.sessions.listing import ID_DIGITS
 from proxy.admin.sessions.records import Exported
 from proxy.callers.tenants import Caller
@@ -20,7 +20,7 @@ async def compact_next(context: AdminContext, visitor: Visitor, caller: Caller, 
     """Have a session compacted with its next request, whichever replica serves it.
 
     Raises NotFoundError, ErasedError and StoreUnavailableError."""
-    session = await answered(context.engine.sessions.find(caller, name, label))
+    session = await ask_store(context.engine.sessions.find(caller, name, label))
     if session is None:
         raise await unknown(context, caller, name, label)
     await context.engine.sessions.manual.ask(name_in_requests(caller, session))
@@ -43,10 +43,10 @@ async def export(
 ) -> Exported:
     """All that the store has of a session; what its records say only where that is shown. Raises NotFoundError,
     ErasedError and StoreUnavailableError."""
-    session = await answered(context.engine.sessions.find(caller, name, label))
+    session = await ask_store(context.engine.sessions.find(caller, name, label))
     if session is None:
         raise await unknown(context, caller, name, label)
-    found = await records.exported(context.engine.sessions, session, caller.policy.secrets)
+    found = await records.export_session(context.engine.sessions, session, caller.policy.secrets)
     if not is_shown:
         silent = [records.without_content(record) for record in found.records]
         return Exported(session, silent, found.lineage, hidden(caller.tenant))
@@ -60,7 +60,7 @@ async def erase_named(context: AdminContext, visitor: Visitor, caller: Caller, n
     A viewer erases what is listed of its tenant; an operator what no other tenant lists. Raises NotFoundError where
     there is none, and StoreUnavailableError.
     """
-    found = await answered(context.engine.sessions.named(caller, name, may_be_unlisted=visitor.tenant is None))
+    found = await ask_store(context.engine.sessions.named(caller, name, may_be_unlisted=visitor.tenant is None))
     if not found or await _is_of_another(context, caller, found):
         raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
     return await erase(context, visitor, caller, found)
@@ -76,7 +76,7 @@ async def _is_of_another(context: AdminContext, caller: Caller, found: Sequence[
 
 
 async def _find_targets(context: AdminContext, caller: Caller) -> list[Target]:
-    return await answered(context.engine.sessions.every(caller))
+    return await ask_store(context.engine.sessions.every(caller))
 
 
 async def erase(context: AdminContext, visitor: Visitor, caller: Caller, found: Sequence[Target]) -> list[Target]:

@@ -29,7 +29,7 @@ _MOST_SEARCHED = 5_000
 _ROUNDS = 50
 
 
-async def answered(look: Awaitable[_T]) -> _T:
+async def ask_store(look: Awaitable[_T]) -> _T:
     """What the store says of its sessions; raises StoreUnavailableError where it says nothing."""
     try:
         return await look

@@ -12,7 +12,7 @@ from proxy.admin.context import AdminContext, tenant_of
 from proxy.admin.guard import as_json, limit_of
 from proxy.admin.sessions.actions import compact_next, erase, erase_named, export
 from proxy.admin.sessions.asking import (
-    answered,
+    ask_store,
     list_sessions,
     record_rows,
     record_view,
@@ -75,7 +75,7 @@ class SessionEndpoints:
         """Of a tenant, the conversations of which something is stored."""
         caller = tenant_of(request, visitor, self._find())
         before = cursor_of(request.query_params.get("cursor", "")).members.get(caller.tenant)
-        page = await answered(self._find().engine.sessions.newest(caller, limit := limit_of(request, PAGE), before))
+        page = await ask_store(self._find().engine.sessions.newest(caller, limit := limit_of(request, PAGE), before))
         entries, is_last = page.entries[:limit], page.is_last and len(page.entries) <= limit
         cursor = None if is_last or not entries else Cursor(members={caller.tenant: entries[-1][0]}).text
         return Stored([session for _, session in entries if session is not None], cursor)
@@ -88,7 +88,7 @@ class SessionEndpoints:
         if request.query_params.get("all") != "true":
             raise InvalidRequestError("Name the session in the path, or say ?all=true to erase all.", param="all")
         return _answer_of_erasure(
-            await erase(context, visitor, caller, await answered(context.engine.sessions.every(caller)))
+            await erase(context, visitor, caller, await ask_store(context.engine.sessions.every(caller)))
         )
 
     async def erase(self, request: Request, visitor: Visitor) -> Erased:

@@ -49,7 +49,9 @@ class SessionPages:
         values = {
             "view": view,
             "drawn": _drawn(view),
-            "filled": chart.stacked([(part.kind, part.tokens) for part in view.filling.parts] if view.filling else ()),
+            "filled": chart.stack_parts(
+                [(part.kind, part.tokens) for part in view.filling.parts] if view.filling else ()
+            ),
             "strip": chart.strip(messages),
             "messages": messages[-_LISTED:],
             "records": await record_rows(context, caller, view.row.id, view.row.label),

@@ -95,10 +95,10 @@ class View(msgspec.Struct, frozen=True):
 
 async def history(sessions: Sessions, session: Session | None, secrets: Secrets) -> list[Record]:
     """The records of a session, the newest first, as far as the store has them."""
-    return [] if session is None else (await exported(sessions, session, secrets)).records
+    return [] if session is None else (await export_session(sessions, session, secrets)).records
 
 
-async def exported(sessions: Sessions, session: Session, secrets: Secrets) -> Exported:
+async def export_session(sessions: Sessions, session: Session, secrets: Secrets) -> Exported:
     """A session as the store has it, and as its policy lets it be shown."""
     found, lineage = await sessions.history(session, _MOST)
     return Exported(session, [as_allowed(record, secrets) for record in found], lineage)
@@ -137,11 +137,11 @@ def view_of(record: Record, against: Record | None) -> View:
         actions=tuple(action if action.sure else structs.replace(action, ok=None) for action in record.actions),
         files=record.files,
         names=len(working_set.unpack_names(record.uses)),
-        comparison=None if against is None else compared(against, record),
+        comparison=None if against is None else compare_records(against, record),
     )
 
 
-def compared(older: Record, newer: Record) -> Comparison:
+def compare_records(older: Record, newer: Record) -> Comparison:
     """What became of the older record's lines and statements in the newer one."""
     before, after = {entry.text: entry for entry in older.entries}, {entry.text: entry for entry in newer.entries}
     gone = [entry for text, entry in before.items() if text not in after]

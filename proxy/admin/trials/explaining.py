@@ -12,7 +12,7 @@ from proxy.admin.chart import Cell
 from proxy.admin.context import AdminContext, named_tenant, under
 from proxy.admin.roles import OPERATORS
 from proxy.admin.sessions import records, why
-from proxy.admin.sessions.asking import answered
+from proxy.admin.sessions.asking import ask_store
 from proxy.admin.sessions.listing import ID_DIGITS
 from proxy.admin.trials.turn import Turn
 from proxy.callers.tenants import Caller
@@ -157,9 +157,9 @@ async def _read(context: AdminContext, caller: Caller, body: bytes) -> CountedRe
 async def _session_of(context: AdminContext, caller: Caller, name: str) -> Target:
     """The stored session with this label, this id or how that begins, or ID:LABEL."""
     sessions = context.engine.sessions
-    found = await answered(sessions.named(caller, name))
+    found = await ask_store(sessions.named(caller, name))
     if [target.mark for target in found] == [None]:  # a conversation, whatever its labels
-        found = [each for each in await answered(sessions.every(caller)) if each.first == found[0].first]
+        found = [each for each in await ask_store(sessions.every(caller)) if each.first == found[0].first]
     if not found:
         raise NotFoundError("No session of this tenant has this label or id.", param="session")
     if len(found) > 1:

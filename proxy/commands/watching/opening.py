@@ -13,7 +13,7 @@ from proxy.commands.watching.running_proxy import Url, url_of
 from proxy.config.loading import Config
 
 
-def opened(*, url: Url = None, config: ConfigPath = None, show: Flag = False) -> None:
+def open_dashboard(*, url: Url = None, config: ConfigPath = None, show: Flag = False) -> None:
     """Open the dashboard of the running proxy in the browser, signed in where the token was made and not configured.
 
     :param show: Print the link instead.

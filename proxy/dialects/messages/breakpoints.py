@@ -2,15 +2,15 @@
 
 from proxy.dialects.cache_marks import MARK
 from proxy.dialects.json_array import decode, members_of, split_items, with_fields
-from proxy.dialects.messages.forms import closed, opened
+from proxy.dialects.messages.forms import close_message, open_message
 from proxy.dialects.messages.kinds import Json, blocks_of, text_of
 from proxy.dialects.surrogates import readable
 
 
 def behind_record(raw: bytes) -> bytes:
     """A message that begins with a text of ours, with a mark on that."""
-    members, (ours, *rest) = opened(raw)
-    return closed(members, [with_fields(ours, MARK, without=()), *rest])
+    members, (ours, *rest) = open_message(raw)
+    return close_message(members, [with_fields(ours, MARK, without=()), *rest])
 
 
 def behind_head(body: bytes) -> bytes:

@@ -6,7 +6,7 @@ import msgspec
 
 from proxy.dialects.json_array import decode
 from proxy.dialects.messages.compaction import CLEAR
-from proxy.dialects.messages.forms import closed, opened
+from proxy.dialects.messages.forms import close_message, open_message
 from proxy.dialects.messages.kinds import Json, blocks_of, is_call, is_result
 from proxy.dialects.surrogates import readable
 
@@ -15,7 +15,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def cleared(raw: bytes, results: Collection[int], calls: Collection[str]) -> bytes:
-    members, blocks = opened(raw)
+    members, blocks = open_message(raw)
     number = -1
     for at, written in enumerate(blocks):
         block = next(iter(blocks_of(decode(readable(written)))), {})
@@ -25,7 +25,7 @@ def cleared(raw: bytes, results: Collection[int], calls: Collection[str]) -> byt
                 blocks[at] = msgspec.json.encode({**block, "content": _CLEARED})
         elif is_call(block) and block.get("id") in calls:
             blocks[at] = msgspec.json.encode({**block, "input": {}})
-    return closed(members, blocks)
+    return close_message(members, blocks)
 
 
 def applied(uses: int, tokens: int) -> Json:

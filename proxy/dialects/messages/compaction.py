@@ -18,7 +18,7 @@ from proxy.dialects.compaction import (
     Held,
     How,
 )
-from proxy.dialects.messages.forms import closed, opened
+from proxy.dialects.messages.forms import close_message, open_message
 from proxy.dialects.messages.kinds import Json, blocks_of, is_call, is_result, kind_of
 
 FIELDS: Sequence[str] = ("context_management", "compaction")
@@ -151,8 +151,8 @@ def held(item: object, raw: bytes) -> Held | None:
     if at is None:
         return None
     block = blocks[at]
-    members, written = opened(raw)
-    behind = closed(members, written[at + 1 :]) if written[at + 1 :] else None
+    members, written = open_message(raw)
+    behind = close_message(members, written[at + 1 :]) if written[at + 1 :] else None
     text, encrypted, signature = (block.get(key) for key in ("content", "encrypted_content", "signature"))
     if text == "" or not isinstance(text, str | None):
         raise _refusal("messages: the content of a compaction block should be a string that is not empty, or null")

@@ -26,8 +26,8 @@ def _text(text: str, mark: object = None) -> dict[str, object]:
 
 def merged(text: str, raw: bytes | memoryview) -> bytes:
     """A block of ours, and the client's own behind it."""
-    members, blocks = opened(raw)
-    return closed(members, [msgspec.json.encode(_text(text)), *blocks])
+    members, blocks = open_message(raw)
+    return close_message(members, [msgspec.json.encode(_text(text)), *blocks])
 
 
 def words(raw: bytes | memoryview) -> bytes:
@@ -40,7 +40,7 @@ def rules(raw: bytes | memoryview) -> bytes:
 
 def _with_voice(raw: bytes | memoryview, voice: Voice) -> bytes:
     """A message of one voice alone. Blocks of which all is said in it keep their bytes."""
-    members, blocks = opened(raw)
+    members, blocks = open_message(raw)
     read = [_read(block) for block in blocks]
     apart = iter(parts_by_block([text for block in read if (text := text_of(block)) is not None]))
     kept: list[bytes] = []
@@ -52,7 +52,7 @@ def _with_voice(raw: bytes | memoryview, voice: Voice) -> bytes:
             kept += [msgspec.json.encode(_text(part.text)) for part in typed if part.voice == voice]
         elif voice == "person":
             kept.append(content)
-    return closed(members, kept)
+    return close_message(members, kept)
 
 
 def _of_voice(parts: Sequence[Part], voice: Voice, block: bytes) -> list[bytes]:
@@ -63,26 +63,26 @@ def _of_voice(parts: Sequence[Part], voice: Voice, block: bytes) -> list[bytes]:
 
 
 def without_thinking(raw: bytes | memoryview) -> bytes | None:
-    members, blocks = opened(raw)
+    members, blocks = open_message(raw)
     kept = [block for block in blocks if kind_of(_read(block)) not in THINKING]
     if kept == blocks:
         return bytes(raw)
-    return closed(members, kept) if kept else None
+    return close_message(members, kept) if kept else None
 
 
 def with_texts(raw: bytes | memoryview, texts: Sequence[str | None]) -> bytes:
     """Each text is one block. Without results, calls and media stay where they are; marks stay in any case."""
-    members, blocks = opened(raw)
+    members, blocks = open_message(raw)
     read = [_read(block) for block in blocks]
     results = [at for at, block in enumerate(read) if is_result(block)]
     if not results:
         (text,) = texts
-        return bytes(raw) if text is None else closed(members, _with_text(blocks, read, text))
+        return bytes(raw) if text is None else close_message(members, _with_text(blocks, read, text))
     for at, text in zip(results, texts, strict=True):
         if text is not None and kind_of(read[at]) == "tool_result":
             ours = _text(text, _mark(blocks_of(read[at].get("content"))))
-            blocks[at] = closed(members_of(blocks[at]), [msgspec.json.encode(ours)])
-    return closed(members, blocks)
+            blocks[at] = close_message(members_of(blocks[at]), [msgspec.json.encode(ours)])
+    return close_message(members, blocks)
 
 
 def shortened(raw: bytes | memoryview, share: float) -> bytes:
@@ -114,7 +114,7 @@ def _shorter(block: object, share: float) -> object:
     return _text(f"[{kind} left out]", block.get(_MARK)) if kind in KINDS else block
 
 
-def opened(raw: bytes | memoryview) -> tuple[dict[str, bytes], list[bytes]]:
+def open_message(raw: bytes | memoryview) -> tuple[dict[str, bytes], list[bytes]]:
     """The members of a message, and its blocks as they were written."""
     members = members_of(bytes(raw))
     content = members.get("content", b"").partition(b":")[2].strip()
@@ -124,7 +124,7 @@ def opened(raw: bytes | memoryview) -> tuple[dict[str, bytes], list[bytes]]:
     return members, [b'{"type":"text","text":' + content + b"}"] if is_text else []
 
 
-def closed(members: Mapping[str, bytes], blocks: Sequence[bytes]) -> bytes:
+def close_message(members: Mapping[str, bytes], blocks: Sequence[bytes]) -> bytes:
     """The message with these members and blocks."""
     content = b'"content":[' + b",".join(blocks) + b"]"
     return b"{" + b",".join({**members, "content": content}.values()) + b"}"

@@ -18,11 +18,11 @@ from proxy.dialects.messages.kinds import (
     is_call,
     is_compaction,
     is_result,
-    joined,
+    join_blocks,
     kind_of,
-    shown,
     shown_in,
     text_of,
+    text_of_block,
     tools_changed,
     tools_loaded,
 )
@@ -198,14 +198,14 @@ def utterances(message: object, position: int, tools: Sequence[str | None]) -> l
     role = _ROLES.get(message.get("role"), "user")
     blocks = content_of(message)
     if role == "system":
-        return [Utterance(position, role, joined(blocks))]
+        return [Utterance(position, role, join_blocks(blocks))]
     apart = [block for block in blocks if is_result(block)]
     rest = [block for block in blocks if not is_result(block)]
     if role == "assistant":
         said = _answer(rest, position)
         return [said, *_results(apart, position, {call.id: call.name for call in said.calls}, tools)]
     said_before = _results(apart, position, {}, tools)
-    said_before += [Utterance(position, role, shown(block)) for block in rest]
+    said_before += [Utterance(position, role, text_of_block(block)) for block in rest]
     return said_before or [Utterance(position, role, "")]
 
 
@@ -218,7 +218,7 @@ def _answer(blocks: Sequence[Json], position: int) -> Utterance:
     )
     thoughts = [block.get("thinking") for block in blocks if kind_of(block) in THINKING]
     reasoning = "\n".join(thought for thought in thoughts if isinstance(thought, str) and thought)
-    text = joined([block for block in blocks if not is_call(block) and kind_of(block) not in THINKING])
+    text = join_blocks([block for block in blocks if not is_call(block) and kind_of(block) not in THINKING])
     return Utterance(position, "assistant", text, calls, reasoning=reasoning)
 
 

@@ -68,17 +68,17 @@ def content_of(block: Json) -> list[Json]:
 
 def shown_in(block: Json) -> str:
     """What a block holds, for a reader."""
-    return joined(content_of(block))
+    return join_blocks(content_of(block))
 
 
-def joined(blocks: Iterable[Json]) -> str:
-    return "\n".join(map(shown, blocks))
+def join_blocks(blocks: Iterable[Json]) -> str:
+    return "\n".join(map(text_of_block, blocks))
 
 
-def shown(block: Json) -> str:
+def text_of_block(block: Json) -> str:
     """A block for a reader: its text, or what it is and what it tells beside."""
     if (text := text_of(block)) is not None:
         return text
     told = [value for key in _TOLD if isinstance(value := block.get(key), str) and value]
-    inner = [shown(part) for part in content_of(block) if kind_of(part) == "text"]
+    inner = [text_of_block(part) for part in content_of(block) if kind_of(part) == "text"]
     return "\n".join([*told, *inner]) or f"[{kind_of(block) or 'media'}]"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from policies.budget import Budget
-from policies.clearing import STEP, ToolUse, cleared
+from policies.clearing import STEP, ToolUse, cleared_uses
 from policies.conversation import MessageIndex
 from proxy.dialects import json_array
 from proxy.dialects.compaction import Clearing
@@ -56,7 +56,7 @@ def clear(request: CountedRequest, clearing: Clearing, budget: Budget) -> Cleare
     if amount < clearing.at:
         return None
     step = clearing.at_least or int(STEP * budget.movable)
-    gone = cleared(uses, clearing.keep, step)
+    gone = cleared_uses(uses, clearing.keep, step)
     if not gone:
         return None
     return Cleared(

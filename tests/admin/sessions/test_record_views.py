@@ -41,7 +41,7 @@ def record(text: str, *entries: Entry) -> Record:
 
 
 def test_lines_are_told_as_the_same_added_or_gone() -> None:
-    found = records.compared(record("a\nb\nc"), record("a\nx\nc\nd")).lines
+    found = records.compare_records(record("a\nb\nc"), record("a\nx\nc\nd")).lines
     assert [(line.kind, line.text) for line in found] == [
         ("same", "a"),
         ("gone", "b"),
@@ -54,7 +54,7 @@ def test_lines_are_told_as_the_same_added_or_gone() -> None:
 def test_statements_are_kept_superseded_dropped_or_added() -> None:
     kept, old = said("Never touch /etc.", 0), said("The deploy window is Tuesday 10:00 UTC.", 0)
     lost, new = said("The codename is Heron.", 2, "fact"), said("The deploy window is Thursday 09:30 UTC.", 8)
-    found = records.compared(record("a", kept, old, lost), record("b", kept, new))
+    found = records.compare_records(record("a", kept, old, lost), record("b", kept, new))
     assert found.kept == 1
     assert [(each.entry.text, each.by.text) for each in found.superseded] == [(old.text, new.text)]
     assert [entry.text for entry in found.dropped] == [lost.text]
@@ -64,7 +64,7 @@ def test_statements_are_kept_superseded_dropped_or_added() -> None:
 def test_two_records_that_share_nothing_are_compared_within_a_bound() -> None:
     older = record("a", *(said(f"The value of key {number} is {number}.", 0, "fact") for number in range(200)))
     newer = record("b", *(said(f"The name of host {number} is h{number}.", 9, "fact") for number in range(200)))
-    found = records.compared(older, newer)
+    found = records.compare_records(older, newer)
     assert (found.kept, len(found.dropped), len(found.added)) == (0, 200, 200)
 
 
