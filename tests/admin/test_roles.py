@@ -108,7 +108,7 @@ async def test_a_viewers_cookie_dies_with_its_key_and_an_agents_key_opens_nothin
     async with shared(tmp_path) as play:
         assert (await play.send("GET", SESSIONS, bearer(AGENT))).status == 401
         given = cookie_in(await signed_in(play, VIEWER))
-        config = play.app._pages._opened.config
+        config = play.app._pages._context.config
         without = config.model_copy(update={"tenants": {**config.tenants, "acme": config.tenants["other"]}})
         play.app._pages.access._config = lambda: without
         assert (await play.send("GET", SESSIONS, given)).status == 401
