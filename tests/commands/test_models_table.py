@@ -6,6 +6,7 @@ import io
 import time
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from policies.experience import ModelProfile
@@ -21,10 +22,13 @@ from proxy.models.windows import ModelKey, Sources
         (ModelProfile(pictures=100), "100 of them"),
         (ModelProfile(media_bytes=5_000_000, pictures=20), "5.00 MB, 20 of them"),
         (ModelProfile(pages=600, many=20, side=2_000), "600 pages, 20 over 2,000 px"),
-        (ModelProfile(refused_media=("a", "b"), media_at=time.time() - 7_200), "not 2 by themselves, 2 h ago"),
+        (ModelProfile(refused_media=("a", "b"), media_at=-7_200.0), "not 2 by themselves, 2 h ago"),
     ],
 )
 def test_limits_of_media_are_in_the_table(known: ModelProfile, media: str) -> None:
+    """What was learned so many seconds ago says when."""
+    if known.media_at:
+        known = replace(known, media_at=time.time() + known.media_at)
     out = io.StringIO()
     place = ModelKey("t", "0", "http://127.0.0.1:1/v1", "m", "")
     show([Sources(place, None, None, None, None, None, 1.0, known)], Console(file=out))

@@ -66,15 +66,20 @@ class Small:
         return sum(size > self._told[-1] for size in self.sent)
 
 
-@pytest.mark.parametrize("models", [FAR, []], ids=["far from the window", "unknown"])
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.dialect.name)
+REFUSALS = (
+    (413, PAGE),
+    (413, b""),
+    (413, b'{"error":{"message":"failed to parse request"}}'),
+    (400, b'{"error":{"message":"Exceeded limit on max bytes to request body : 400000"}}'),
+)
+
+
+# All refusals in one dialect, and one that is silent in every dialect and for models of an unknown window.
 @pytest.mark.parametrize(
-    ("status", "refusal"),
+    ("writer", "models", "status", "refusal"),
     [
-        (413, PAGE),
-        (413, b""),
-        (413, b'{"error":{"message":"failed to parse request"}}'),
-        (400, b'{"error":{"message":"Exceeded limit on max bytes to request body : 400000"}}'),
+        *((WRITERS[0], FAR, *refusal) for refusal in REFUSALS),
+        *((writer, models, *REFUSALS[0]) for writer in WRITERS for models in (FAR, [])),
     ],
 )
 async def test_texts_that_are_too_many_bytes_are_compacted_once_and_known_for_it(
