@@ -224,6 +224,7 @@ class Upstream:
 # The proxy runs on uvloop, which fails in ways of its own, as does TLS.
 # How the proxy is served: by its own server, else by plain uvicorn (`proxy.asgi`).
 CARRIER = os.environ.get("CONCERTINA_CARRIER", "own")
+OWN_SERVER = pytest.mark.skipif(CARRIER == "asgi", reason="what only the own server has (docs/operations.md)")
 WAYS = ("asyncio", "uvloop", "uvloop, TLS")
 # For tables of a thousand rows.
 TWO_WAYS = ("asyncio", "uvloop, TLS")
