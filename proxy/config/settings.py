@@ -198,7 +198,7 @@ class Upstream(Settings):
     """What it answers: chat, responses, messages; unset: by its address what OpenAI and Anthropic do, else all."""
 
     provider: Literal["openai", "litellm"] = "openai"
-    """`openai` relays bytes as they are, `litellm` translates for other providers."""
+    """`openai` relays bytes as they are, `litellm` translates for other providers; it needs the extra `litellm`."""
 
     litellm_provider: Words | None = None
     """litellm's name of the provider, such as anthropic or gemini; unset: the model's name begins with it."""
@@ -218,6 +218,13 @@ class Upstream(Settings):
 
     max_connections: int = Field(default=1000, ge=1, le=100_000)
     """Connections open to it at once."""
+
+    @field_validator("provider")
+    @classmethod
+    def _needs_package(cls, provider: str) -> str:
+        if provider == "litellm" and find_spec("litellm") is None:
+            raise ValueError("litellm is not installed; pip install 'litellm>=1.100,<1.106.3' beside it")
+        return provider
 
     def egress(self, env: Mapping[str, str]) -> Egress:
         """How it is reached in this environment; raises ValueError for a proxy that is none."""

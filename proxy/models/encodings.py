@@ -1,9 +1,8 @@
-"""Loading tokenizers offline: tiktoken's and Claude's files as litellm ships them, and any tokenizer.json by path."""
+"""Loading tokenizers offline: tiktoken's and Claude's files, which are bundled, and any tokenizer.json by path."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 # The tokenizer of Claude 2, the last that Anthropic published: "As of the Claude 3 models, this algorithm is no longer
-# accurate" (its own readme). litellm ships none for DeepSeek: its models' tokenizer.json is given by path.
+# accurate" (its own readme). None for DeepSeek is bundled: its models' tokenizer.json is given by path.
 CLAUDE: Final = "claude"
+BUNDLED: Final = Path(__file__).parent / "bundled"
 NAMES: Final = ("o200k_base", "cl100k_base", CLAUDE)
 _FILES: Final = {CLAUDE: "anthropic_tokenizer.json"}
 _SUFFIX: Final = ".json"
@@ -39,17 +39,11 @@ def is_file(name: str) -> bool:
     return name.endswith(_SUFFIX)
 
 
-def bundled_directory() -> Path | None:
-    """Where litellm keeps its tokenizers' files, found without importing litellm (6 s, 160 MB)."""
-    spec = importlib.util.find_spec("litellm")
-    return Path(spec.origin).parent / "litellm_core_utils" / "tokenizers" if spec and spec.origin else None
-
-
-def load(name: str, directory: Path | None) -> Encoding | None:
+def load(name: str, directory: Path) -> Encoding | None:
     """The encoding, or None: unknown, not shipped, or damaged."""
-    if not is_file(name) and (directory is None or name not in _FILES):
+    if not is_file(name) and name not in _FILES:
         return _load_tiktoken(name, directory)
-    path = Path(name) if directory is None or is_file(name) else directory / _FILES[name]
+    path = Path(name) if is_file(name) else directory / _FILES[name]
     try:
         return _encoding(read_tokenizer(path))
     except ValueError:
@@ -103,11 +97,11 @@ def _length(tokenizer: Tokenizer, text: str) -> int:
     return sum(map(len, tokenizer.encode_batch_fast([text], add_special_tokens=False)))
 
 
-def _load_tiktoken(name: str, directory: Path | None) -> Encoding | None:
+def _load_tiktoken(name: str, directory: Path) -> Encoding | None:
     """A file that is not there must not be asked for: tiktoken would fetch it from the network, without a timeout."""
     url = f"https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
     cache_key = hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()  # as tiktoken/load.py names its cache
-    if directory is None or not (directory / cache_key).is_file():
+    if not (directory / cache_key).is_file():
         return None
     import tiktoken
 

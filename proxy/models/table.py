@@ -1,6 +1,5 @@
 """What litellm's table says of models: context windows and prices."""
 
-import importlib.util
 import re
 import threading
 from dataclasses import dataclass, replace
@@ -12,7 +11,8 @@ import msgspec
 
 from policies.price import Price
 
-TABLE_FILE = "model_prices_and_context_window_backup.json"
+# The part of litellm's that is read here; `make models` takes it over from the litellm that is installed.
+TABLE = Path(__file__).parent / "bundled" / "models.json"
 
 MAX_ENTRIES = 1_000
 # Names come from the client: longer ones than any real model's are not worth remembering.
@@ -46,7 +46,7 @@ _V = TypeVar("_V")
 
 
 _Row = dict[str, object]
-"""A row of litellm's table; its sample row holds sentences where numbers belong."""
+"""A row of litellm's table."""
 _Read = tuple[dict[str, Window], dict[str, Window], dict[str, Price]]
 """Windows by exact and by bare name, and prices."""
 
@@ -64,7 +64,7 @@ def _release(name: str) -> str:
 
 
 class ModelTable:
-    """litellm's model table, read as a file: importing litellm costs seconds and 160 MB.
+    """litellm's model table, from the file that is bundled.
 
     `load` takes some 30 ms and is thread-safe; call it in a worker thread before the first `lookup`.
 
@@ -72,7 +72,7 @@ class ModelTable:
     (gpt-5: 272,000 of 400,000). It is taken as the window for all: for the latter that is on the safe side.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path = TABLE) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._loaded = False
@@ -86,7 +86,7 @@ class ModelTable:
         with self._lock:
             if self._loaded:
                 return
-            self._exact, self._bare, self._prices = _installed_table() if self._path is None else _read(self._path)
+            self._exact, self._bare, self._prices = _bundled_table() if self._path == TABLE else _read(self._path)
             self._loaded = True
 
     def lookup(self, model: str) -> Window | None:
@@ -120,26 +120,19 @@ def _row_of(table: dict[str, _V], model: str) -> _V | None:
 
 
 @cache
-def _installed_table() -> _Read:
-    """litellm's own, once for the process."""
-    return _read(_table_path())
+def _bundled_table() -> _Read:
+    """Once for the process."""
+    return _read(TABLE)
 
 
-def _read(path: Path | None) -> _Read:
+def _read(path: Path) -> _Read:
     rows = _read_rows(path)
     exact = {name.lower(): window for name, row in rows.items() if (window := _window(row))}
     prices = {name.lower(): price for name, row in rows.items() if (price := _price(row))}
     return exact, _index_bare(exact), prices
 
 
-def _table_path() -> Path | None:
-    spec = importlib.util.find_spec("litellm")
-    return Path(spec.origin).parent / TABLE_FILE if spec is not None and spec.origin else None
-
-
-def _read_rows(path: Path | None) -> dict[str, _Row]:
-    if path is None:
-        return {}
+def _read_rows(path: Path) -> dict[str, _Row]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, _Row])
     except (OSError, msgspec.MsgspecError):

@@ -60,13 +60,13 @@ _ESTIMATE = (11, 35)
 
 
 class Tokenizer:
-    """Counts by encoding; each is loaded at first use (0.1 to 2 s), once, from `directory` (litellm's by default).
+    """Counts by encoding; each is loaded at first use (0.1 to 2 s), once, from `directory` (`proxy/models/bundled`).
 
     An encoding is one of `encodings.NAMES`, or the path of a tokenizer.json.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
-        self._directory = directory or encodings.bundled_directory()
+    def __init__(self, directory: Path = encodings.BUNDLED) -> None:
+        self._directory = directory
         self._lock = threading.Lock()
         self._loaded: dict[str, _Loaded] = {}
 

@@ -271,6 +271,16 @@ def test_a_closed_config_without_keys_is_noted() -> None:
     )
 
 
+def test_an_upstream_for_litellm_is_refused_with_the_way_out_if_that_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proxy.config.settings.find_spec", lambda _: None)
+    text = "upstreams: {main: {base_url: 'https://h.example/v1', provider: %s}}"
+    with pytest.raises(ConfigError, match=r"upstreams\.main\.provider: litellm is not installed; pip install"):
+        load_text("config.yaml", text % "litellm", {})
+    assert load_text("config.yaml", text % "openai", {}).upstreams["main"].provider == "openai"
+
+
 def test_traces_without_their_packages_are_refused_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.config.loading import ConfigError, load
-from proxy.models.encodings import bundled_directory
+from proxy.models.encodings import BUNDLED
 
 
 def problem(directory: Path, encoding: str) -> str:
@@ -26,9 +26,7 @@ def test_bundled_encodings_go_by_name(tmp_path: Path, encoding: str) -> None:
 
 
 def test_a_tokenizer_json_goes_by_its_path(tmp_path: Path) -> None:
-    directory = bundled_directory()
-    assert directory is not None
-    path = str(directory / "anthropic_tokenizer.json")
+    path = str(BUNDLED / "anthropic_tokenizer.json")
     file = tmp_path / "config.yaml"
     file.write_text(f"models: [{{match: local, encoding: '{path}'}}]")
     assert load(file, {}).models[0].encoding == path
