@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-quick test-real agents charts check bench chaos pictures lock models clean
+.PHONY: help setup demo serve test test-quick test-real agents charts check bench chaos pictures lock models release clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ lock: ## resolve the dependencies anew; needs uv
 	uv pip compile pyproject.toml --group build --generate-hashes --universal --python-version 3.11 --no-header -o requirements.lock
 	uv pip compile pyproject.toml --group build --extra litellm --extra mcp --extra otel --generate-hashes --universal --python-version 3.11 --no-header -o requirements-image.lock
 	uv pip compile pyproject.toml --group build --group dev --generate-hashes --universal --python-version 3.11 --no-header -o requirements-dev.lock
+
+release: $(VENV)/.ready-dev ## source archive, wheel, SBOM and checksums of the tagged commit, in dist (ARGS=--untagged for a trial)
+	@rm -rf dist && $(BIN)/python .ci/release.py dist $(ARGS)
 
 models: $(VENV)/.ready-dev ## take litellm's model table and tokenizers over into proxy/models/bundled
 	@$(BIN)/python -m tests.support.bundled
