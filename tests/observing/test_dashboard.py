@@ -17,6 +17,7 @@ from tests.support.prometheus import METRIC, queries
 
 DEPLOY = resources.files("proxy") / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana/concertina.json").read_text("utf-8"))
+RUNBOOKS = (Path(__file__).parents[2] / "docs/runbooks.md").read_text("utf-8")
 ALERTS = yaml.safe_load((DEPLOY / "prometheus/alerts.yml").read_text("utf-8"))
 DOCUMENT = Path(__file__).parents[2] / "docs/observability.md"
 UNITS = {"none", "reqps", "ops", "percentunit", "s", "bytes", "currencyUSD"}
@@ -70,3 +71,25 @@ def test_every_alert_is_tested() -> None:
     names = [rule["alert"] for group in ALERTS["groups"] for rule in group["rules"]]
     assert [name for name in names if name not in tests] == []
     assert all(rule["annotations"]["summary"] for group in ALERTS["groups"] for rule in group["rules"])
+
+
+def test_every_alert_has_its_runbook_and_leads_there() -> None:
+    rules = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+    sections = dict(re.findall(r"^## (Concertina\w+)\n\n(.+?)(?=\n## |\Z)", RUNBOOKS, re.MULTILINE | re.DOTALL))
+    assert [*sections] == [rule["alert"] for rule in rules]
+    for rule in rules:
+        assert rule["annotations"]["runbook_url"] == f"docs/runbooks.md#{rule['alert'].lower()}"
+        parts = re.findall(r"^\*\*(\w+)\*\*: ", sections[rule["alert"]], re.MULTILINE)
+        assert parts == ["Means", "Look", "Do"], rule["alert"]
+
+
+def test_the_objectives_name_alerts_and_metrics_that_there_are() -> None:
+    table = RUNBOOKS.partition("## Objectives")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)[1:]
+    names = {rule["alert"] for group in ALERTS["groups"] for rule in group["rules"]}
+    assert len(rows) == 5
+    for measure, alerts in rows:
+        assert {f"Concertina{alert}" for alert in alerts.split(", ")} <= names
+        metrics = re.findall(r"`(\w+_(?:total|seconds))`", measure)
+        assert metrics
+        assert {f"concertina_{metric}" for metric in metrics} <= documented()
