@@ -27,7 +27,7 @@ from policies.settings import DEFAULTS, PolicySettings
 from policies.transcript import Utterance
 from proxy.commands import printing
 from proxy.commands.cli import app
-from proxy.config.loading import load, preset_names
+from proxy.config.loading import load, load_text, preset_names
 from proxy.dialects.chat.messages import describe, utterances
 from proxy.engine.case import Mode, Outcome
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
@@ -47,7 +47,8 @@ DOCUMENTS = (
         "docs/requirements.md",
         "docs/operations.md",
     ),
-    *("docs/upstreams.md", "docs/reliability.md", "docs/glossary.md", "docs/observability.md", "CONTRIBUTING.md"),
+    *("docs/upstreams.md", "docs/reliability.md", "docs/glossary.md", "docs/observability.md", "docs/runbooks.md"),
+    *("CONTRIBUTING.md", "SECURITY.md"),
 )
 
 _COMMAND = re.compile(r"\bconcertina ([a-z]+)(?: ([a-z]+))?")
@@ -136,6 +137,12 @@ def test_the_commands_of_the_readme_run_after_the_line_that_puts_them_on_the_pat
         ["sh", "-c", script], cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "nothing is stored: var/concertina.db does not exist\n"), script
+
+
+def test_the_configs_of_the_readme_are_taken() -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    assert [load_text("README.md", text, {}).models[0].match for text in blocks] == ["qwen3*", "claude-*"]
 
 
 def test_the_documents_mention_commands_at_all() -> None:
