@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as with_changes
 from datetime import UTC, datetime
 
@@ -86,6 +86,7 @@ class KeyShelf:
 
     def __init__(self, sealed: SealedStore) -> None:
         self._store = sealed.store
+        self._sealer = sealed.sealer
         self._shelf = Shelf(with_changes(sealed, ttl=_TTL), IssuedKey)
 
     async def put(self, key: IssuedKey) -> None:
@@ -101,6 +102,12 @@ class KeyShelf:
             return None
         found = await self._shelf.look_up([_at(name) for name in names[:MOST]])
         return sorted(filter(None, found), key=lambda key: (key.created, key.id))
+
+    async def renew(self, keys: Sequence[IssuedKey]) -> None:
+        """Seal keys anew while an encryption key is being changed, so that the one before it can be dropped."""
+        if len(self._sealer.key_ids) > 1:
+            for key in keys:
+                await self._shelf.put(_at(key.id), key)
 
     async def stamp(self) -> bytes | None:
         """Another one after every change; None if no key was ever issued, or the store does not answer."""
@@ -142,6 +149,8 @@ class KeyRing:
         keys = await self._shelf.every()
         if keys is None:
             return
+        if not self.is_loaded:
+            await self._shelf.renew(keys)
         self.is_loaded = True
         self._stamp = stamp
         self._by_digest = {bytes.fromhex(key.digest): key for key in keys}

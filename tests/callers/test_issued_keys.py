@@ -108,6 +108,16 @@ class TestWhoItIs:
         with pytest.raises(AuthenticationError, match="not in the config"):
             replica.tenants.identify(bearer(secret))
 
+    async def test_a_key_outlives_the_one_that_it_was_sealed_with(self) -> None:
+        store, old, new = MemoryStore(), b"o" * 32, b"n" * 32
+        secret, key = new_key("acme", NOW)
+        await KeyShelf(SealedStore(store, Sealer(old), 60.0)).put(key)
+        digest = hashlib.sha256(secret.encode()).digest()
+        for sealer in (Sealer(new, [old]), Sealer(new)):
+            ring = KeyRing(KeyShelf(SealedStore(store, sealer, 60.0)))
+            await ring.look()
+            assert ring.find(digest) == key
+
     async def test_the_store_has_no_key(self) -> None:
         class Watched(MemoryStore):
             async def put(self, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
