@@ -4,6 +4,8 @@ Base64 need not be read to know where the items of a request lie. What is cut ou
 holds no quote, so that the rest has the same structure; each item is read from the client's own bytes.
 """
 
+import re
+import secrets
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -18,6 +20,9 @@ _MOST = 4_000
 _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_\\")
 _LOOKED_AT = 64
 _BACKSLASH = ord("\\")
+# What stands in the place of a value that is cut out of an item. No client can know it.
+_STAND_IN = b"media:%%d:%b" % secrets.token_hex(8).encode()
+_stand_ins = re.compile(re.escape(_STAND_IN).replace(b"%d", rb"(\d+)")).split
 
 
 class Skeleton(NamedTuple):
@@ -45,6 +50,32 @@ def skeleton_of(body: bytes) -> Skeleton:
         if len(ends) > _MOST:
             return Skeleton(body, [], [])
     return Skeleton(b"".join([*kept, memoryview(body)[begun:]]), ends, gaps)
+
+
+class CutItems(NamedTuple):
+    """Items with a stand-in for each of their large values in base64, to be changed without reading those."""
+
+    text: bytes
+    values: list[memoryview]
+
+    def restored(self, text: bytes) -> bytes:
+        """A text with what its stand-ins stand for."""
+        between, *others = _stand_ins(text)
+        pairs = zip(others[::2], others[1::2], strict=True)
+        return b"".join([between, *(part for number, rest in pairs for part in (self.values[int(number)], rest))])
+
+
+def cut_items(raw: bytes) -> CutItems:
+    """Those of a message. A value that JSON may write in another way, with escapes, is left in its place."""
+    view = memoryview(raw)
+    kept: list[bytes | memoryview] = []
+    values, begun = list[memoryview](), 0
+    for first, last in _values(raw):
+        if raw.find(b"\\", first, last) < 0:
+            kept += [view[begun:first], _STAND_IN % len(values)]
+            values.append(view[first:last])
+            begun = last
+    return CutItems(b"".join([*kept, view[begun:]]), values)
 
 
 def _values(body: bytes) -> Iterator[tuple[int, int]]:

@@ -13,13 +13,13 @@ from policies.media import Lesson, MediaLimits, MediaOutline, Medium
 from policies.media_notes import NotedMedium, note_of
 from policies.record.texts import Language, language_of
 from proxy.dialects import json_array
-from proxy.dialects.media_parts import MediaPart, parts_of, without_parts
-from proxy.dialects.surrogates import readable
+from proxy.dialects.media_parts import MediaPart, digests_of, parts_of, with_notes
 from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.cooler import Cooler
 from proxy.engine.draft import Draft
 from proxy.engine.media_lessons import MediaLessons, MediaTeaching, learned_from
 from proxy.engine.prompt_view import PromptView, Step
+from proxy.errors import InvalidJSONError
 from proxy.memory import Cache, Memory
 from proxy.observing.events import MediaFigures
 from proxy.overflow.media_refusals import MediaRefusal
@@ -63,6 +63,7 @@ class MediaAger:
         self._workers = workers
         self._taught = MediaTeaching(MediaMarks(sealed, Cache(memory, "media_marks")))
         self._known: Cache[bytes, tuple[MediaPart, ...]] = Cache(memory, "media")
+        self._digests: Cache[bytes, tuple[str, ...]] = Cache(memory, "media_digests")
         self._rewritten: Cache[_NotesKey, tuple[bytes, int]] = Cache(memory, "media_notes")
         self._languages: Cache[bytes, Language] = Cache(memory, "media_languages")
 
@@ -86,13 +87,13 @@ class MediaAger:
         """What holds for the conversation; what is news to it is marked, to hold from this request on."""
 
         async def shown() -> set[str]:
-            return await self._workers.run(self._digests, case)
+            return await self._workers.run(self._all_digests, case)
 
         return await self._taught.of(case, shown)
 
-    def _digests(self, case: CompactionContext) -> set[str]:
+    def _all_digests(self, case: CompactionContext) -> set[str]:
         body = case.conversation.body
-        return {part.digest.hex() for at, one in enumerate(body) if one.media for part in self._parts(case, at)}
+        return {digest for at, one in enumerate(body) if one.media for digest in self._digests_at(case, at)}
 
     async def shed(
         self,
@@ -167,7 +168,7 @@ class MediaAger:
         if refusal.at is not None and not covered:
             left = [one for one in left if case.conversation.index(one.position) == refusal.at] or left
         largest = max(left, key=lambda medium: medium.size, default=None)
-        return None if largest is None else media.parts[largest].digest.hex()
+        return None if largest is None else self._digest(case, largest)
 
     def of(self, case: CompactionContext, view: PromptView, refused: Mapping[str, str] | None = None) -> FoundMedia:
         """The media of a conversation; each message is looked into once. refused: digests of those never taken."""
@@ -178,9 +179,10 @@ class MediaAger:
             if not message.media:
                 continue
             cooled = view.cooled_media.get(position)
+            digests = self._digests_at(case, position) if refused else ()
             for number, part in enumerate(self._parts(case, position)):
                 is_of_tool = part.is_of_result or message.role == "tool"
-                is_refused = refused is not None and part.digest.hex() in refused
+                is_refused = refused is not None and bool(digests) and digests[number] in refused
                 from_then = cooled if is_of_tool else None
                 medium = Medium(
                     position, number, part.size, is_of_tool, is_refused, part.side, part.pages, from_then
@@ -198,10 +200,20 @@ class MediaAger:
         known = self._known.get(message.digest)
         if known is not None:
             return known
-        raw = case.request.readable_bytes(case.conversation.index(position))
-        items = (json_array.decode(item) for item in json_array.split_items(raw))
-        found = tuple(part for item in items for part in parts_of(item))
+        found = tuple(part for item in _items(case, position) for part in parts_of(item))
         return self._known.keep(message.digest, found, _PART_BYTES * (1 + len(found)))
+
+    def _digests_at(self, case: CompactionContext, position: int) -> tuple[str, ...]:
+        """Of the media of a message. They are of use only where a provider refuses a medium by itself."""
+        message = case.conversation.body[position]
+        known = self._digests.get(message.digest)
+        if known is not None:
+            return known
+        found = tuple(digest.hex() for item in _items(case, position) for digest in digests_of(item))
+        return self._digests.keep(message.digest, found, _PART_BYTES * (1 + len(found)))
+
+    def _digest(self, case: CompactionContext, medium: Medium) -> str:
+        return self._digests_at(case, medium.position)[medium.number]
 
     def _without(
         self,
@@ -239,7 +251,7 @@ class MediaAger:
         if changed is None and (known := self._rewritten.get(key)) is not None:
             return known
         raw = changed if changed is not None else bytes(case.request.message_bytes(index))
-        other = _with_notes(raw, notes, case.request.dialect.text_kind)
+        other = with_notes(raw, notes, case.request.dialect.text_kind)
         made = other, self._cooler.tokens(case, other)
         if changed is None and len(other) <= _MOST_KEPT:
             self._rewritten.keep(key, made, len(other) + _PART_BYTES * len(notes))
@@ -251,7 +263,7 @@ class MediaAger:
         tools = case.conversation.tools_answered[medium.position]
         tool = next(filter(None, tools), None) if medium.is_of_tool else None
         noted = NotedMedium(part.kind, number, part.what, part.size, medium.is_of_tool, tool)
-        refusal = refused.get(part.digest.hex(), "") if medium.is_refused else None
+        refusal = refused.get(self._digest(case, medium), "") if medium.is_refused else None
         return note_of(noted, self._language(case, medium.position), refusal)
 
     def _language(self, case: CompactionContext, position: int) -> Language:
@@ -272,15 +284,13 @@ def _is_of_user_now(outline: MediaOutline, medium: Medium) -> bool:
     return not medium.is_of_tool and medium.position >= (outline.users[-1] if outline.users else 0)
 
 
-def _with_notes(raw: bytes, notes: Mapping[int, str], kind: str) -> bytes:
-    """A message of one item or of several, whose media are numbered through."""
-    changed, before = [], 0
-    for item in json_array.split_items(raw):
-        there = len(parts_of(json_array.decode(readable(item))))
-        own = {number - before: note for number, note in notes.items() if before <= number < before + there}
-        changed.append(without_parts(item, own, kind) if own else item)
-        before += there
-    return b",".join(changed)
+def _items(case: CompactionContext, position: int) -> list[object]:
+    """Those that a message consists of, decoded."""
+    raw = case.request.readable_bytes(case.conversation.index(position))
+    try:
+        return [json_array.decode(raw)]
+    except InvalidJSONError:
+        return [json_array.decode(item) for item in json_array.split_items(raw)]
 
 
 def _outline(case: CompactionContext, sizes: list[int]) -> MediaOutline:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 # Enough for every header but a JPEG's, whose size may follow a thumbnail and a colour profile.
 _HEADER_BYTES = 64
 _JPEG_BYTES = 64 * 1024
+MOST_LOOKED_AT = _JPEG_BYTES * 4 // 3 + 4
+"""Characters of base64 in which a size is looked for."""
 # Of a data: URL, up to its comma.
 _PREFIX = 256
 
