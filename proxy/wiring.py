@@ -96,7 +96,7 @@ async def open_engine(
     media = MediaAger(cooler, workers, sealed, memory)
     decider = Decider(standing, cooler, media, Thinking(sealed, cooler, memory), quoter, lineages)
     reader = RequestReader(tokenizer, workers, memory)
-    drafter = Drafter(decider, standing, compactions, sessions, trails, media, tokenizer, observe)
+    drafter = Drafter(decider, standing, compactions, sessions, trails, media, tokenizer, workers, observe)
     ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)
     items = ItemSealer(sealed.sealer, Cache(memory, "items"))
     clients = ClientCompactions(

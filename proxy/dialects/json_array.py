@@ -7,6 +7,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from io import BytesIO
 from itertools import islice
 
 import msgspec
@@ -340,7 +341,18 @@ def rebuild(body: bytes, parsed: Parsed, items: Iterable[int | bytes]) -> bytes:
             parts.append(view[start:end])
         else:
             parts.append(item)
-    return b"".join([view[: parsed.array[0]], *parts, b"]", view[parsed.array[1] :]])
+    return _joined([view[: parsed.array[0]], *parts, b"]", view[parsed.array[1] :]], len(body))
+
+
+def _joined(parts: Iterable[bytes | memoryview], size: int) -> bytes:
+    """Of about so many bytes. What is large is written part by part: nothing else of the process runs while memory is
+    joined at once."""
+    if size < bounds.MOST_SKIPPED:
+        return b"".join(parts)
+    written = BytesIO()
+    for part in parts:
+        written.write(part)
+    return written.getvalue()
 
 
 def selected(body: bytes, parsed: Parsed, indexes: Sequence[int]) -> tuple[bytes, Parsed]:

@@ -11,6 +11,7 @@ from policies.oversize import kept_behind, limits_for
 from policies.plan import Compact, Forward, Reuse
 from policies.record.record import Record
 from policies.record.texts import texts_for
+from proxy.dialects import bounds
 from proxy.engine.case import CompactionContext, Outcome, RoutedRequest
 from proxy.engine.compactions import Compactions
 from proxy.engine.compactor import CompactionError
@@ -25,6 +26,7 @@ from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import Hook, Irreducible, UnstableHistory
 from proxy.overflow.media_refusals import MediaRefusal
 from proxy.records.sessions import Sessions
+from proxy.runtime.workers import Workers
 from proxy.upstream.routes import SummaryTarget
 
 # Why nothing else was done with a request.
@@ -42,6 +44,7 @@ class Drafter:
     _trails: Trails
     _media: MediaAger
     _tokenizer: Tokenizer
+    _workers: Workers
     _observe: Hook
 
     async def placed(self, case: CompactionContext) -> CompactionContext:
@@ -81,7 +84,10 @@ class Drafter:
             case Bypass() | Forward() | Reuse() as plan:
                 if plan.reason == "irreducible":
                     self._observe(Irreducible(case.chain.name, case.caller.tenant))
-                return decision.standing_draft(case, plan)
+                if len(case.request.body) < bounds.MOST_SKIPPED or decision.view is None:
+                    return decision.standing_draft(case, plan)
+                # Joining so much takes longer than others should wait.
+                return await self._workers.run(decision.standing_draft, case, plan)
             case Compact() as plan:
                 return await self._compacting(case, decision, plan)
             case _:

@@ -251,3 +251,13 @@ def test_a_text_inside_of_objects_is_read_and_nothing_else(
     value: bytes, path: tuple[str, ...], text: str | None
 ) -> None:
     assert json_array.text_at(msgspec.Raw(value), path) == text
+
+
+def test_a_large_body_is_rebuilt_as_a_small_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b'{"messages": [{"a": 1}, {"b": "x"} , {"c": 3}], "model": "m"}'
+    parsed = json_array.parse(body, json_array.Array("messages", ["model"]))
+    assert parsed is not None
+    small = json_array.rebuild(body, parsed, [2, b'{"d":4}', 0])
+    monkeypatch.setattr(json_array.bounds, "MOST_SKIPPED", 0)
+    assert json_array.rebuild(body, parsed, [2, b'{"d":4}', 0]) == small
+    assert small == b'{"messages": [{"c": 3},{"d":4},{"a": 1}], "model": "m"}'
