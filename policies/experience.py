@@ -151,6 +151,16 @@ def after_media_refusal(known: ModelProfile, learned: MediaLimits, now: float) -
     return _with_media(known, known.media_limits(now).at_most(learned), now)
 
 
+def after_media_taken(known: ModelProfile, size: int, pictures: int, now: float) -> ModelProfile:
+    """After a request of so many bytes with so many media was taken at once: what it was beyond is no limit."""
+    most = known.media_limits(now)
+    lifted = most._replace(
+        bytes=most.bytes if most.bytes is None or size <= most.bytes else None,
+        pictures=most.pictures if most.pictures is None or pictures <= most.pictures else None,
+    )
+    return known if lifted == most else _with_media(known, lifted, now)
+
+
 def after_medium_refusal(known: ModelProfile, digest: str, words: str, now: float) -> ModelProfile:
     """After one medium was refused by itself, in these words."""
     digests = tuple(dict.fromkeys((*known.refused_media, digest)))[-_REFUSED_MEDIA:]

@@ -263,6 +263,11 @@ class Windows:
         if learned.is_any:
             self._take(place, lessons.after_media_refusal(self.experience(place), learned, self._clock()))
 
+    def saw_media_taken(self, place: ModelKey, size: int, pictures: int) -> None:
+        """Take that a request of so many bytes with so many media was taken at once."""
+        if (known := self.experience(place)).media_at:
+            self._take(place, lessons.after_media_taken(known, size, pictures, self._clock()))
+
     def saw_medium_refused(self, place: ModelKey, digest: str, words: str) -> None:
         """Take that a medium is refused by itself, in these words."""
         self._take(place, lessons.after_medium_refusal(self.experience(place), digest, words, self._clock()))

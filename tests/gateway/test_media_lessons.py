@@ -230,3 +230,39 @@ async def test_pictures_of_tools_cool_down_by_their_tokens(tmp_path: Path, form:
         # A grey point weighs something too, and in the end there are too many of them.
         assert reasons == {("applied", "tool_execution") if "computer" in form else ("cooled", "media_aged")}
         assert max(map(len, shown)) < 40
+
+
+@pytest.mark.parametrize("kind", ["number", "bytes"])
+async def test_a_lesson_holds_until_a_request_beyond_it_is_taken(tmp_path: Path, kind: str) -> None:
+    """What was left out before stays so; what comes then is sent, and to another conversation nothing is known."""
+    number = Limit(400, "Exceeded maximum number of images (12)", pictures=12)
+    limit = number if kind == "number" else Limit(413, "", bytes=12 * SIZE)
+    send, messages = FORMS["messages, user"], [TASK]
+    async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
+
+        async def shown() -> set[str]:
+            assert (await play.send(send.body(messages), path=send.path)).status == 200
+            return {*pictures_in([one for one in play.model.received if one.method == "POST"][-1].body)}
+
+        for each in range(20):
+            messages += send.round_of(picture(each, SIZE), each)
+            before = await shown()
+        gone = {picture(each, SIZE) for each in range(20)} - before
+        assert (limit.refused, len(gone) > 4) == (1, True)
+        limit.pictures = limit.bytes = None
+        many = [part for each in range(20, 40) for part in send.round_of(picture(each, SIZE), each)[1]["content"]]
+        messages += [{"role": "assistant", "content": "More?"}, {"role": "user", "content": many}]
+        await shown()
+        kept = set[str]()
+        for each in range(40, 60):
+            messages += send.round_of(picture(each, SIZE), each)
+            after = await shown()
+            assert not gone & after
+            assert kept <= after, "nothing more is left out"
+            kept = after
+        assert len(kept) >= 40
+        messages[:] = [{"role": "user", "content": "Other."}]
+        for each in range(40):
+            messages += send.round_of(picture(each, SIZE), each)
+        assert len(await shown()) == 40
+        assert limit.refused == 1
