@@ -111,7 +111,7 @@ class Decider:
         view = await self._media.aged(case, PromptView(case.conversation))
         if case.binds_thinking and await self._thinking.is_removed(case):
             return await self._thinking.left_out(case, None, view, await self._thinking.use(case, None))
-        return view if view.left_out else None
+        return view if view.media else None
 
     def _whole(self, case: CompactionContext, record: Record | None) -> Record | None:
         """The record, with what it leaves out where that is no longer sent beside it."""

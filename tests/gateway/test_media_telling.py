@@ -71,6 +71,17 @@ async def test_the_log_and_the_figures_tell_of_media(tmp_path: Path) -> None:
     }
 
 
+async def test_media_are_told_of_before_any_is_left_out(tmp_path: Path) -> None:
+    settings = {"models": [{"match": "pictures", "context_window": 10_000_000, "max_pictures": 20}]}
+    async with stage(tmp_path, ModelServer(window=10_000_000), **settings) as play:
+        reply = await play.send(FORM.body(session(3)), path=FORM.path)
+        await play.settled()
+    assert outcome(reply)[0] == "none"
+    (line,) = play.logged("request")
+    size = sum(len(picture(number, SIZE)) for number in range(3))
+    assert line["media"] == {"received": 3, "sent": 3, "bytes": size, "max_pictures": 20, "source": "config"}
+
+
 async def test_a_lesson_is_taken_back(tmp_path: Path) -> None:
     """For conversations that know of it, too: what they have left out stays so, what comes is sent."""
     limit = Limit(400, "Exceeded maximum number of images (15)", pictures=15)
