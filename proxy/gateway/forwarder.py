@@ -9,18 +9,16 @@ from proxy.dialects import json_array
 from proxy.engine.case import CompactionContext, with_newest_lessons
 from proxy.engine.draft import Draft, reshaped_drafts, untouched_draft
 from proxy.engine.drafter import Drafter
-from proxy.engine.media import MOST_SHED, media_left
-from proxy.engine.media_lessons import learned_from
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer, look_at
+from proxy.gateway.media_ladder import MediaLadder
 from proxy.gateway.report import comment_in, commenting
 from proxy.gateway.silence import BEFORE_HEAD, BEHIND_HEAD
 from proxy.gateway.stages import Delivery
 from proxy.models.windows import Windows
-from proxy.observing.events import CopyRefused, Hook, MediaRefused, RetriesExhausted, ShapeLearned, ThinkingRemoved
+from proxy.observing.events import CopyRefused, Hook, RetriesExhausted, ShapeLearned, ThinkingRemoved
 from proxy.overflow.error_parts import words_of
 from proxy.overflow.form_refusals import refuses_roles, refuses_thinking, refuses_usage
-from proxy.overflow.media_refusals import MediaRefusal
 from proxy.overflow.output_refusals import most_output
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.headers import Headers, without
@@ -29,13 +27,6 @@ from proxy.upstream.response import is_event_stream
 from proxy.upstream.routes import conversation_url
 
 _FAILED = 400
-# Bytes of a request from which on "too long" may be said of them.
-_MUCH = 10_000_000
-# Bytes below which none was ever refused for them: the least bound that servers have by default is 100 kB.
-_TEXTS = 100_000
-# From so many on an upstream that hangs up without a word may mean them; as the connection's errors call that.
-_LARGE = 1_000_000
-_HUNG_UP = ("reset", "closed")
 _CUT_OFF = "The upstream closed the connection in the middle of its answer."
 _REFUSED = (400, 422)
 # The client's own request has overflowed already.
@@ -55,6 +46,7 @@ class Forwarder:
         self._client = client
         self._fail_open = fail_open
         self._observe = observe
+        self._media = MediaLadder(drafter, windows, fail_open, observe, self._deliver)
 
     async def forward(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
         """Send the draft, or what is left of it to try; where only a copy of ours is refused, the original."""
@@ -90,89 +82,19 @@ class Forwarder:
         The last error of a ladder in vain is the first. Where the output's limit alone was refused, it is lowered once,
         and the prompt stays unless that overflows.
         """
-        first = await self._first(delivery)
+        first = await self._media.first(delivery)
         if not first[0].is_refusal:
             return first
-        answer, sent = first = await self._lighter(delivery, first)
+        answer, sent = first = await self._media.lighter(delivery, first)
         if not answer.is_refusal or (case := delivery.case) is None or not case.retries:
             return first
-        stated, most = await self._excess(delivery, *first), None
+        stated, most = await self._media.excess(delivery, *first), None
         if stated is None:
             answer, sent = await self._capped(delivery, first)
             stated, most = answer.overflow, sent.max_output
             if stated is None:
                 return answer, sent
         return await self._smaller(delivery, sent, stated, most) or first
-
-    async def _first(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
-        """The answer to the first draft; where the upstream hangs up on a large one, that to half of its media."""
-        try:
-            return await self._deliver(delivery, delivery.first)
-        except UpstreamConnectionError as error:
-            case, draft = delivery.case, delivery.first
-            if error.cause not in _HUNG_UP or case is None or not case.retries or len(draft.body) < _LARGE:
-                raise
-            shed = self._drafter.shed(case, draft, MediaRefusal("bytes", is_certain=False), attempt=0)
-            fewer = await self._fail_open.run(shed, None, delivery.received.patience)
-            if fewer is None:
-                raise
-            return await self._deliver(delivery, fewer)
-
-    async def _lighter(self, delivery: Delivery, refused: tuple[UpstreamAnswer, Draft]) -> tuple[UpstreamAnswer, Draft]:
-        """The first answer to fewer media that does not refuse them; where there is none, and where they were not
-        refused, what is given."""
-        (answer, sent), case = refused, delivery.case
-        if case is None or not (case.retries and self._windows.may_send_fewer_media(case.place)):
-            return refused
-        refusal = _refusal_of_media(case, answer, sent)
-        attempt, patience = 0, delivery.received.patience
-        while refusal is not None and attempt < MOST_SHED:
-            if refusal.what == "one":
-                await self._learn_medium(delivery, sent, refusal)
-            shed = self._drafter.shed(delivery.counted, sent, refusal, attempt=attempt)
-            fewer = await self._fail_open.run(shed, None, patience)
-            if fewer is not None or refusal.is_certain:
-                self._observe_refusal(delivery.counted, refusal)
-            if fewer is None:
-                if attempt:
-                    self._windows.saw_media_in_vain(delivery.counted.place)
-                return refused
-            smallest, taught, attempt = sent, refusal, attempt + 1
-            try:
-                answer, sent = await self._deliver(delivery, fewer)
-            except ProxyError:
-                return refused
-            refusal = _refusal_of_media(delivery.counted, answer, sent)
-            if answer.response.status < _FAILED and not answer.error:
-                self._learn_media(delivery, taught, smallest, sent)
-                await self._fail_open.run(self._drafter.mark_media(delivery.counted), None, patience)
-        if refusal is None:
-            return answer, sent
-        self._windows.saw_media_in_vain(delivery.counted.place)
-        return refused
-
-    def _observe_refusal(self, case: CompactionContext, refusal: MediaRefusal) -> None:
-        where = case.caller.tenant, case.route.name, case.request.settings.model
-        self._observe(MediaRefused(*where, refusal.what, refusal.limit))
-
-    async def _learn_medium(self, delivery: Delivery, sent: Draft, refusal: MediaRefusal) -> None:
-        case = delivery.counted
-        finding = self._drafter.refused_medium(case, sent, refusal)
-        found = await self._fail_open.run(finding, None, delivery.received.patience)
-        if found is not None:
-            self._windows.saw_medium_refused(case.place, found, refusal.words)
-            delivery.named = with_newest_lessons(case, delivery.active.router)
-
-    def _learn_media(self, delivery: Delivery, refusal: MediaRefusal, refused: Draft, taken: Draft) -> None:
-        case = delivery.counted
-
-        def learn() -> CompactionContext:
-            media = taken.view.media if taken.view else ()
-            learned = learned_from(refusal, len(refused.body), media_left(refused, media))
-            self._windows.saw_media_refused(case.place, learned)
-            return with_newest_lessons(case, delivery.active.router)
-
-        delivery.named = self._fail_open.call(learn, case)
 
     async def once(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
         """Send the draft, and the original where only the draft is refused; no other follows an overflow."""
@@ -202,7 +124,7 @@ class Forwarder:
                 answer, sent = await self._deliver(delivery, smaller)
             except ProxyError:
                 break  # the upstream did answer once: that answer is the client's
-            excess = await self._excess(delivery, answer, sent)
+            excess = await self._media.excess(delivery, answer, sent)
             if excess is None:
                 delivery.overflow = "output_lowered" if step.lowers_output else "solved"
                 if not (step.lowers_output or answer.error):
@@ -214,18 +136,6 @@ class Forwarder:
             case = delivery.counted
             self._observe(RetriesExhausted(case.caller.tenant, case.chain.name, case.retries))
         return None
-
-    async def _excess(self, delivery: Delivery, answer: UpstreamAnswer, sent: Draft) -> StatedLimit | None:
-        """What an answer states of a prompt that it refuses for its length: in tokens, or in bytes, mostly of texts."""
-        refusal, weight = answer.media, len(sent.body)
-        if answer.overflow is not None or refusal is None or refusal.what != "bytes" or weight < _TEXTS:
-            return answer.overflow
-        if refusal.limit is not None and refusal.limit >= weight:
-            return None
-        looking = self._drafter.is_of_texts(delivery.counted, sent)
-        if not await self._fail_open.run(looking, False, delivery.received.patience):
-            return None
-        return StatedLimit(learnable=False, share_of_bytes=(refusal.limit or weight) / weight)
 
     async def _draft(self, delivery: Delivery, step: Retry[Draft], most: int | None) -> Draft | None:
         """What a step of the ladder sends; where a fault of ours leaves nothing, that without half of the history."""
@@ -379,20 +289,6 @@ class Forwarder:
             response = await self._client.send(delivery.route.upstream, "POST", url, headers, body)
         delivery.responses.append(response)
         return response
-
-
-def _refusal_of_media(case: CompactionContext, answer: UpstreamAnswer, sent: Draft) -> MediaRefusal | None:
-    """What an answer states of media; also what says of a few tokens that they are too many."""
-    overflow, media = answer.overflow, answer.media
-    if overflow is None or overflow.action == "inspect":
-        return media
-    # Words of tokens are believed before those of a body's size, which stand beside them, but for a number of bytes.
-    if media is not None and media.is_certain and (media.what != "bytes" or media.limit is not None):
-        return media
-    window = case.route.window
-    if overflow.limit is not None or window is None or len(sent.body) < _MUCH:
-        return None
-    return MediaRefusal("bytes", is_certain=False) if case.real_tokens(sent.tokens) < window.tokens / 2 else None
 
 
 def _plain(headers: Headers) -> Headers:
