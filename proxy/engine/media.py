@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from policies import media as policy
 from policies.conversation import MessageIndex
 from policies.media import Lesson, MediaLimits, MediaOutline, Medium
-from policies.media_notes import NotedMedium, note_of
+from policies.record.media_notes import NotedMedium, note_of
 from policies.record.texts import Language, language_of
 from proxy.dialects import json_array
 from proxy.dialects.media_parts import MediaPart, digests_of, parts_of, with_notes

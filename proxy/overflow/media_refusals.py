@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from policies.media_notes import quotable
+from policies.record.media_notes import quotable
 from proxy.overflow import error_parts, rules
 from proxy.overflow.rules import normal_code
 

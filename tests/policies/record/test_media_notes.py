@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.media_notes import NotedMedium, note_of, quotable
+from policies.record.media_notes import NotedMedium, note_of, quotable
 from policies.record.texts import ALL_LANGUAGES, Language
 
 SHOT = NotedMedium("image", 7, "PNG 1280 x 800", 1_000_000, is_of_tool=True, tool="screenshot")
