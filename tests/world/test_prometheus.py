@@ -13,10 +13,12 @@ import pytest
 from proxy.demo.clients import CLIENTS
 from proxy.demo.model_server import MODELS, WINDOW
 from proxy.demo.story import histories
+from tests.support.pictures import FORMS, picture
 from tests.support.prometheus import asked, prometheus, queries
 from tests.support.stages import stage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [
@@ -25,13 +27,17 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs Debian's prometheus"),
 ]
 
+SCREENS = FORMS["messages, tool"]
 DASHBOARD = json.loads((resources.files("proxy") / "deploy/grafana/concertina.json").read_text("utf-8"))
 
 
 async def test_every_panel_has_data_while_the_demos_session_is_played(tmp_path: Path) -> None:
     spoken = CLIENTS["messages"]
     requests = [json.dumps({"model": MODELS[0], **spoken.body(history)}).encode() for history in histories()]
-    models = [{"match": "*", "context_window": WINDOW, "encoding": "o200k_base"}]
+    models = [
+        {"match": "pictures", "context_window": 1_000_000, "max_pictures": 4},
+        {"match": "*", "context_window": WINDOW, "encoding": "o200k_base"},
+    ]
     tenants = {"default": {"summary_tokens_per_day": 10**6}}
     settings: dict[str, object] = {"models": models, "server": {"admin_token": "t"}, "tenants": tenants}
     async with (
@@ -43,11 +49,21 @@ async def test_every_panel_has_data_while_the_demos_session_is_played(tmp_path: 
         for number, key in enumerate((b"Bearer one", b"Bearer another")):
             for body in requests:
                 assert (await play.send(body, (b"authorization", key), path=spoken.path)).status == 200
+            for body in _with_pictures():
+                assert (await play.send(body, (b"authorization", key), path=SCREENS.path)).status == 200
             await play.settled()
-            await _scraped(watching, 60 * (number + 1))
+            await _scraped(watching, 66 * (number + 1))
         for query in queries(DASHBOARD):
             while not _is_shown(await asked(watching, query)):  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.2)
+
+
+def _with_pictures() -> Iterator[bytes]:
+    """A session of screenshots that outgrows what its model takes."""
+    messages: list[dict[str, object]] = [{"role": "user", "content": "Click."}]
+    for number in range(6):
+        messages += SCREENS.round_of(picture(number, 2_000), number)
+        yield SCREENS.body(messages)
 
 
 async def _scraped(watching: str, requests: int) -> None:
