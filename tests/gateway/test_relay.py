@@ -143,7 +143,7 @@ async def stalled(progressed: asyncio.Event) -> None:
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/files/f/content"])
 async def test_an_upstream_is_not_read_faster_than_the_client_reads(address: str, behind: Upstream, path: str) -> None:
-    total, piece = 80, b"x" * 1_000_000
+    total, piece = 120, b"x" * 1_000_000
     sent = 0
     progressed = asyncio.Event()
 
