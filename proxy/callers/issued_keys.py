@@ -158,6 +158,12 @@ class KeyRing:
         self.version += 1
 
 
+def is_ours(credential: bytes) -> bool:
+    """Whether a header holds a key that was made here, known or not: no upstream has any use for one."""
+    scheme, _, key = credential.strip().rpartition(b" ")
+    return key.startswith(PREFIX.encode()) and scheme.strip().lower() in (b"", b"bearer")
+
+
 def revoked(key: IssuedKey, now: float) -> IssuedKey:
     return key if key.revoked is not None else replace(key, revoked=now)
 

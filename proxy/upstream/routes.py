@@ -13,6 +13,7 @@ from policies.media import MANY, MediaLimits
 from proxy.api.head import ApiHead
 from proxy.api.headers import KEY_HEADERS, credential, for_questions, is_login, to_upstream, window_beta
 from proxy.api.paths import MODEL_PATHS, NO_MOUNT, Mount, allows, reading, resource, resource_url
+from proxy.callers.issued_keys import is_ours
 from proxy.callers.tenants import Caller
 from proxy.config.settings import Config, Upstream
 from proxy.dialects.base import Dialect
@@ -308,7 +309,10 @@ def conversation_url(route: Route, head: ApiHead) -> str:
 
 
 def _headers(head: ApiHead, caller: Caller, upstream: Upstream, *, readable: bool) -> Headers:
-    headers = to_upstream(head.headers, key=_key(caller, upstream), readable=readable)
+    key = _key(caller, upstream)
+    headers = to_upstream(head.headers, key=key, readable=readable)
+    if key is None:
+        headers = [(name, value) for name, value in headers if not (name in KEY_HEADERS and is_ours(value))]
     own = caller.key_header
     if own is not None and any(first(headers, name) is not None for name in KEY_HEADERS if name != own):
         # One key was for us, the other is for the upstream.

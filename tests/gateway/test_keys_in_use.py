@@ -18,7 +18,9 @@ from tests.support.upstreams import (
     JSON,
     Call,
     Client,
+    Header,
     Reply,
+    Script,
     answer,
     chat,
     config_for,
@@ -80,8 +82,8 @@ async def asked(client: Client, secret: str, path: str = CHAT, body: bytes | Non
 
 
 @asynccontextmanager
-async def fleet(folder: Path, replicas: int = 1, **more: object) -> AsyncIterator[Fleet]:
-    async with upstream(billed) as behind, asyncio.timeout(30):
+async def fleet(folder: Path, replicas: int = 1, script: Script | None = None, **more: object) -> AsyncIterator[Fleet]:
+    async with upstream(script or billed) as behind, asyncio.timeout(30):
         store = {"url": f"sqlite:///{folder}/store.db", "secret": "pepper"}
         rest = {"tenants": {"acme": {}}, "closed": True, "models": [{"match": "*", "context_window": 100_000}], **more}
         config = config_for(folder, behind.address, store=store, **rest)
@@ -144,6 +146,31 @@ async def test_a_budget_is_counted_from_what_was_billed(tmp_path: Path) -> None:
         reply = await asked(played.clients[0], secret)
         assert (reply.status, json.loads(reply.body)["error"]["code"]) == (429, "insufficient_quota")
         assert (b"x-should-retry", b"false") in reply.headers
+
+
+@pytest.mark.parametrize("name", [b"Authorization", b"x-api-key"])
+async def test_a_key_of_ours_never_goes_upstream(tmp_path: Path, name: bytes) -> None:
+    """Neither one that is known nor one that is mistyped; what the client has for the upstream itself does."""
+    secret, key = new_key("acme", time.time())
+    heads = list[list[Header]]()
+
+    async def script(call: Call) -> None:
+        await call.read()
+        heads.append(call.headers)
+        await call.send(answer(200, BILLED.encode(), JSON))
+
+    async with fleet(tmp_path, script=script, closed=False) as played:
+        await played.put(key)
+        await played.until(secret, 200)
+        for sent in (secret, "ck-mistyped"):
+            value = f"Bearer {sent}".encode() if name == b"Authorization" else sent.encode()
+            mine = (b"api-key", b"theirs")
+            for path, body in ((CHAT, chat("hi")), ("/v1/embeddings", b"{}")):
+                for headers in ([(name, value)], [(name, value), (b"x-api-key", sent.encode()), mine][::2]):
+                    await played.clients[0].ask("POST", path, [JSON, *headers], body)
+    assert len(heads) >= 8
+    assert not any(b"ck-" in value for headers in heads for _, value in headers)
+    assert any(value == b"theirs" for headers in heads for _, value in headers)
 
 
 async def test_keys_of_the_config_have_no_limits(tmp_path: Path) -> None:
