@@ -64,12 +64,14 @@ def announce(config: Config) -> Iterator[None]:
     server, is_known = config.server, configured_token(config) or admin_token.token_file(config)
     token = None if is_known else admin_token.own_token()
     content = msgspec.json.encode(_Running(os.getpid(), server.host, server.port, server.workers, token))
-    files = [_file_of(config), _folder() / f"{os.getpid()}.running"]
+    folder = _folder()
+    files = [_file_of(config), folder / f"{os.getpid()}.running"]
     for file in files:
         with suppress(OSError):  # then the config's address is all that others know
-            file.parent.mkdir(_PRIVATE_FOLDER, parents=True, exist_ok=True)
-            if token is not None and not _is_private(file.parent):
-                continue
+            if file.parent == folder:
+                folder.mkdir(_PRIVATE_FOLDER, exist_ok=True)
+                if not _is_private(folder):
+                    continue
             made = file.with_name(f"{file.name}.{os.getpid()}")
             made.touch(_PRIVATE)
             made.write_bytes(content)
