@@ -12,7 +12,7 @@ import msgspec
 
 from policies.assembly import Shape
 from policies.ladder import StatedLimit
-from policies.media import MediaLimits
+from policies.media import NO_MEDIA_LIMITS, MediaLimits
 
 LEARNED_TTL = 24 * 3600.0
 # Seconds for which no copy is sent to where one was refused for a reason that nobody foresaw.
@@ -47,7 +47,6 @@ _NEVER = (1_000, 0)
 _NAMED = re.compile(r"claude-(?P<family>[a-z]+)-(?P<major>\d{1,2})(?:[.-](?P<minor>\d{1,2}))?(?!\d)")
 
 
-NO_MEDIA_LIMITS = MediaLimits()
 # Media that are remembered as refused by themselves.
 _REFUSED_MEDIA = 32
 

@@ -19,12 +19,10 @@ MANY = 20
 _FEW = 10
 
 Axis = Literal["bytes", "pictures", "wide", "pages"]
+"""What there may be too much of. `wide`: pictures of which a side is too long, beside so many others."""
 Why = Literal["refused", "tokens", "bytes", "pictures", "wide", "pages"]
 """Why a medium is left out: its provider refuses it by itself, it has cooled down, or there is too much."""
-"""What there may be too much of. `wide`: pictures of which a side is too long, beside so many others."""
 AXES: tuple[Axis, ...] = ("bytes", "pictures", "wide", "pages")
-
-
 _COOLED: Why = "tokens"
 
 
@@ -60,11 +58,11 @@ class MediaLimits(NamedTuple):
 
     @property
     def is_any(self) -> bool:
-        return self != _NONE
+        return self != NO_MEDIA_LIMITS
 
     def at_most(self, other: "MediaLimits") -> "MediaLimits":
         """What both allow."""
-        if other is self or other == _NONE:
+        if other is self or other == NO_MEDIA_LIMITS:
             return self
         pairs = zip(self, other, strict=True)
         return MediaLimits(*(min((one for one in pair if one is not None), default=None) for pair in pairs))
@@ -79,7 +77,7 @@ class MediaLimits(NamedTuple):
         return self.side is not None and medium.side > self.side
 
 
-_NONE = MediaLimits()
+NO_MEDIA_LIMITS = MediaLimits()
 
 
 class MediaOutline(NamedTuple):
@@ -128,20 +126,13 @@ class _Load:
                 return len(self.there)
 
 
-def aged(
-    media: Sequence[Medium], outline: MediaOutline, limits: MediaLimits, lessons: Sequence[Lesson] = ()
-) -> set[Medium]:
-    """What is left out of the newest request, by what every request before it was; `media` in their order.
-
-    limits: those that held from the beginning; `lessons`: in the order in which they were learned.
-    """
-    return {*reasons(media, outline, limits, lessons)}
-
-
 def reasons(
     media: Sequence[Medium], outline: MediaOutline, limits: MediaLimits, lessons: Sequence[Lesson] = ()
 ) -> dict[Medium, Why]:
-    """The same, with why each is left out."""
+    """What is left out of the newest request, by what every request before it was, and why; `media` in their order.
+
+    limits: those that held from the beginning; `lessons`: in the order in which they were learned.
+    """
     gone: dict[Medium, Why] = dict.fromkeys(_refused(media, outline), "refused")
     if not (limits.is_any or lessons):
         cooled_down = (one for one in media if one.gone_from is not None and one.gone_from <= len(outline.sizes))

@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -173,10 +173,12 @@ class App(Served):
             look_after = repeat_every(lambda: fail_open.run(_look_after(engine, kept, recent), None), LOOK_EVERY)
             await opened.enter_async_context(look_after)
             await opened.enter_async_context(repeat_every(lambda: looking.run(keys.look(), None), LOOK_FOR_KEYS_EVERY))
-            await opened.enter_async_context(_count_key_usage(key_usage, fail_open.named("key_usage_failed")))
+            counting = key_usage.count, COUNT_EVERY, key_usage.count, fail_open.named("key_usage_failed")
+            await opened.enter_async_context(_repeat_to_the_end(*counting))
             await opened.enter_async_context(_write_figures(figures, replicas, fail_open.named("figures_failed")))
             if kept is not None:
-                await opened.enter_async_context(_write_trails(kept, fail_open.named("trails_failed")))
+                writing = kept.look, kept_trails.LOOK_EVERY, kept.write, fail_open.named("trails_failed")
+                await opened.enter_async_context(_repeat_to_the_end(*writing))
             engine.observe(self._start_event())
             yield
             self._opened = None
@@ -305,19 +307,13 @@ async def _write_figures(figures: KeptFigures, replicas: Replicas, fail_open: Fa
 
 
 @asynccontextmanager
-async def _count_key_usage(usage: KeyUsage, fail_open: FailOpen) -> AsyncIterator[None]:
-    """The store is told every second what issued keys have used, and once more at the end."""
-    async with repeat_every(lambda: fail_open.run(usage.count(), None), COUNT_EVERY):
+async def _repeat_to_the_end(
+    work: Callable[[], Awaitable[None]], seconds: float, last: Callable[[], Awaitable[None]], fail_open: FailOpen
+) -> AsyncIterator[None]:
+    """Do this every so many seconds while the block lasts, and the last of it behind that."""
+    async with repeat_every(lambda: fail_open.run(work(), None), seconds):
         yield
-    await fail_open.run(usage.count(), None)
-
-
-@asynccontextmanager
-async def _write_trails(trails: KeptTrails, fail_open: FailOpen) -> AsyncIterator[None]:
-    """The store is told of sessions now and then, and once more at the end."""
-    async with repeat_every(lambda: fail_open.run(trails.look(), None), kept_trails.LOOK_EVERY):
-        yield
-    await fail_open.run(trails.write(), None)
+    await fail_open.run(last(), None)
 
 
 async def _look_after(engine: Engine, trails: KeptTrails | None, recent: Recent) -> None:

@@ -7,7 +7,18 @@ from typing import Literal
 
 from proxy.dialects import table
 from proxy.server.content_coding import INFLATED
-from proxy.server.headers import HOP, NOT_UPSTREAM, REMEMBERED, Headers, first, hops, is_control, named_by_connection
+from proxy.server.headers import (
+    HOP,
+    KEY_PREFIX,
+    NOT_UPSTREAM,
+    REMEMBERED,
+    Headers,
+    bearer_key,
+    first,
+    hops,
+    is_control,
+    named_by_connection,
+)
 
 # Lets a browser see the pages for operators. Browsers keep one jar for all ports of a host.
 _OUR_COOKIE = re.compile(rb"concertina-\d+")
@@ -88,7 +99,7 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, key: tuple[bytes, byt
         elif kind == "coding":
             passed.append((name, _readable(value) if readable else value))
         elif key is None:
-            passed += _without_our_cookie(name, value)
+            passed += _without_ours(name, value)
     if key is not None:
         passed.append(key)
     passed.append((HOP, b"%d" % (hops(headers) + 1)))
@@ -105,8 +116,12 @@ def _kind(name: bytes) -> Literal["plain", "dropped", "coding", "credential"]:
     return "coding" if name == b"accept-encoding" else "plain"
 
 
-def _without_our_cookie(name: bytes, value: bytes) -> Headers:
-    if name != b"cookie" or b"concertina-" not in value:
+def _without_ours(name: bytes, value: bytes) -> Headers:
+    """A credential of the client's without the cookie of our pages, and no key that was made here, known or not: no
+    upstream has any use for these."""
+    if name != b"cookie":
+        return [] if bearer_key(value).startswith(KEY_PREFIX) else [(name, value)]
+    if b"concertina-" not in value:
         return [(name, value)]
     left = b";".join(c for c in value.split(b";") if not _OUR_COOKIE.fullmatch(c.partition(b"=")[0].strip())).strip()
     return [(name, left)] if left else []

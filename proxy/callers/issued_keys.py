@@ -16,13 +16,13 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.records.shelf import Shelf
+from proxy.server.headers import KEY_PREFIX
 from proxy.stores.base import names_in
 from proxy.stores.sealing import SealedStore
 
 LOOK_EVERY = 2.0
 """Seconds until a process knows a key that was issued, changed or revoked elsewhere."""
 
-PREFIX = "ck-"
 MOST = 10_000
 _INDEX = "index:issued"
 _STAMP = "issued:stamp"
@@ -69,12 +69,17 @@ class IssuedKey(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return None
 
 
+def new_secret() -> tuple[str, str]:
+    """A key, which is shown once, and its SHA-256 in hex."""
+    secret = KEY_PREFIX.decode() + secrets.token_urlsafe(32)
+    return secret, hashlib.sha256(secret.encode()).hexdigest()
+
+
 def new_key(
     tenant: str, now: float, *, name: str = "", expires: float | None = None, limits: KeyLimits = NO_LIMITS
 ) -> tuple[str, IssuedKey]:
     """A secret, which is shown once, and what is kept of it."""
-    secret = PREFIX + secrets.token_urlsafe(32)
-    digest = hashlib.sha256(secret.encode()).hexdigest()
+    secret, digest = new_secret()
     key = IssuedKey(
         id=digest[:_ID_DIGITS], digest=digest, tenant=tenant, created=now, name=name, expires=expires, limits=limits
     )
@@ -129,14 +134,10 @@ class KeyRing:
         self._is_up = is_up
         self._stamp: bytes | None = None
         self._by_digest: Mapping[bytes, IssuedKey] = {}
-        self._by_id: Mapping[str, IssuedKey] = {}
 
     def find(self, digest: bytes) -> IssuedKey | None:
         """The key with this SHA-256."""
         return self._by_digest.get(digest)
-
-    def named(self, key_id: str) -> IssuedKey | None:
-        return self._by_id.get(key_id)
 
     async def look(self) -> None:
         """Learn what has changed in the store. Keys stay known while it does not answer, or has lost them."""
@@ -154,14 +155,7 @@ class KeyRing:
         self.is_loaded = True
         self._stamp = stamp
         self._by_digest = {bytes.fromhex(key.digest): key for key in keys}
-        self._by_id = {key.id: key for key in keys}
         self.version += 1
-
-
-def is_ours(credential: bytes) -> bool:
-    """Whether a header holds a key that was made here, known or not: no upstream has any use for one."""
-    scheme, _, key = credential.strip().rpartition(b" ")
-    return key.startswith(PREFIX.encode()) and scheme.strip().lower() in (b"", b"bearer")
 
 
 def revoked(key: IssuedKey, now: float) -> IssuedKey:

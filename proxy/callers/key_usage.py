@@ -22,7 +22,7 @@ from proxy.observing.tally import billionths
 from proxy.stores.base import Store
 
 COUNT_EVERY = 1.0
-_MINUTE = 60
+_MINUTE, _DAY = 60, timedelta(days=1)
 _MINUTE_TTL = 3 * _MINUTE
 _MONTH_TTL = 70 * 86_400.0
 _MOST = 10_000
@@ -211,6 +211,3 @@ def _next_day(now: float) -> float:
 def _next_month(now: float) -> float:
     today = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return (today + 32 * _DAY).replace(day=1).timestamp()
-
-
-_DAY = timedelta(days=1)

@@ -10,9 +10,10 @@ import xxhash
 
 from policies.settings import PolicySettings
 from proxy.callers import store_secret
-from proxy.callers.issued_keys import PREFIX, IssuedKey, KeyRing
+from proxy.callers.issued_keys import IssuedKey, KeyRing
 from proxy.config.settings import DEFAULT, Config, Tenant
 from proxy.errors import AuthenticationError, KeysUnknownError, NotAllowedError
+from proxy.server.headers import KEY_PREFIX, bearer_key
 
 # Without a configured secret, sessions are still kept apart; only their addresses can be computed by outsiders.
 
@@ -22,7 +23,6 @@ _INDEX = b"index"
 _LABELS = b"labels"
 
 _UNKNOWN = "the API key is not known here; ask the operator of this proxy for one and send it as a Bearer token"
-_ISSUED = PREFIX.encode()
 _NO_TENANT = "the tenant of this API key is not in the config of this proxy any more; ask its operator"
 _VIEWERS = "this key opens pages under /admin, and is no API key"
 _NOT_ALLOWED = "x-compaction-policy does not name a policy that this key may use"
@@ -104,7 +104,7 @@ class Tenants:
     def _identify(
         self, authorization: bytes | None, api_key_header: bytes | None, others: Sequence[tuple[bytes, bytes]]
     ) -> Caller:
-        sent = ((b"authorization", _bearer(authorization)), (b"x-api-key", api_key_header), *others)
+        sent = ((b"authorization", bearer_key(authorization or b"")), (b"x-api-key", api_key_header), *others)
         digests = {header: hashlib.sha256(key).digest() for header, key in sent if key}
         if not self._viewers.isdisjoint(digests.values()):
             raise AuthenticationError(_VIEWERS)
@@ -115,7 +115,7 @@ class Tenants:
                 if issued.tenant not in self._callers:
                     raise AuthenticationError(_NO_TENANT)
                 return replace(self._caller_with_scope(issued.tenant, digest), key_header=header, issued=issued)
-        if not self._issued.is_loaded and any(key and key.startswith(_ISSUED) for _, key in sent):
+        if not self._issued.is_loaded and any(key and key.startswith(KEY_PREFIX) for _, key in sent):
             raise KeysUnknownError
         if self._closed:
             raise AuthenticationError(_UNKNOWN)
@@ -176,11 +176,3 @@ def _caller(name: str, tenant: Tenant, config: Config) -> Caller:
 
 def _digest(key_hash: str) -> bytes:
     return bytes.fromhex(key_hash.removeprefix("sha256:"))
-
-
-def _bearer(authorization: bytes | None) -> bytes | None:
-    """The key in an Authorization header; of another scheme than Bearer all of it counts as the key."""
-    if authorization is None:
-        return None
-    scheme, *key = authorization.split(None, 1) or [b""]
-    return b"".join(key).strip() if scheme.lower() == b"bearer" else authorization.strip()

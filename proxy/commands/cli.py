@@ -1,10 +1,8 @@
 """The command line: its commands, and the checks of what they are given."""
 
 import asyncio
-import hashlib
 import json
 import os
-import secrets
 import signal
 import sys
 import time
@@ -74,7 +72,6 @@ app.command(
     help="Print a dashboard, alerts, or what a client needs.",
 )
 
-_KEY_PREFIX = "ck-"
 _LEAST_WINDOW = 256
 
 Port = Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))]
@@ -298,10 +295,11 @@ def new_key(tenant: str, *, viewer: Flag = False) -> None:
 
     :param viewer: A key for a person who looks at the tenant's pages under /admin, and sends no requests.
     """
+    from proxy.callers.issued_keys import new_secret
+
     if not viewer:
         _refuse_default(tenant)
-    key = _KEY_PREFIX + secrets.token_urlsafe(32)
-    digest = hashlib.sha256(key.encode()).hexdigest()
+    key, digest = new_secret()
     setting = "viewer_keys" if viewer else "keys"
     print(f"The key of tenant {tenant}, shown this once:\n\n  {key}\n")
     print(f'Put its hash into the config:\n\ntenants:\n  {tenant}:\n    {setting}: ["sha256:{digest}"]')

@@ -14,7 +14,7 @@ _NO_PROXY = "no_proxy"
 # For whatever has no variable of its own.
 _ALL = "all_proxy"
 _VARIABLES = frozenset({"http_proxy", "https_proxy", _ALL, _NO_PROXY})
-_PORTS = {"http": 80, "https": 443}
+DEFAULT_PORTS = {"http": 80, "https": 443}
 _SEPARATORS = re.compile(r"[\s,]+")
 _FORM = "must be http://HOST:PORT or http://USER:PASSWORD@HOST:PORT"
 _TLS_TO_PROXY = f"{_FORM}; a proxy that is itself reached over TLS is not supported, name its port for plain HTTP"
@@ -62,7 +62,7 @@ def parse(text: str, source: str, *, has_scheme: bool = False) -> Proxy:
         raise ValueError(f"{_FORM}, without spaces or control characters")
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
-        port = parts.port or _PORTS["http"]
+        port = parts.port or DEFAULT_PORTS["http"]
     except ValueError:
         raise ValueError(_FORM) from None
     if parts.scheme == "https":
@@ -85,7 +85,7 @@ def egress_to(base_url: str, setting: str, env: Mapping[str, str]) -> Egress:
     if setting:
         return Egress(None if setting.lower() in NONE else parse(setting, SETTING), SETTING)
     parts = urlsplit(base_url)
-    host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS[parts.scheme]
+    host, port = (parts.hostname or "").rstrip("."), parts.port or DEFAULT_PORTS[parts.scheme]
     name, url = _variable(env, f"{parts.scheme}_proxy")
     if not name:
         name, url = _variable(env, _ALL)

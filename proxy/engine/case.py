@@ -11,9 +11,9 @@ from policies.cached import cached_property
 from policies.chain import Chain, mark_of
 from policies.conversation import NO_LIMITS, Conversation, Rooms
 from policies.cuts import legal_cuts
-from policies.experience import NO_MEDIA_LIMITS, ModelProfile, binds_thinking
+from policies.experience import ModelProfile, binds_thinking
 from policies.ladder import ESTIMATE_MARGIN, TARGETS
-from policies.media import MediaLimits
+from policies.media import NO_MEDIA_LIMITS, MediaLimits
 from policies.plan import Limits, is_far_below, limits_of
 from policies.record import text_protocol
 from policies.record.masking import as_allowed

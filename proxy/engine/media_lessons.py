@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from policies.experience import NO_MEDIA_LIMITS
-from policies.media import MANY, Lesson, MediaLimits, Medium
+from policies.media import MANY, NO_MEDIA_LIMITS, Lesson, MediaLimits, Medium
 from proxy.engine.case import CompactionContext
 from proxy.overflow.media_refusals import MediaRefusal
 from proxy.records.media_marks import MOST, MediaMark, MediaMarks

@@ -10,8 +10,7 @@ from msgspec import structs
 
 from policies.conversation import Conversation, MessageIndex
 from policies.cool_zone import Coming
-from policies.experience import NO_MEDIA_LIMITS
-from policies.media import MediaLimits, Medium, Why
+from policies.media import NO_MEDIA_LIMITS, MediaLimits, Medium, Why
 from policies.price import Payoff
 from policies.record.recall import Quotation
 from proxy.dialects import json_array

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from proxy.config.loading import Config
+from proxy.config.proxies import DEFAULT_PORTS
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-_PORTS = {"http": 80, "https": 443}
 
 
 def address(host: str, port: int) -> str:
@@ -32,7 +32,7 @@ def leading_back(config: Config, host: str, port: int) -> Iterator[str]:
     names = _names(host)
     for name, upstream in config.upstreams.items():
         parts = urlsplit(upstream.base_url)
-        if parts.hostname in names and (parts.port or _PORTS[parts.scheme]) == port:
+        if parts.hostname in names and (parts.port or DEFAULT_PORTS[parts.scheme]) == port:
             yield (
                 f"upstreams.{name}.base_url: {upstream.base_url} is this proxy itself; name the model server instead,"
                 " and set OPENAI_BASE_URL to the proxy in the shells of its clients only, not in its own"

@@ -38,6 +38,16 @@ def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     return None
 
 
+KEY_PREFIX = b"ck-"
+"""What keys that are made here begin with."""
+
+
+def bearer_key(value: bytes) -> bytes:
+    """The key in a header (RFC 6750, section 2.1); of another scheme than Bearer all of its value counts as the key."""
+    scheme, *key = value.split(None, 1) or [b""]
+    return b"".join(key).strip() if scheme.lower() == b"bearer" else value.strip()
+
+
 def our_cookie(port: int) -> str:
     """The name of the cookie of a proxy that listens on this port."""
     return f"concertina-{port}"

@@ -8,12 +8,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from policies.chain import Chain
-from policies.experience import NO_MEDIA_LIMITS, ModelProfile
-from policies.media import MANY, MediaLimits
+from policies.experience import ModelProfile
+from policies.media import MANY, NO_MEDIA_LIMITS, MediaLimits
 from proxy.api.head import ApiHead
 from proxy.api.headers import KEY_HEADERS, credential, for_questions, is_login, to_upstream, window_beta
 from proxy.api.paths import MODEL_PATHS, NO_MOUNT, Mount, allows, reading, resource, resource_url
-from proxy.callers.issued_keys import is_ours
 from proxy.callers.tenants import Caller
 from proxy.config.settings import Config, Upstream
 from proxy.dialects.base import Dialect
@@ -309,10 +308,7 @@ def conversation_url(route: Route, head: ApiHead) -> str:
 
 
 def _headers(head: ApiHead, caller: Caller, upstream: Upstream, *, readable: bool) -> Headers:
-    key = _key(caller, upstream)
-    headers = to_upstream(head.headers, key=key, readable=readable)
-    if key is None:
-        headers = [(name, value) for name, value in headers if not (name in KEY_HEADERS and is_ours(value))]
+    headers = to_upstream(head.headers, key=_key(caller, upstream), readable=readable)
     own = caller.key_header
     if own is not None and any(first(headers, name) is not None for name in KEY_HEADERS if name != own):
         # One key was for us, the other is for the upstream.

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.media import Lesson, MediaLimits, MediaOutline, Medium, aged, shed
+from policies.media import Lesson, MediaLimits, MediaOutline, Medium, reasons, shed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 KINDS = st.sampled_from(["tool", "tool", "user", "both", "text"])
 LIMITS = st.builds(
@@ -37,6 +41,12 @@ def session(kinds: list[str], sizes: list[int]) -> tuple[list[Medium], MediaOutl
         hot.append(max(0, position - 2 * HOT + 1))
         users.append(said)
     return media, MediaOutline(weights, 100, ends, hot, users)
+
+
+def aged(
+    media: list[Medium], outline: MediaOutline, limits: MediaLimits, lessons: Sequence[Lesson] = ()
+) -> set[Medium]:
+    return {*reasons(media, outline, limits, lessons)}
 
 
 def shorter(media: list[Medium], outline: MediaOutline, rounds: int) -> tuple[list[Medium], MediaOutline]:

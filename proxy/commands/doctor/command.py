@@ -19,12 +19,12 @@ from proxy.commands.doctor.upstreams import Looked
 from proxy.commands.models import named_models, sources
 from proxy.commands.parameters import AsJson, ConfigPath
 from proxy.config.loading import Config, ConfigError, digest_of, load, notes, unshared_problem
+from proxy.config.proxies import DEFAULT_PORTS
 from proxy.config.settings import DEFAULT
 from proxy.runtime.deadlines import within
 from proxy.server.addresses import address, leading_back, of_proxy
 from proxy.server.process import listen
 
-_PORTS = {"http": 80, "https": 443}
 _SECONDS = 5.0
 _STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
 
@@ -69,7 +69,7 @@ async def collector(endpoint: str) -> list[Finding]:
     parts, about = urlsplit(endpoint), "telemetry.traces.endpoint"
     try:
         async with within(_SECONDS):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port or _PORTS.get(parts.scheme, 80))
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme, 80))
     except (OSError, TimeoutError) as error:
         said = f"{endpoint}: {getattr(error, 'strerror', None) or 'no answer'}"
         return [wrong(about, said, "start the collector, or empty the setting: requests go on without it")]

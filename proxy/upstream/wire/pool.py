@@ -5,7 +5,7 @@ import ssl
 from collections import deque
 from urllib.parse import urlsplit
 
-from proxy.config.proxies import Proxy
+from proxy.config.proxies import DEFAULT_PORTS, Proxy
 from proxy.config.settings import Upstream
 from proxy.errors import UpstreamConnectionError, UpstreamTimeoutError
 from proxy.runtime.deadlines import within
@@ -17,7 +17,6 @@ from proxy.upstream.wire.dialing import Origin, dial, trusting_context
 _KEPT = 4.0
 # Turns of the loop that closing takes; a TLS transport needs several.
 _TURNS = 10
-_PORTS = {"http": 80, "https": 443}
 
 
 class Pool:
@@ -31,10 +30,10 @@ class Pool:
         parts = urlsplit(upstream.base_url)
         self.base = f"{parts.scheme}://{parts.netloc}"
         self._upstream = upstream
-        port = parts.port or _PORTS[parts.scheme]
+        port = parts.port or DEFAULT_PORTS[parts.scheme]
         self._origin = Origin(parts.hostname or "", port, parts.scheme == "https")
         name = f"[{self._origin.host}]" if ":" in self._origin.host else self._origin.host
-        shown = name if port == _PORTS[parts.scheme] else f"{name}:{port}"
+        shown = name if port == DEFAULT_PORTS[parts.scheme] else f"{name}:{port}"
         self.host = shown.encode("idna" if not shown.isascii() else "ascii")
         self._proxy = proxy
         # Of what goes through a tunnel a proxy reads nothing.
