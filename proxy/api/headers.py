@@ -9,11 +9,9 @@ from proxy.dialects import table
 from proxy.server.content_coding import INFLATED
 from proxy.server.headers import (
     HOP,
-    KEY_PREFIX,
     NOT_UPSTREAM,
     REMEMBERED,
     Headers,
-    bearer_key,
     first,
     hops,
     is_control,
@@ -99,7 +97,7 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, key: tuple[bytes, byt
         elif kind == "coding":
             passed.append((name, _readable(value) if readable else value))
         elif key is None:
-            passed += _without_ours(name, value)
+            passed += _without_our_cookie(name, value)
     if key is not None:
         passed.append(key)
     passed.append((HOP, b"%d" % (hops(headers) + 1)))
@@ -116,12 +114,8 @@ def _kind(name: bytes) -> Literal["plain", "dropped", "coding", "credential"]:
     return "coding" if name == b"accept-encoding" else "plain"
 
 
-def _without_ours(name: bytes, value: bytes) -> Headers:
-    """A credential of the client's without the cookie of our pages, and no key that was made here, known or not: no
-    upstream has any use for these."""
-    if name != b"cookie":
-        return [] if bearer_key(value).startswith(KEY_PREFIX) else [(name, value)]
-    if b"concertina-" not in value:
+def _without_our_cookie(name: bytes, value: bytes) -> Headers:
+    if name != b"cookie" or b"concertina-" not in value:
         return [(name, value)]
     left = b";".join(c for c in value.split(b";") if not _OUR_COOKIE.fullmatch(c.partition(b"=")[0].strip())).strip()
     return [(name, left)] if left else []

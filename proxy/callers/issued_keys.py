@@ -7,6 +7,7 @@ and looks for changes every `LOOK_EVERY` seconds, so that no request waits for t
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as with_changes
@@ -16,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.records.shelf import Shelf
-from proxy.server.headers import KEY_PREFIX
+from proxy.server.headers import bearer_key
 from proxy.stores.base import names_in
 from proxy.stores.sealing import SealedStore
 
@@ -28,6 +29,7 @@ _INDEX = "index:issued"
 _STAMP = "issued:stamp"
 _TTL = 10 * 366 * 86_400.0
 _ID_DIGITS = 12
+_PREFIX = "ck-"
 
 
 class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -60,6 +62,10 @@ class IssuedKey(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     revoked: float | None = None
     limits: KeyLimits = NO_LIMITS
 
+    def is_in(self, value: bytes) -> bool:
+        """Whether a header's value is this key."""
+        return hashlib.sha256(bearer_key(value)).hexdigest() == self.digest
+
     def why_not(self, now: float) -> str | None:
         """Why it may not be used any more; None if it may."""
         if self.revoked is not None:
@@ -69,17 +75,28 @@ class IssuedKey(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return None
 
 
-def new_secret() -> tuple[str, str]:
+def key_prefix(store_secret: bytes) -> str:
+    """What keys of this store begin with, so that one which is mistyped, or not known yet, passes for no other's."""
+    return f"{_PREFIX}{hmac.digest(store_secret, b'issued keys', 'sha256')[:4].hex()}-"
+
+
+def new_secret(prefix: str = _PREFIX) -> tuple[str, str]:
     """A key, which is shown once, and its SHA-256 in hex."""
-    secret = KEY_PREFIX.decode() + secrets.token_urlsafe(32)
+    secret = f"{prefix}{secrets.token_urlsafe(32)}"
     return secret, hashlib.sha256(secret.encode()).hexdigest()
 
 
 def new_key(
-    tenant: str, now: float, *, name: str = "", expires: float | None = None, limits: KeyLimits = NO_LIMITS
+    tenant: str,
+    now: float,
+    *,
+    name: str = "",
+    expires: float | None = None,
+    limits: KeyLimits = NO_LIMITS,
+    prefix: str = _PREFIX,
 ) -> tuple[str, IssuedKey]:
     """A secret, which is shown once, and what is kept of it."""
-    secret, digest = new_secret()
+    secret, digest = new_secret(prefix)
     key = IssuedKey(
         id=digest[:_ID_DIGITS], digest=digest, tenant=tenant, created=now, name=name, expires=expires, limits=limits
     )

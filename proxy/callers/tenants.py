@@ -10,10 +10,10 @@ import xxhash
 
 from policies.settings import PolicySettings
 from proxy.callers import store_secret
-from proxy.callers.issued_keys import IssuedKey, KeyRing
+from proxy.callers.issued_keys import IssuedKey, KeyRing, key_prefix
 from proxy.config.settings import DEFAULT, Config, Tenant
 from proxy.errors import AuthenticationError, KeysUnknownError, NotAllowedError
-from proxy.server.headers import KEY_PREFIX, bearer_key
+from proxy.server.headers import bearer_key
 
 # Without a configured secret, sessions are still kept apart; only their addresses can be computed by outsiders.
 
@@ -64,6 +64,7 @@ class Tenants:
         self._seen_version = 0
         self._seed = secrets.randbits(64)
         self._secret = store_secret.secret_in_force(config)
+        self._key_prefix = key_prefix(self._secret).encode()
         self._shared = {name for name, tenant in config.tenants.items() if tenant.sessions_of == "tenant"}
         self._epochs = {name: tenant.epoch for name, tenant in config.tenants.items()}
         self._callers = {name: _caller(name, tenant, config) for name, tenant in config.tenants.items()}
@@ -115,9 +116,10 @@ class Tenants:
                 if issued.tenant not in self._callers:
                     raise AuthenticationError(_NO_TENANT)
                 return replace(self._caller_with_scope(issued.tenant, digest), key_header=header, issued=issued)
-        if not self._issued.is_loaded and any(key and key.startswith(KEY_PREFIX) for _, key in sent):
+        is_ours = any(key and key.startswith(self._key_prefix) for _, key in sent)
+        if is_ours and not self._issued.is_loaded:
             raise KeysUnknownError
-        if self._closed:
+        if is_ours or self._closed:
             raise AuthenticationError(_UNKNOWN)
         return self._caller_with_scope(DEFAULT, next(iter(digests.values()), b""))
 

@@ -12,8 +12,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, new_key, revoked
+from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, key_prefix, new_key, revoked
 from proxy.callers.key_usage import Used, used_by
+from proxy.callers.store_secret import secret_in_force
 from proxy.commands.common import fail, plain
 from proxy.commands.sessions import moment
 from proxy.config.loading import Config
@@ -41,7 +42,8 @@ class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
 async def add(config: Config, tenant: str, *, name: str, expires: float | None, limits: KeyLimits) -> tuple[str, str]:
     """Issue a key; returns the secret and the key's id. Raises StoreError."""
     async with _store(config) as store:
-        secret, key = new_key(tenant, time.time(), name=name, expires=expires, limits=limits)
+        prefix = key_prefix(secret_in_force(config))
+        secret, key = new_key(tenant, time.time(), name=name, expires=expires, limits=limits, prefix=prefix)
         await KeyShelf(config.store.sealed(store)).put(key)
         return secret, key.id
 

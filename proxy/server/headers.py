@@ -38,10 +38,6 @@ def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     return None
 
 
-KEY_PREFIX = b"ck-"
-"""What keys that are made here begin with."""
-
-
 def bearer_key(value: bytes) -> bytes:
     """The key in a header (RFC 6750, section 2.1); of another scheme than Bearer all of its value counts as the key."""
     scheme, *key = value.split(None, 1) or [b""]

@@ -309,6 +309,9 @@ def conversation_url(route: Route, head: ApiHead) -> str:
 
 def _headers(head: ApiHead, caller: Caller, upstream: Upstream, *, readable: bool) -> Headers:
     headers = to_upstream(head.headers, key=_key(caller, upstream), readable=readable)
+    if caller.issued is not None:
+        # No upstream knows it. What only looks like one may be a key of another Concertina behind this one.
+        headers = [(name, value) for name, value in headers if not caller.issued.is_in(value)]
     own = caller.key_header
     if own is not None and any(first(headers, name) is not None for name in KEY_HEADERS if name != own):
         # One key was for us, the other is for the upstream.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyRing, KeyShelf, new_key, revoked
+from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyRing, KeyShelf, key_prefix, new_key, revoked
 from proxy.callers.key_usage import KeyUsage, Used, used_by
 from proxy.callers.tenants import Tenants
 from proxy.config.loading import Config, load
@@ -145,11 +145,12 @@ class TestWhoItIs:
         store = CircuitBreaker(behind, clock)
         ring = KeyRing(KeyShelf(sealed(store)), lambda: store.available)
         tenants = Tenants(config(tmp_path, "false"), ring)
-        secret, key = new_key("acme", NOW)
+        secret, key = new_key("acme", NOW, prefix=key_prefix(b"pepper"))
         await ring.look()
         with pytest.raises(KeysUnknownError):
             tenants.identify(bearer(secret))
-        assert tenants.identify(b"Bearer sk-other").tenant == "default"
+        for foreign in (b"Bearer sk-other", b"Bearer ck-other"):
+            assert tenants.identify(foreign).tenant == "default"
         behind.is_down = False
         await KeyShelf(sealed(behind)).put(key)
         clock.now += 10
@@ -158,6 +159,15 @@ class TestWhoItIs:
         behind.is_down = True
         await ring.look()
         assert tenants.identify(bearer(secret)).tenant == "acme"
+
+    async def test_a_mistyped_key_of_this_store_passes_for_no_other(self, tmp_path: Path) -> None:
+        """In an open config too, where it would be relayed as somebody's own."""
+        replica = Replica(MemoryStore(), Clock(NOW), config(tmp_path, "false"))
+        await replica.ring.look()
+        mine, theirs = (new_key("acme", NOW, prefix=key_prefix(pepper))[0] for pepper in (b"pepper", b"theirs"))
+        with pytest.raises(AuthenticationError):
+            replica.tenants.identify(bearer(mine))
+        assert replica.tenants.identify(bearer(theirs)).tenant == "default"
 
 
 class TestHowLong:

@@ -411,7 +411,7 @@ def test_issued_keys_are_added_listed_and_revoked(run: Run, tmp_path: Path) -> N
     )
     added = run("keys", "add", "acme", "--name", "ci", "--expires", "30d", "--usd-per-month", "5.5")
     assert (added.code, added.err) == (0, "")
-    (key,) = re.findall(r"^  (ck-[\w-]{43})$", added.out, re.MULTILINE)
+    (key,) = re.findall(r"^  (ck-[0-9a-f]{8}-[\w-]{43})$", added.out, re.MULTILINE)
     (row,) = json.loads(run("keys", "list", "acme", "--json").out)
     assert (row["name"], row["state"], row["limits"]) == ("ci", "active", {"usd_per_month": 5.5})
     assert row["used"] == {"tokens_today": 0, "tokens_month": 0, "usd_today": 0, "usd_month": 0, "unpriced": 0}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, new_key, revoked
+from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, key_prefix, new_key, revoked
 from proxy.stores import open_store
 from tests.support.upstreams import (
     CHAT,
@@ -150,8 +150,9 @@ async def test_a_budget_is_counted_from_what_was_billed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [b"Authorization", b"x-api-key"])
 async def test_a_key_of_ours_never_goes_upstream(tmp_path: Path, name: bytes) -> None:
-    """Neither one that is known nor one that is mistyped; what the client has for the upstream itself does."""
-    secret, key = new_key("acme", time.time())
+    """In whichever header, mistyped, or before it is known here; what the client has for the upstream itself does, a
+    key of a Concertina behind this one among it, and a key that the config names."""
+    secret, key = new_key("acme", time.time(), prefix=key_prefix(b"pepper"))
     heads = list[list[Header]]()
 
     async def script(call: Call) -> None:
@@ -159,18 +160,21 @@ async def test_a_key_of_ours_never_goes_upstream(tmp_path: Path, name: bytes) ->
         heads.append(call.headers)
         await call.send(answer(200, BILLED.encode(), JSON))
 
-    async with fleet(tmp_path, script=script, closed=False) as played:
+    theirs, named = new_key("acme", time.time())[0], "ck-of-the-config"
+    known = {"acme": {"keys": [f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"]}}
+    async with fleet(tmp_path, script=script, closed=False, tenants=known) as played:
         await played.put(key)
         await played.until(secret, 200)
-        for sent in (secret, "ck-mistyped"):
+        for sent in (secret, secret[:-1], theirs, named):
             value = f"Bearer {sent}".encode() if name == b"Authorization" else sent.encode()
             mine = (b"api-key", b"theirs")
             for path, body in ((CHAT, chat("hi")), ("/v1/embeddings", b"{}")):
                 for headers in ([(name, value)], [(name, value), (b"x-api-key", sent.encode()), mine][::2]):
                     await played.clients[0].ask("POST", path, [JSON, *headers], body)
-    assert len(heads) >= 8
-    assert not any(b"ck-" in value for headers in heads for _, value in headers)
-    assert any(value == b"theirs" for headers in heads for _, value in headers)
+    seen = [value.decode() for headers in heads for _, value in headers]
+    assert len(heads) >= 12
+    assert not any(secret[:-1] in value for value in seen)
+    assert all(any(value.endswith(passed) for value in seen) for passed in (theirs, named, "theirs"))
 
 
 async def test_keys_of_the_config_have_no_limits(tmp_path: Path) -> None:
