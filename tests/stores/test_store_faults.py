@@ -412,6 +412,7 @@ class TestCluster:
             while not await answered(store, key):
                 continue
             assert await store.get_many([key]) == [b"v"]
+            cluster.settle(but=cluster.masters[0])
             assert await store.put(f"{key}2", b"v", TTL, only_new=True) is None
             await store.close()
 

@@ -20,6 +20,10 @@ import aiohttp
 import msgspec
 
 from proxy.demo.model_server import ModelServer
+from proxy.engine.compactions import Compactions
+from proxy.runtime.background import Background
+from proxy.runtime.stepping import _Begun
+from proxy.server.protocol import ClientConnection
 from tests.support.servers import configured, proxy, serve
 
 if TYPE_CHECKING:
@@ -233,6 +237,9 @@ class Sent:
         return [message for message in self.messages if message["role"] in ("system", "developer")]
 
 
+_UNDER_WAY = {work.__qualname__ for work in (ClientConnection._answer, Background._run, Compactions._make_record)}
+
+
 class Stage:
     """A model server, proxies before it, and a client of these."""
 
@@ -258,12 +265,7 @@ class Stage:
         return reply
 
     async def settled(self) -> None:
-        """Until every request has ended, and so has what it set off in the background."""
-        under_way = ("Guard._answer", "Background._run")
-        while tasks := [
-            task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__qualname__", "") in under_way
-        ]:
-            await asyncio.wait(tasks)
+        await until_settled()
 
     async def play(self, requests: Iterable[Sequence[Message]], **more: object) -> list[Reply]:
         return [await self.send(messages, **more) for messages in requests]
@@ -289,6 +291,17 @@ class Stage:
         assert task.splitlines()[0] in sent.texts
         assert sent.instructions == [m for m in messages if m["role"] in ("system", "developer")]
         assert sent.messages[-1] == messages[-1]
+
+
+async def until_settled() -> None:
+    """Until every request to proxies of this event loop has ended, and so has what it set off in the background."""
+    while tasks := [task for task in asyncio.all_tasks() if _is_under_way(task)]:
+        await asyncio.wait(tasks)
+
+
+def _is_under_way(task: asyncio.Task[object]) -> bool:
+    work = task.get_coro()
+    return isinstance(work, _Begun) or getattr(work, "__qualname__", "") in _UNDER_WAY
 
 
 def _answered(model: ModelServer) -> list[Sent]:
