@@ -12,6 +12,7 @@ from importlib.metadata import version as installed_version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.error import HTTPError
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
@@ -19,6 +20,7 @@ from cyclopts.validators import Number
 from proxy.commands.common import caller_of, chosen, console, count_settings, err, fail, load_config, name_of, output
 from proxy.commands.parameters import AsJson, ConfigPath, DialectName, Flag
 from proxy.commands.session_commands import sessions
+from proxy.config.errors import suggest
 from proxy.config.loading import Config, json_schema, notes, preset_names, unshared_problem
 from proxy.config.settings import DEFAULT
 from proxy.server.addresses import address, leading_back
@@ -96,7 +98,8 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     from proxy.stores import StoreError, check_file
 
     read_from = source(chosen(config), os.environ)
-    loaded = _with_command_line(load_config(config), host=host, port=port, workers=workers)
+    written = load_config(config)
+    loaded = _with_command_line(written, host=host, port=port, workers=workers)
     if (problem := unshared_problem(loaded)) is not None:
         fail(problem)
     for note in notes(loaded):
@@ -125,7 +128,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     host, port, *_ = held[0].getsockname()
     # What may be shown without a sign-in hangs on where we listen; of any free port others know the one it is.
     loaded = _with_command_line(loaded, host=host, port=port) if given else _with_command_line(loaded, port=port)
-    with announce(loaded):
+    with announce(written, loaded.server):
         code = run_workers(loaded, name_of(config), listens, console(), read_from)
     sys.exit(code)
 
@@ -333,7 +336,7 @@ def add_key(
 
     _refuse_default(tenant)
     loaded = load_config(config)
-    caller_of(loaded, tenant)
+    _refuse_unknown(loaded, tenant)
     limits = KeyLimits(
         tokens_per_day=tokens_per_day,
         tokens_per_month=tokens_per_month,
@@ -356,16 +359,18 @@ def add_key(
 
 
 @keys.command(name="list", help_epilogue="Example: concertina keys list acme")
-def list_keys(tenant: str, *, config: ConfigPath = None, as_json: AsJson = False) -> None:
-    """List the issued keys of a tenant, what they have used and what they may; those of the config are in the config.
+def list_keys(tenant: str | None = None, *, config: ConfigPath = None, as_json: AsJson = False) -> None:
+    """List the issued keys, what they have used and what they may; those of the config are in the config.
 
+    :param tenant: Of this one alone.
     :param as_json: Print them as JSON.
     """
     from proxy.commands.keys import list_issued, show
     from proxy.stores import StoreError
 
     loaded = load_config(config)
-    caller_of(loaded, tenant)
+    if tenant is not None:
+        _refuse_unknown(loaded, tenant)
     try:
         output(asyncio.run(list_issued(loaded, tenant)), show, as_json=as_json)
     except StoreError as error:
@@ -382,7 +387,7 @@ def revoke_key(tenant: str, key: str, *, config: ConfigPath = None) -> None:
     from proxy.stores import StoreError
 
     loaded = load_config(config)
-    caller_of(loaded, tenant)
+    _refuse_unknown(loaded, tenant)
     try:
         gone = asyncio.run(revoke(loaded, tenant, key))
     except StoreError as error:
@@ -405,12 +410,14 @@ def healthcheck(url: str | None = None, *, config: ConfigPath = None) -> None:
 
     :param url: Its address, instead of server.host and server.port of the config.
     """
-    from proxy.commands.running import configured_url, readiness
+    from proxy.commands.running import configured_url, readiness, way_to_a_proxy
 
     try:
         print(readiness(configured_url(config) if url is None else url))
-    except (OSError, ValueError, HTTPException) as error:
+    except HTTPError as error:
         fail(f"not ready: {error}")
+    except (OSError, ValueError, HTTPException) as error:
+        fail(f"not ready: {getattr(error, 'reason', error)}; {way_to_a_proxy()}")
 
 
 @app.command
@@ -422,6 +429,12 @@ def version() -> None:
 def _refuse_default(tenant: str) -> None:
     if tenant == DEFAULT:
         fail(f"tenant {DEFAULT} has no keys: it stands for callers without a known one; name another")
+
+
+def _refuse_unknown(config: Config, tenant: str) -> None:
+    if tenant not in config.tenants:
+        way_out = f"add it to the config, as in `tenants: {{{tenant}: {{}}}}`"
+        fail(f"tenant {tenant} is not in the config; {suggest(tenant, config.tenants, 'there are')}; {way_out}")
 
 
 def _with_command_line(config: Config, **chosen: str | int | None) -> Config:

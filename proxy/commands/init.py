@@ -39,10 +39,9 @@ tenants:
   default: {{policy: default}}
 """
 _NEXT = """\
-wrote {file}; next:
+wrote {file}, and above is what agents need; next:
   concertina doctor     # whether the upstreams, their keys and the store are well
   concertina serve      # the proxy, at {url}
-and in the agents:
 """
 
 
@@ -72,4 +71,4 @@ def init(*, agent: str | None = None, upstream: str | None = None) -> None:
     for note in notes(config):
         err(f"note: {note}")
     url = of_proxy(config) or ""
-    sys.stdout.write("\n".join([_NEXT.format(file=CONFIG, url=url), *(client(name, url) for name in agents)]))
+    sys.stdout.write("\n".join([*(client(name, url) for name in agents), _NEXT.format(file=CONFIG, url=url)]))

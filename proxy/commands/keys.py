@@ -12,6 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from proxy.admin.words import usd
 from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, key_prefix, new_key, revoked
 from proxy.callers.key_usage import Used, used_by
 from proxy.callers.store_secret import secret_in_force
@@ -40,16 +41,23 @@ class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def add(config: Config, tenant: str, *, name: str, expires: float | None, limits: KeyLimits) -> tuple[str, str]:
-    """Issue a key; returns the secret and the key's id. Raises StoreError."""
+    """Issue a key; returns the secret and the key's id. Ends the command if another that is good has its name.
+
+    Raises StoreError.
+    """
     async with _store(config) as store:
+        now = time.time()
+        for key in await _keys_of(config, store, tenant):
+            if name and key.name == name and key.why_not(now) is None:
+                fail(f"--name {name}: key {key.id} of {tenant} has this name; choose another, or revoke it first")
         prefix = key_prefix(secret_in_force(config))
-        secret, key = new_key(tenant, time.time(), name=name, expires=expires, limits=limits, prefix=prefix)
+        secret, key = new_key(tenant, now, name=name, expires=expires, limits=limits, prefix=prefix)
         await KeyShelf(config.store.sealed(store)).put(key)
         return secret, key.id
 
 
-async def list_issued(config: Config, tenant: str) -> list[KeyRow]:
-    """A tenant's keys, the oldest first. Raises StoreError."""
+async def list_issued(config: Config, tenant: str | None) -> list[KeyRow]:
+    """A tenant's keys, or all, the oldest first. Raises StoreError."""
     async with _store(config) as store:
         now = time.time()
         keys = await _keys_of(config, store, tenant)
@@ -66,6 +74,7 @@ async def revoke(config: Config, tenant: str, name: str) -> IssuedKey:
         found = [key for key in keys if key.id.startswith(name) or key.name == name]
         if not found:
             fail(f"tenant {tenant} has no such key: {name}; `concertina keys list {tenant}` lists them")
+        found = [key for key in found if key.revoked is None] or found
         if len(found) > 1:
             fail(f"several keys are called {name}; name one: {', '.join(key.id for key in found)}")
         gone = revoked(found[0], time.time())
@@ -73,9 +82,9 @@ async def revoke(config: Config, tenant: str, name: str) -> IssuedKey:
         return gone
 
 
-async def _keys_of(config: Config, store: Store, tenant: str) -> list[IssuedKey]:
+async def _keys_of(config: Config, store: Store, tenant: str | None) -> list[IssuedKey]:
     keys = await KeyShelf(config.store.sealed(store)).every()
-    return [key for key in keys or () if key.tenant == tenant]
+    return [key for key in keys or () if tenant in (None, key.tenant)]
 
 
 def expiry(text: str | None, now: float) -> float | None:
@@ -101,7 +110,7 @@ def show(rows: Sequence[KeyRow], console: Console) -> None:
     if not console.is_terminal:  # a file or another program gets whole lines
         console.width = _WIDE
     table = Table(box=None, pad_edge=False)
-    for heading in ("ID", "NAME", "STATE", "CREATED", "EXPIRES"):
+    for heading in ("ID", "TENANT", "NAME", "STATE", "CREATED", "EXPIRES"):
         table.add_column(heading)
     for heading in ("TODAY", "THIS MONTH"):
         table.add_column(heading, justify="right")
@@ -109,26 +118,28 @@ def show(rows: Sequence[KeyRow], console: Console) -> None:
     for row in rows:
         expires = "-" if row.expires is None else moment(row.expires)
         used = ("?", "?") if row.used is None else (_today(row.used), _month(row.used))
-        table.add_row(
-            row.id, plain(row.name) or "-", row.state, moment(row.created), expires, *used, _limits(row.limits)
-        )
+        names = (row.id, plain(row.tenant), plain(row.name) or "-")
+        table.add_row(*names, row.state, moment(row.created), expires, *used, _limits(row.limits))
     console.print(table)
 
 
 def _today(used: Used) -> str:
-    return f"{used.tokens_today:,} tokens, ${used.usd_today:,.2f}"
+    return f"{used.tokens_today:,} tokens, {usd(used.usd_today)}"
 
 
 def _month(used: Used) -> str:
     unknown = f" + {used.unpriced:,} without a price" if used.unpriced else ""
-    return f"{used.tokens_month:,} tokens, ${used.usd_month:,.2f}{unknown}"
+    return f"{used.tokens_month:,} tokens, {usd(used.usd_month)}{unknown}"
 
 
 def _limits(limits: KeyLimits) -> str:
-    told = msgspec.structs.asdict(limits)
-    return (
-        ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in told.items() if value is not None) or "none"
-    )
+    set_ones = {name: value for name, value in msgspec.structs.asdict(limits).items() if value is not None}
+    return ", ".join(_limit(name, value) for name, value in set_ones.items()) or "none"
+
+
+def _limit(name: str, value: float) -> str:
+    unit, _, span = name.partition("_per_")
+    return f"{usd(value) if unit == 'usd' else f'{value:,} {unit}'} a {span}"
 
 
 def _row(key: IssuedKey, used: Used | None, now: float) -> KeyRow:

@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Literal
+from typing import Literal, get_args
 
 from proxy.commands.common import fail
 from proxy.commands.parameters import ConfigPath
@@ -27,8 +27,11 @@ _CLIENTS = "clients"
 _DEPLOY = resources.files("proxy") / "deploy"
 
 
+_What = Literal["grafana", "alerts", "compose", "systemd", "socket", "k8s", "k8s-scaling", "helm", "client"]
+
+
 def print_file(
-    what: Literal["grafana", "alerts", "compose", "systemd", "socket", "k8s", "k8s-scaling", "helm", "client"],
+    what: _What | None = None,
     name: str | None = None,
     /,
     *,
@@ -40,6 +43,8 @@ def print_file(
 
     :param name: Of the client.
     """
+    if what is None:
+        fail(f"name what to print: {', '.join(get_args(_What))}; of a client its name too, as in `client codex`")
     if what == "helm":
         if sys.stdout.isatty():
             fail("a chart is an archive: concertina print helm > concertina.tgz")
@@ -55,7 +60,8 @@ def known_client(name: str | None) -> str:
     """The client's name; ends the command where it is not known what that needs."""
     names = clients()
     if name is None or name not in names:
-        fail(f"name a client: concertina print client {'|'.join(names)}")
+        unknown = "name a client" if name is None else f"what {name} needs is not known here"
+        fail(f"{unknown}; known are {', '.join(names)}")
     return name
 
 

@@ -20,11 +20,11 @@ from proxy.admin.endpoints import METRICS, READY, find_endpoint
 from proxy.callers import admin_token
 from proxy.callers.admin_token import configured_token
 from proxy.commands.common import chosen, err, fail
-from proxy.config.loading import Config, ConfigError, digest_of, load
-from proxy.server.addresses import of_proxy
+from proxy.config.loading import Config, ConfigError, load
+from proxy.config.settings import Server
+from proxy.server.addresses import of_proxy, reachable
 from proxy.stores import beside
 
-_DEFAULT_ADDRESS = "http://127.0.0.1:8795"
 _READY_SECONDS = 3.0
 _PRIVATE, _PRIVATE_FOLDER = 0o600, 0o700
 _DIGITS = 16
@@ -35,37 +35,53 @@ DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whateve
 
 
 def configured_url(config: Path | None) -> str:
-    """Where the proxy of a config is to be found. A file that broke after the start says nothing of the running one."""
-    try:
-        found = of_proxy(as_running(load(chosen(config), os.environ)))
-    except ConfigError as error:
-        err(f"{error.problems[0]}; asking at the default address")
-        return _DEFAULT_ADDRESS
+    """Where the proxy of a config is to be found."""
+    found = of_proxy(as_running(config_of_running(config)))
     if found is None:
         fail("server.port is 0, so any port may be the proxy's; name its address: concertina healthcheck URL")
     return found
 
 
+def config_of_running(path: Path | None, url: str | None = None) -> Config:
+    """The config by which to find the proxy that runs, if no URL says where. The file may have broken since its start,
+    or want variables that only its service has: then it is as without a config."""
+    if url is not None:
+        return _without_file()
+    try:
+        return load(chosen(path), os.environ)
+    except ConfigError as error:
+        more = f" (and {len(error.problems) - 1} more)" if len(error.problems) > 1 else ""
+        err(f"{error.problems[0]}{more}; looking for a running proxy without it")
+        return _without_file()
+
+
+def way_to_a_proxy() -> str:
+    """What to do if none answers."""
+    if others := [reachable(running.host, running.port) for running in _all_running()]:
+        return f"of yours, one runs at http://{', one at http://'.join(others)}"
+    return "`concertina serve` starts one, and CONCERTINA_URL names one that is elsewhere"
+
+
 class _Running(msgspec.Struct, frozen=True):
     """A proxy that runs: its process, where it listens, what else its command line has chosen, and the token that it
-    has made, if that lies in no file."""
+    has made, or the file where that lies."""
 
     pid: int
     host: str
     port: int
     workers: int
     token: str | None = None
+    token_file: str | None = None
 
 
 @contextmanager
-def announce(config: Config) -> Iterator[None]:
+def announce(config: Config, server: Server) -> Iterator[None]:
     """While it serves, say where, to this user's commands: the command line may have chosen another port than the
-    config. In a file for its store, and in one for its process."""
-    server, is_known = config.server, configured_token(config) or admin_token.token_file(config)
-    token = None if is_known else admin_token.own_token()
-    content = msgspec.json.encode(_Running(os.getpid(), server.host, server.port, server.workers, token))
+    config. In a file for its config, and in one for its process. `server`: as it serves."""
+    content = msgspec.json.encode(_Running(os.getpid(), server.host, server.port, server.workers, *_made_token(config)))
     folder = _folder()
     files = [_file_of(config), folder / f"{os.getpid()}.running"]
+    _sweep(folder)
     for file in files:
         with suppress(OSError):  # then the config's address is all that others know
             if file.parent == folder:
@@ -85,6 +101,22 @@ def announce(config: Config) -> Iterator[None]:
                     file.unlink()
 
 
+def _made_token(config: Config) -> tuple[str | None, str | None]:
+    """The token and its file, one of them at most: which others may know where it was made."""
+    if configured_token(config) is not None:
+        return None, None
+    file = admin_token.token_file(config)
+    return (None, str(file.absolute())) if file else (admin_token.own_token(), None)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what processes left that were killed."""
+    for file in folder.glob("*.running"):
+        with suppress(OSError):
+            if file.lstat().st_uid == os.getuid() and _read(file) is None:
+                file.unlink()
+
+
 def as_running(config: Config) -> Config:
     """The config with the address and the workers of the proxy that runs with it, if one of this user's does; without a
     config, of the only proxy of this user's."""
@@ -100,16 +132,29 @@ def token_of(config: Config) -> str | None:
     if (token := admin_token.known_token(config)) is not None:
         return token
     found = _find_running(config)
-    return None if found is None else found.token
+    if found is None or found.token_file is None:
+        return None if found is None else found.token
+    with suppress(admin_token.UnfitError, OSError):
+        return admin_token.read_token(Path(found.token_file))
+    return None
 
 
 def _find_running(config: Config) -> _Running | None:
     if (found := _read(_file_of(config))) is not None:
         return found
-    if digest_of(config) != digest_of(load(None, os.environ)):
-        return None
-    others = [running for file in _folder().glob("*.running") if (running := _read(file)) is not None]
+    others = _all_running() if config == _without_file() else []
     return others[0] if len(others) == 1 else None
+
+
+def _without_file() -> Config:
+    try:
+        return load(None, os.environ)
+    except ConfigError:
+        return load(None, {})
+
+
+def _all_running() -> list[_Running]:
+    return [running for file in sorted(_folder().glob("*.running")) if (running := _read(file)) is not None]
 
 
 def _read(file: Path) -> _Running | None:
@@ -125,11 +170,11 @@ def _read(file: Path) -> _Running | None:
 
 
 def _file_of(config: Config) -> Path:
-    """Beside the store if that is a file, else in this user's folder."""
-    store = config.store
-    told = [store.url, store.prefix, *(upstream.base_url for upstream in config.upstreams.values())]
+    """Beside the store if that is a file, else in this user's folder; replicas of one store have ports of their own."""
+    store, port = config.store, config.server.port
+    told = [store.url, store.prefix, str(port), *(upstream.base_url for upstream in config.upstreams.values())]
     digest = hashlib.sha256("\n".join(told).encode()).hexdigest()
-    return beside(store.url, "address") or _folder() / f"{digest[:_DIGITS]}.address"
+    return beside(store.url, f"{port}.address") or _folder() / f"{digest[:_DIGITS]}.address"
 
 
 def _is_private(folder: Path) -> bool:

@@ -119,7 +119,8 @@ def erase_sessions(
     from proxy.commands.sessions import erase
     from proxy.stores import StoreError
 
-    loaded = as_running(loaded_config(config))
+    loaded = loaded_config(config)
+    url = of_proxy(as_running(loaded)) or "port 0"
     if every == bool(names):
         fail("name the sessions to erase, or say --all; `concertina sessions ls` lists them")
     caller = caller_of(loaded, tenant)
@@ -128,9 +129,9 @@ def erase_sessions(
     except NotDoneError as error:
         fail(str(error))
     except StoreError as error:
-        fail(f"no proxy answers at {of_proxy(loaded) or 'port 0'}, and {error}")
+        fail(f"no proxy answers at {url}, and {error}")
     if not erased.by_proxy:
-        err(f"no proxy answers at {of_proxy(loaded) or 'port 0'}; erased in the store alone")
+        err(f"no proxy answers at {url}; erased in the store alone")
     for name in erased.unknown:
         err(f"tenant {tenant} has no such session: {name}; `concertina sessions ls` lists them")
     sys.stdout.write(f"erased {len(erased.ids)} of tenant {tenant}\n")

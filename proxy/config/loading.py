@@ -65,11 +65,13 @@ _AZURES = re.compile(r"\.(?:openai|services\.ai|cognitiveservices)\.azure\.(?:co
 # What clients and the proxy itself append to a base_url.
 _PATHS = "|".join(re.escape("/".join(dialect.path)) for dialect in DIALECTS)
 _TOO_MUCH = re.compile(rf"(?<=/v1)/v1$|/(?:{_PATHS}|completions|embeddings|models)$")
+_OF_A_REPLICA = {"host", "port", "workers", "name"}
 
 
 def digest_of(config: Config) -> str:
-    """What two replicas with the same config have in common; secrets count only as being set."""
-    return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
+    """What replicas with the same config have in common: secrets count only as being set, and what each has of its own,
+    as its port, not at all."""
+    return hashlib.sha256(config.model_dump_json(exclude={"server": _OF_A_REPLICA}).encode()).hexdigest()[:16]
 
 
 def load(path: Path | None, env: Mapping[str, str]) -> Config:

@@ -25,6 +25,7 @@ import pytest
 
 from proxy.callers.tenants import Tenants
 from proxy.commands.cli import app
+from proxy.commands.running import announce
 from proxy.config.loading import load
 from proxy.errors import AuthenticationError
 
@@ -417,19 +418,23 @@ def test_issued_keys_are_added_listed_and_revoked(run: Run, tmp_path: Path) -> N
     assert row["used"] == {"tokens_today": 0, "tokens_month": 0, "usd_today": 0, "usd_month": 0, "unpriced": 0}
     assert row["expires"] - row["created"] == pytest.approx(30 * 86_400, abs=5)
     assert key not in run("keys", "list", "acme").out
+    assert "$5.50 a month" in run("keys", "list").out
+    assert run("keys", "add", "acme", "--name", "ci").err.startswith(f"--name ci: key {row['id']} of acme has")
     run("keys", "add", "acme", "--name", "other")
     assert run("keys", "revoke", "acme", "nothing").err == (
         "tenant acme has no such key: nothing; `concertina keys list acme` lists them\n"
     )
     assert run("keys", "revoke", "acme", row["id"][:6]).out == f"revoked {row['id']} (ci)\n"
     assert [one["state"] for one in json.loads(run("keys", "list", "acme", "--json").out)] == ["revoked", "active"]
+    assert run("keys", "add", "acme", "--name", "ci").code == 0
+    assert run("keys", "revoke", "acme", "ci").code == 0
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("default",), "tenant default has no keys"),
-        (("nobody",), "--tenant nobody: no tenant has this name"),
+        (("nobody",), "tenant nobody is not in the config; there are: acme, default; add it to the config"),
         (("acme", "--expires", "soon"), "--expires soon: write how long, as in 12h, 30d or 2w, or the last day"),
         (("acme", "--expires", "2020-01-01"), "--expires 2020-01-01: 2020-01-01 is over already"),
         (("acme", "--tokens-per-day", "0"), 'Invalid value "0" for --tokens-per-day'),
@@ -557,12 +562,13 @@ def test_healthcheck_asks_where_the_config_says(run: Run, tmp_path: Path) -> Non
 def test_healthcheck_asks_the_running_proxy_whatever_became_of_its_config(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving() as served:
-        monkeypatch.setattr("proxy.commands.running._DEFAULT_ADDRESS", served.address)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    defaults = load(None, {})
+    with serving() as served, announce(defaults, defaults.server.model_copy(update={"port": served.port})):
         (tmp_path / "config.yaml").write_text("closed: maybe", encoding="utf-8")
         ended = run("healthcheck")
     assert (ended.code, ended.out) == (0, '{"status":"ready","store":"up"}\n')
-    assert "closed: must be true or false; asking at the default address" in ended.err
+    assert "closed: must be true or false; looking for a running proxy without it" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ async def found(
         (answer(401, b""), "sk-wrong", {}, "wrong", "refuses its key (401)"),
         (answer(404, b""), "", {}, "warning", "lists no models (404)"),
         (answer(200, b"[]"), "", {}, "warning", "lists no models (200)"),
+        (answer(501, b""), "", {}, "warning", "lists no models (501)"),
         (answer(503, b""), "", {}, "wrong", "with 503"),
         (b"220 mail.example.com ESMTP\r\n\r\n", "", {}, "wrong", "upstream"),
         (answer(404, b""), "", {"provider": "litellm", "litellm_provider": "gemini"}, "ok", "litellm"),

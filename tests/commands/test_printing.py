@@ -64,4 +64,4 @@ def test_a_client_has_to_be_one_that_is_known(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit) as ended:
         told(capsys, *words)
     assert ended.value.code == 1
-    assert "claude-code|" in capsys.readouterr().err
+    assert "claude-code, " in capsys.readouterr().err

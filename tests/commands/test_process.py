@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.commands.running import announce, as_running
-from proxy.config.loading import load_text
+from proxy.config.loading import digest_of, load_text
 from tests.support.processes import COMMAND, config, event, served
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def test_where_it_serves_is_known_to_the_other_commands(tmp_path: Path) -> None:
         assert event(process, "reload")["needs_restart"] == []
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
-    assert not (tmp_path / "kept.db.address").exists()
+    assert not (tmp_path / "kept.db.0.address").exists()
     assert "server.port" in said(file, "doctor")
 
 
@@ -232,31 +232,50 @@ def test_a_proxy_without_a_file_for_its_store_is_found_with_its_token(
 
 def test_nothing_is_written_where_others_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    loaded = load_text("config.yaml", "store: {url: 'memory://'}\nserver: {port: 9}", {})
+    loaded = load_text("config.yaml", "store: {url: 'memory://'}", {})
+    server = loaded.server.model_copy(update={"port": 9})
     (tmp_path / "concertina").mkdir()
     (tmp_path / "concertina").chmod(0o777)
     beside = load_text("config.yaml", f"store: {{url: 'sqlite:///{tmp_path}/kept.db'}}", {})
     for each in (loaded, beside):  # the one has a token to be kept secret, and a file may be a link of theirs
-        with announce(each):
+        with announce(each, server):
             assert not [*(tmp_path / "concertina").iterdir()]
     (tmp_path / "concertina").chmod(0o700)
-    with announce(loaded):
-        assert as_running(load_text("config.yaml", "store: {url: 'memory://'}", {})).server.port == 9
+    with announce(loaded, server):
+        assert as_running(loaded).server.port == 9
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{folder}/kept.db", "memory://"])
+def test_replicas_of_one_store_are_told_apart_and_what_a_killed_one_left_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    one, two, three = (
+        load_text("config.yaml", f"store: {{url: '{url.format(folder=tmp_path)}'}}\nserver: {{port: {port}}}", {})
+        for port in (9, 10, 11)
+    )
+    (folder := tmp_path / "concertina").mkdir(0o700)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (folder / "1.running").write_bytes(b'{"pid":%d,"host":"127.0.0.1","port":1,"workers":1}' % ended.pid)
+    with announce(one, one.server), announce(two, two.server.model_copy(update={"port": 12})):
+        assert [as_running(each).server.port for each in (one, two, three)] == [9, 12, 11]
+        assert not (folder / "1.running").exists()
+    assert digest_of(one) == digest_of(two)
 
 
 @pytest.mark.parametrize("content", [b"{}", b"\xff", b'{"pid":1e9,"host":"a","port":1,"workers":1}', b'{"pid":-1}'])
 def test_what_is_no_address_of_a_proxy_is_not_asked(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "kept.db.address").write_bytes(content)
+    (tmp_path / "kept.db.8795.address").write_bytes(content)
     loaded = load_text("config.yaml", f"store: {{url: 'sqlite:///{tmp_path}/kept.db'}}", {})
     assert as_running(loaded) == loaded
 
 
 def test_an_address_that_others_may_write_is_not_asked(tmp_path: Path) -> None:
-    store, elsewhere = f"store: {{url: 'sqlite:///{tmp_path}/kept.db'}}", "\nserver: {host: 127.0.0.9, port: 9}"
-    loaded = load_text("config.yaml", store, {})
-    with announce(load_text("config.yaml", store + elsewhere, {})):
+    loaded = load_text("config.yaml", f"store: {{url: 'sqlite:///{tmp_path}/kept.db'}}", {})
+    with announce(loaded, loaded.server.model_copy(update={"host": "127.0.0.9", "port": 9})):
         assert (as_running(loaded).server.host, as_running(loaded).server.port) == ("127.0.0.9", 9)
-        (tmp_path / "kept.db.address").chmod(0o666)
+        (tmp_path / "kept.db.8795.address").chmod(0o666)
         assert as_running(loaded) == loaded
 
 

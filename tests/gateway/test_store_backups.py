@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import shutil
-import sqlite3
-from contextlib import closing
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,34 +13,50 @@ import pytest
 from tests.support.stages import DUE, ours, stage
 
 OPERATIONS = (Path(__file__).parents[2] / "docs/operations.md").read_text("utf-8")
+SQLITE3 = f"""#!{sys.executable}
+import sqlite3, sys
+sqlite3.connect(sys.argv[1]).execute(sys.argv[2])
+"""
 
 
-async def outcome(directory: Path) -> str:
-    """What is done with a request that is due, over the store of this directory."""
-    async with stage(directory, store={"url": f"sqlite:///{directory}/concertina.db"}) as play:
+async def outcome(folder: Path) -> str:
+    """What is done with a request that is due, over the store of this folder."""
+    async with stage(folder, store={"url": f"sqlite:///{folder}/concertina.db"}) as play:
         reply = await play.send(DUE)
         await play.settled()
         return ours(reply)[""]
 
 
-async def backed_up(directory: Path, statement: str) -> None:
-    """Let a session be compacted, and copy the store while the proxy runs."""
-    async with stage(directory, store={"url": f"sqlite:///{directory}/concertina.db"}) as play:
+async def backed_up(folder: Path) -> list[Path]:
+    """Let a session be compacted, and copy the store twice while the proxy runs."""
+    section = OPERATIONS.partition("## Backup and restore")[2]
+    commands = section.partition("```sh\n")[2].partition("```")[0]
+    (store := folder / "var").mkdir()
+    (tool := folder / "bin/sqlite3").parent.mkdir()
+    tool.write_text(SQLITE3)
+    tool.chmod(0o755)
+    environment = {"PATH": f"{tool.parent}:{os.environ['PATH']}"}
+    async with stage(store, store={"url": f"sqlite:///{store}/concertina.db"}) as play:
         await play.send(DUE)
         await play.settled()
-        with closing(sqlite3.connect(directory / "concertina.db")) as connection:
-            connection.execute(statement)
+        for _ in range(2):
+            words = ["sh", "-ec", commands]
+            await asyncio.to_thread(subprocess.run, words, cwd=folder, env=environment, check=True)
+    return sorted((folder / "backup").iterdir())
 
 
 @pytest.mark.parametrize(("secret", "found"), [(True, True), (False, False)])
 def test_a_backup_with_its_secret_is_the_store_again_and_without_it_sessions_start_anew(
     tmp_path: Path, secret: bool, found: bool
 ) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
-    for directory in (here, there):
-        directory.mkdir()
-    (statement,) = re.findall(r'sqlite3 var/concertina\.db "(VACUUM INTO .+)"', OPERATIONS)
-    asyncio.run(backed_up(here, statement.replace("backup/", f"{there}/")))
-    if secret:
-        shutil.copy(here / "concertina.db.secret", there)
-    assert (asyncio.run(outcome(there)) == "reused") is found
+    backups = asyncio.run(backed_up(tmp_path))
+    assert len(backups) == 2
+    for backup in backups:
+        assert {file.name: file.stat().st_mode & 0o777 for file in backup.iterdir()} == {
+            "concertina.db": 0o600,
+            "concertina.db.admin-token": 0o600,
+            "concertina.db.secret": 0o600,
+        }
+        if not secret:
+            (backup / "concertina.db.secret").unlink()
+        assert (asyncio.run(outcome(backup)) == "reused") is found

@@ -87,8 +87,8 @@ def of_config(config: Config, name: str) -> Iterator[Finding]:
 
 def of_proxy_there(config: Config) -> Iterator[Finding]:
     """The port, and the proxy that runs there."""
-    config = running.as_running(config)
-    server, url = config.server, of_proxy(config)
+    found = running.as_running(config)
+    server, url = found.server, of_proxy(found)
     if url is None:
         yield ok("server.port", "any that is free")
         return

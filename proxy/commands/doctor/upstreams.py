@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 
 import msgspec
 
@@ -108,7 +109,7 @@ def _finding_of_answer(
     about: str, upstream: Upstream, answer: _Answer, models: frozenset[str] | None, *, has_key: bool
 ) -> Finding:
     status, told = answer.status, f"{upstream.base_url} answers in {answer.seconds:.2f} s"
-    if status >= 500:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.NOT_IMPLEMENTED:
         return wrong(about, f"{told} with {status}", "look at the server itself; it was reached")
     if upstream.provider == "litellm":
         return ok(about, f"{told}; what litellm asks it for was not tried")

@@ -2,13 +2,15 @@
 
 import sys
 import webbrowser
+from http.client import HTTPException
+from urllib.error import HTTPError
 from urllib.parse import quote
 
 from proxy.admin.endpoints import ADMIN
 from proxy.callers import admin_token
-from proxy.commands.common import load_config
+from proxy.commands.common import fail
 from proxy.commands.parameters import ConfigPath, Flag
-from proxy.commands.running import token_of
+from proxy.commands.running import config_of_running, readiness, token_of, way_to_a_proxy
 from proxy.commands.watching.running_proxy import Url, url_of
 from proxy.config.loading import Config
 
@@ -18,7 +20,14 @@ def open_dashboard(*, url: Url = None, config: ConfigPath = None, show: Flag = F
 
     :param show: Print the link instead.
     """
-    link = link_of(load_config(config), url)
+    known = config_of_running(config, url)
+    try:
+        readiness(url_of(known, url))
+    except HTTPError:
+        pass  # there is one that is not ready, and says on its pages why
+    except (OSError, ValueError, HTTPException) as error:
+        fail(f"no proxy answers at {url_of(known, url)}: {getattr(error, 'reason', error)}; {way_to_a_proxy()}")
+    link = link_of(known, url)
     if show or not webbrowser.open(link):
         sys.stdout.write(f"{link}\n")
 

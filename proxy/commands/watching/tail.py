@@ -8,8 +8,9 @@ from datetime import datetime
 import msgspec
 
 from proxy.admin.endpoints import find_endpoint
-from proxy.commands.common import err, fail, load_config
+from proxy.commands.common import err, fail
 from proxy.commands.parameters import AsJson, ConfigPath
+from proxy.commands.running import config_of_running
 from proxy.commands.watching.running_proxy import UnansweredError, Url, answer_lines
 from proxy.observing.events import RequestEnded
 from proxy.observing.text_lines import request_line
@@ -25,7 +26,9 @@ def tail(session: str = "", *, url: Url = None, config: ConfigPath = None, as_js
     :param as_json: Print all that is known of each, as JSON.
     """
     try:
-        stream = answer_lines(load_config(config), url, find_endpoint("live"), {"session": session}, _QUIET_SECONDS)
+        stream = answer_lines(
+            config_of_running(config, url), url, find_endpoint("live"), {"session": session}, _QUIET_SECONDS
+        )
         for line in lines(stream, as_json=as_json):
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()

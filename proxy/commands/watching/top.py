@@ -16,8 +16,9 @@ from rich.live import Live
 from proxy.admin.endpoints import Endpoint, find_endpoint
 from proxy.admin.overview import DAY, SPANS, Overview
 from proxy.admin.recent import Page
-from proxy.commands.common import console, fail, load_config
+from proxy.commands.common import console, fail
 from proxy.commands.parameters import ConfigPath
+from proxy.commands.running import config_of_running
 from proxy.commands.watching.running_proxy import UnansweredError, Url, answer_lines, url_of
 from proxy.commands.watching.screen import Shown, screen
 from proxy.config.loading import Config
@@ -31,7 +32,7 @@ def top(*, url: Url = None, config: ConfigPath = None) -> None:
 
     p pauses, s changes the span of the figures. Elsewhere than on a terminal it is printed once.
     """
-    known = load_config(config)
+    known = config_of_running(config, url)
     out = console()
     try:
         first = ask_proxy(known, url, DAY.name)
