@@ -158,7 +158,7 @@ def main() -> None:
     given.directory.mkdir(parents=True, exist_ok=True)
     if any(given.directory.iterdir()):
         sys.exit(f"{given.directory} is not empty")
-    release(commit, given.directory)
+    release(commit, given.directory.resolve())
 
 
 if __name__ == "__main__":

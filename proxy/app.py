@@ -138,7 +138,8 @@ class App(Served):
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient(config.upstreams, os.environ))
             started, name = time.time(), config.server.name or f"{socket.gethostname()}:{config.server.port}"
-            recent, trails, key_usage = Recent(), SessionTrails(), KeyUsage(store, time.time)
+            recent, trails = Recent(), SessionTrails()
+            key_usage = KeyUsage(store, time.time, lambda model: engine.windows.price(model))  # noqa: PLW0108 - made below
             spans = await opened.enter_async_context(_spans(config.telemetry.traces, name))
             hooks: list[Hook] = [key_usage, *spans, *(import_function(name) for name in config.hooks)]
             engine = await open_engine(config, store, client, workers, self._log, recent, trails, *hooks)

@@ -43,6 +43,13 @@ class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
 
+    @property
+    def count_tokens(self) -> bool:
+        """Whether an answer has to report what it used."""
+        return any((self.tokens_per_day, self.tokens_per_month, self.usd_per_day, self.usd_per_month)) or (
+            self.tokens_per_minute is not None
+        )
+
 
 NO_LIMITS = KeyLimits()
 

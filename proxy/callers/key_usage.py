@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from math import ceil
 
+from policies.price import Price, Tokens
 from policies.rates import seconds_until_room
 from proxy.callers.issued_keys import IssuedKey
 from proxy.errors import AuthenticationError, BudgetSpentError, KeyRateError
@@ -29,6 +30,8 @@ _MOST = 10_000
 # Seconds after its last request for which a key's counters are looked up.
 _ACTIVE = 120.0
 _BILLION = 1_000_000_000
+# Of an answer, to a token: of JSON, and of events, each of which repeats what it is a part of.
+_BYTES, _STREAMED_BYTES = 4, 120
 # Names of counters: requests, tokens, billionths of a US dollar, answers without a known price.
 REQUESTS, TOKENS, COST, UNPRICED = "r", "t", "c", "x"
 
@@ -63,10 +66,13 @@ class _Meter:
 class KeyUsage:
     """A hook that counts by key; one per process."""
 
-    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
-        """`clock`: Unix seconds."""
+    def __init__(
+        self, store: Store, clock: Callable[[], float], price: Callable[[str], Price | None] = lambda _: None
+    ) -> None:
+        """`clock`: Unix seconds. `price`: of a model, for answers that report no usage."""
         self._store = store
         self._clock = clock
+        self._price = price
         self._meters: OrderedDict[str, _Meter] = OrderedDict()
 
     def admit(self, key: IssuedKey) -> None:
@@ -86,13 +92,13 @@ class KeyUsage:
         if not isinstance(event, RequestEnded | SummarizerCalled) or event.key is None:
             return
         if isinstance(event, SummarizerCalled):
-            tokens = event.tokens_in + event.tokens_out
-            is_billed = bool(tokens)
-        else:
-            is_billed = event.is_answered and event.attempts > 0 and event.wire != "relay"
-            tokens = (event.billed or 0) + (event.output or 0) or event.sent or 0
-        if is_billed:
-            self._bill(event.key, tokens, event.usd)
+            if tokens := event.tokens_in + event.tokens_out:
+                self._bill(event.key, tokens, event.usd)
+        elif event.billed is not None and event.is_answered and event.wire != "relay":
+            self._bill(event.key, event.billed + (event.output or 0), event.usd)
+        elif event.attempts > 0 and event.wire != "relay" and (event.is_answered or event.end == "client_gone"):
+            used, price = _estimate(event), self._price(event.model or "")
+            self._bill(event.key, used.prompt + used.output, None if price is None else price.of(used))
 
     def _bill(self, key_id: str, tokens: int, usd: float | None) -> None:
         now = self._clock()
@@ -132,6 +138,11 @@ class KeyUsage:
         meter = remember(self._meters, key_id, self._meters.get(key_id) or _Meter(), _MOST)
         meter.last = now
         return meter
+
+
+def _estimate(event: RequestEnded) -> Tokens:
+    """What an answer without usage has used, as one whose client hung up: more rather than less."""
+    return Tokens(event.sent or 0, ceil(event.bytes / (_STREAMED_BYTES if event.stream else _BYTES)))
 
 
 @dataclass(frozen=True, slots=True)

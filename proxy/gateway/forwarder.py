@@ -29,6 +29,8 @@ from proxy.upstream.routes import conversation_url
 _FAILED = 400
 _CUT_OFF = "The upstream closed the connection in the middle of its answer."
 _REFUSED = (400, 422)
+# Bytes of a client's own body up to which a question for the usage is put into it.
+_MOST_ASKED = 1024 * 1024
 # The client's own request has overflowed already.
 _FORCED = ("overflow_retry", "halved")
 # Stands for a draft that a fault of ours prevented.
@@ -243,29 +245,39 @@ class Forwarder:
             return refusal, draft
 
     async def _send(self, delivery: Delivery, draft: Draft) -> UpstreamAnswer:
-        """Send a draft; one that is ours anyway asks a stream for its usage, unless this upstream refuses that."""
+        """Send a draft; one that is ours anyway asks a stream for its usage, unless this upstream refuses that, and so
+        does any for a key with a budget."""
         headers, body = delivery.route.headers, draft.body
-        if body is delivery.received.body or (case := delivery.case) is None:
+        issued, is_received = delivery.caller.issued, body is delivery.received.body
+        is_metered = issued is not None and issued.limits.count_tokens
+        if (is_received and not is_metered) or (case := delivery.case) is None:
             return await self._request(delivery, headers, delivery.received.body)
-        if body is case.request.body and not (case.request.dropped_tokens or case.request.is_ours):
+        is_received |= body is case.request.body and not (case.request.dropped_tokens or case.request.is_ours)
+        if is_received and not is_metered:
+            return await self._request(delivery, headers, delivery.received.body)
+        asking = self._fail_open.call(lambda: self._asking(case, draft, is_metered=is_metered), None)
+        if asking is None and is_received:
             return await self._request(delivery, headers, delivery.received.body)
         # A compressed request that was compacted goes out as it is.
         headers = without(headers, b"content-encoding")
-        asking = self._fail_open.call(lambda: self._asking(case, draft), None)
         if asking is not None:
             # What was not asked for is taken out again, which compressed events do not allow.
             answer = await self._request(delivery, _plain(headers), asking)
             if not refuses_usage(answer.error):
                 return structs.replace(answer, hides_usage=answer.is_plain_event_stream)
             self._windows.saw_usage_refused(case.place)
-        return await self._request(delivery, headers, body)
+        return await self._request(delivery, headers, case.request.body if is_received else body)
 
-    def _asking(self, case: CompactionContext, draft: Draft) -> bytes | None:
+    def _asking(self, case: CompactionContext, draft: Draft, *, is_metered: bool) -> bytes | None:
         """The draft with a question for the usage; None where the stream tells it anyway, or must not be asked."""
-        tells_usage = self._windows.experience(case.place).tells_usage
-        if draft.copy is None or not case.request.settings.usage_fields or not tells_usage:
+        fields = case.request.settings.usage_fields
+        if not fields or not self._windows.experience(case.place).tells_usage:
             return None
-        return json_array.with_fields(draft.body, case.request.settings.usage_fields, without=())
+        if draft.copy is not None:
+            return json_array.with_fields(draft.body, fields, without=())
+        # What is larger would hold up others; its usage is estimated.
+        is_asked = is_metered and len(case.request.body) <= _MOST_ASKED
+        return json_array.with_fields(case.request.body, fields, without=()) if is_asked else None
 
     async def _request(self, delivery: Delivery, headers: Headers, body: bytes) -> UpstreamAnswer:
         if (named := delivery.named) is not None:

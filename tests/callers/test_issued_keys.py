@@ -53,6 +53,9 @@ def ended(key: IssuedKey, **more: object) -> RequestEnded:
     return RequestEnded(**facts)  # type: ignore[arg-type]
 
 
+UNTOLD = {"billed": None, "output": None, "tokens_sent": 70}
+
+
 class Replica:
     """A process with its own memory."""
 
@@ -263,7 +266,11 @@ class TestWhatItMayUse:
         ("event", "tokens"),
         [
             ({}, 120),
-            ({"billed": None, "output": None, "tokens_sent": 70}, 70),  # the upstream did not say: our estimate
+            # The upstream did not say: our estimate.
+            ({**UNTOLD, "bytes": 400}, 170),
+            ({**UNTOLD, "bytes": 1_200, "stream": True}, 80),
+            ({**UNTOLD, "bytes": 0, "status": 0, "end": "client_gone"}, 70),
+            ({**UNTOLD, "bytes": 0, "status": 0, "end": "refused"}, 0),
             ({"status": 500}, 0),
             ({"attempts": 0, "status": 429}, 0),
             ({"wire": "relay", "billed": None, "output": None}, 0),

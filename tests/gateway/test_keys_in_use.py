@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, key_prefix, new_key, revoked
+from proxy.callers.key_usage import Used, used_by
 from proxy.stores import open_store
 from tests.support.upstreams import (
     CHAT,
+    CHUNKED,
+    EVENTS,
     JSON,
     Call,
     Client,
@@ -23,8 +26,12 @@ from tests.support.upstreams import (
     Script,
     answer,
     chat,
+    chunk,
     config_for,
     connected,
+    delta,
+    head,
+    request,
     serving,
     upstream,
 )
@@ -59,8 +66,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 class Fleet:
     """Replicas over one store, each with a connection that is kept."""
 
-    def __init__(self, config: Config, clients: list[Client]) -> None:
+    def __init__(self, config: Config, clients: list[Client], address: str) -> None:
         self.clients = clients
+        self.address = address
         self._config = config
 
     async def put(self, key: IssuedKey) -> None:
@@ -75,6 +83,16 @@ class Fleet:
             if reply.status == status:
                 return reply
             await asyncio.sleep(0.005)
+
+    async def used(self, key: IssuedKey, *, than: Used | None = None) -> Used:
+        """What the store has counted, once it is something, and other than this."""
+        store = open_store(self._config.store.url)
+        try:
+            while (found := await used_by(store, key, time.time())) in (None, than) or not found.tokens_today:  # noqa: ASYNC110 - asks
+                await asyncio.sleep(0.005)
+        finally:
+            await store.close()
+        return found
 
 
 async def asked(client: Client, secret: str, path: str = CHAT, body: bytes | None = None) -> Reply:
@@ -93,7 +111,7 @@ async def fleet(folder: Path, replicas: int = 1, script: Script | None = None, *
             connected(first) as one,
             connected(second) as two,
         ):
-            yield Fleet(config, [one, two][:replicas])
+            yield Fleet(config, [one, two][:replicas], first)
 
 
 async def test_a_key_is_taken_and_revoked_while_the_proxy_runs(tmp_path: Path) -> None:
@@ -175,6 +193,73 @@ async def test_a_key_of_ours_never_goes_upstream(tmp_path: Path, name: bytes) ->
     assert len(heads) >= 12
     assert not any(secret[:-1] in value for value in seen)
     assert all(any(value.endswith(passed) for value in seen) for passed in (theirs, named, "theirs"))
+
+
+PIECES = [delta("word ") for _ in range(30)]
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120}}\n\n'
+
+
+@pytest.mark.parametrize("knows_usage", [True, False])
+async def test_a_stream_whose_usage_was_not_asked_for_is_counted(tmp_path: Path, *, knows_usage: bool) -> None:
+    """As reported, which the client does not see, else as estimated; with its price."""
+    secret, key = new_key("acme", time.time(), limits=KeyLimits(usd_per_day=1.0))
+    plain, without_limit = new_key("acme", time.time())
+    asked_for = list[object]()
+
+    async def script(call: Call) -> None:
+        body = json.loads(await call.read())
+        asked_for.append(body.get("stream_options"))
+        if body.get("stream_options") and not knows_usage:
+            await call.send(answer(400, b'{"error":{"message":"unknown field stream_options"}}', JSON))
+            return
+        usage = [USAGE] if body.get("stream_options") else []
+        await call.send(answer(200, b"".join([*PIECES, *usage, b"data: [DONE]\n\n"]), EVENTS))
+
+    async with fleet(tmp_path, script=script) as played:
+        for each in (key, without_limit):
+            await played.put(each)
+        body = json.dumps({"model": "gpt-4o", "stream": True, "messages": [{"role": "user", "content": "hi"}]}).encode()
+        for sent in (secret, plain):
+            await played.until(sent, 200)
+        used_before = await played.used(key)
+        for sent in (secret, plain):
+            reply = await asked(played.clients[0], sent, body=body)
+            assert (reply.status, reply.body) == (200, b"".join([*PIECES, b"data: [DONE]\n\n"]))
+        used = await played.used(key, than=used_before)
+    assert asked_for[-1] is None
+    tokens, usd = used.tokens_today - used_before.tokens_today, used.usd_today - used_before.usd_today
+    if knows_usage:
+        assert (asked_for[-2], tokens) == ({"include_usage": True}, 120)
+        assert usd == pytest.approx(100 * 2.5e-6 + 20 * 10e-6)
+    else:
+        assert tokens == pytest.approx(30, rel=0.9)
+        assert usd > 0
+    assert used.unpriced == used_before.unpriced
+
+
+async def test_a_stream_that_its_client_leaves_is_counted(tmp_path: Path) -> None:
+    secret, key = new_key("acme", time.time(), limits=KeyLimits(tokens_per_day=100_000))
+    left = asyncio.Event()
+
+    async def script(call: Call) -> None:
+        if b'"stream": true' not in await call.read():
+            await call.send(answer(200, BILLED.encode(), JSON))
+            return
+        await call.send(head(200, EVENTS, CHUNKED), *map(chunk, PIECES))
+        await left.wait()
+
+    async with fleet(tmp_path, script=script) as played:
+        await played.put(key)
+        await played.until(secret, 200)
+        before = await played.used(key)
+        headers = [(b"Host", b"proxy"), JSON, (b"Authorization", f"Bearer {secret}".encode())]
+        async with connected(played.address) as client:
+            await client.send(request("POST", CHAT, headers, chat("hi", stream=True)))
+            assert await client.head() == 200
+            await anext(client.chunks())
+        used = await played.used(key, than=before)
+        left.set()
+    assert 10 <= used.tokens_today - before.tokens_today <= 300
 
 
 async def test_keys_of_the_config_have_no_limits(tmp_path: Path) -> None:

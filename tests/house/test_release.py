@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -66,7 +67,7 @@ def built(into: Path) -> dict[str, bytes]:
     """The files of a release of the commit that is checked out, by name."""
     if subprocess.run(["git", "rev-parse"], cwd=ROOT, capture_output=True, check=False).returncode:
         pytest.skip("this is no git checkout")
-    command = [sys.executable, ".ci/release.py", "--untagged", str(into)]
+    command = [sys.executable, ".ci/release.py", "--untagged", os.path.relpath(into, ROOT)]  # as the Makefile does
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     return {file.name: file.read_bytes() for file in into.iterdir()}

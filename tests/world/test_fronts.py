@@ -179,6 +179,21 @@ async def test_a_front_end_that_hides_opens_figures_at_most(name: str, tmp_path:
         assert not behind.calls
 
 
+async def test_nginx_asks_a_replica_that_is_back_at_once_if_the_other_has_gone(tmp_path: Path) -> None:
+    """However lately it has refused, and though its first answer may take longer than the other one's restart."""
+    program("nginx")
+    ports = [free_port(), free_port()]
+    (front := tmp_path / "front").mkdir()
+    async with upstream(FINE) as behind, AsyncExitStack() as opened:
+        config = documented("nginx", port := free_port(), [f"http://127.0.0.1:{each}" for each in ports])
+        address = await opened.enter_async_context(running("nginx", front, config, port))
+        labels = [[JSON, (b"X-Session-Id", b"%d" % number)] for number in range(12)]
+        for each in (ports, ports[::-1]):
+            async with proxy(config_for(tmp_path, behind.address), port=each[0]), connected(address) as client:
+                for headers in labels:
+                    assert (await client.ask("POST", CHAT, headers, chat("a"))).status == 200
+
+
 LABELS = [b"label-%d" % number for number in range(12)]
 
 
