@@ -146,7 +146,8 @@ class App(Served):
             engine.memory.most = self._share_of(config.server).memory
             opened.push_async_callback(engine.background.drain, _DRAIN_SECONDS)
             asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)
-            keys = self._keys = KeyRing(KeyShelf(engine.sessions.sealed), engine.sessions.is_up)
+            shelf = KeyShelf(engine.sessions.sealed)
+            keys = self._keys = KeyRing(shelf, engine.sessions.is_up, self._report_unreadable_keys)
             looking = fail_open.named("keys_failed")
             await looking.run(keys.look(), None)
             gateway = Gateway(self._activate(config, engine), engine, asker, client, fail_open, key_usage)
@@ -208,6 +209,9 @@ class App(Served):
         )
         metrics.gauge("config_reload_successful", taken, (), lambda: [((), not reloader.problems)])
         metrics.gauge("config_digest_info", digest, ("digest",), lambda: [((digest_of(self._config),), 1)])
+
+    def _report_unreadable_keys(self, number: int) -> None:
+        self._log.warning("keys_unreadable", number=number)
 
     def _replica(self, name: str, started: float, reloader: Reloader) -> Replica:
         return Replica(

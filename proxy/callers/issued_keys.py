@@ -111,9 +111,13 @@ def new_key(
 
 
 class KeyShelf:
-    """The keys in the store."""
+    """The keys in the store.
+
+    unreadable: of those that were looked up last, how many were lost, or are sealed with another encryption key.
+    """
 
     def __init__(self, sealed: SealedStore) -> None:
+        self.unreadable = 0
         self._store = sealed.store
         self._sealer = sealed.sealer
         self._shelf = Shelf(with_changes(sealed, ttl=_TTL), IssuedKey)
@@ -129,8 +133,9 @@ class KeyShelf:
         names = await names_in(self._store, _INDEX)
         if names is None:
             return None
-        found = await self._shelf.look_up([_at(name) for name in names[:MOST]])
-        return sorted(filter(None, found), key=lambda key: (key.created, key.id))
+        found = [*filter(None, await self._shelf.look_up([_at(name) for name in names[:MOST]]))]
+        self.unreadable = len(names[:MOST]) - len(found)
+        return sorted(found, key=lambda key: (key.created, key.id))
 
     async def renew(self, keys: Sequence[IssuedKey]) -> None:
         """Seal keys anew while an encryption key is being changed, so that the one before it can be dropped."""
@@ -150,12 +155,18 @@ class KeyRing:
     version: goes up with every change of any. is_loaded: whether the store has answered since the start.
     """
 
-    def __init__(self, shelf: KeyShelf | None = None, is_up: Callable[[], bool] = lambda: True) -> None:
-        """`is_up`: whether the store answers."""
+    def __init__(
+        self,
+        shelf: KeyShelf | None = None,
+        is_up: Callable[[], bool] = lambda: True,
+        report_unreadable: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`is_up`: whether the store answers. `report_unreadable`: is told how many keys cannot be used, if any."""
         self.version = 0
         self.is_loaded = shelf is None
         self._shelf = shelf
         self._is_up = is_up
+        self._report_unreadable = report_unreadable
         self._stamp: bytes | None = None
         self._by_digest: Mapping[bytes, IssuedKey] = {}
 
@@ -174,6 +185,8 @@ class KeyRing:
         keys = await self._shelf.every()
         if keys is None:
             return
+        if self._shelf.unreadable:
+            self._report_unreadable(self._shelf.unreadable)
         if not self.is_loaded:
             await self._shelf.renew(keys)
         self.is_loaded = True

@@ -116,12 +116,16 @@ class Tenants:
                 if issued.tenant not in self._callers:
                     raise AuthenticationError(_NO_TENANT)
                 return replace(self._caller_with_scope(issued.tenant, digest), key_header=header, issued=issued)
-        is_ours = any(key and key.startswith(self._key_prefix) for _, key in sent)
+        is_ours = any(key and self._key_prefix in key for _, key in sent)
         if is_ours and not self._issued.is_loaded:
             raise KeysUnknownError
         if is_ours or self._closed:
             raise AuthenticationError(_UNKNOWN)
         return self._caller_with_scope(DEFAULT, next(iter(digests.values()), b""))
+
+    def is_astray(self, value: bytes, caller: Caller) -> bool:
+        """Whether a header's value or a query holds an issued key of this store that is not the caller's own."""
+        return self._key_prefix in value and (caller.issued is None or not caller.issued.is_in(value))
 
     def named(self, tenant: str) -> Caller | None:
         """A caller of this tenant as the operator stands for it, without a key; None where there is no such tenant."""

@@ -17,7 +17,18 @@ from urllib.error import HTTPError
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from proxy.commands.common import caller_of, chosen, console, count_settings, err, fail, load_config, name_of, output
+from proxy.commands.common import (
+    caller_of,
+    chosen,
+    console,
+    count_settings,
+    err,
+    fail,
+    load_config,
+    name_of,
+    output,
+    plain,
+)
 from proxy.commands.parameters import AsJson, ConfigPath, DialectName, Flag
 from proxy.commands.session_commands import sessions
 from proxy.config.errors import suggest
@@ -75,10 +86,11 @@ app.command(
 )
 
 _LEAST_WINDOW = 256
+_MOST_NAME = 64
 
 Port = Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))]
-Amount = Annotated[int | None, Parameter(validator=Number(gt=0))]
-Dollars = Annotated[float | None, Parameter(validator=Number(gt=0))]
+Amount = Annotated[int | None, Parameter(validator=Number(gt=0, lte=10**15))]
+Dollars = Annotated[float | None, Parameter(validator=Number(gt=0, lte=1e9))]
 Workers = Annotated[int | None, Parameter(validator=Number(gte=1, lte=256))]
 
 
@@ -332,7 +344,7 @@ def add_key(
     from proxy.callers import store_secret
     from proxy.callers.issued_keys import LOOK_EVERY, KeyLimits
     from proxy.commands.keys import add, expiry
-    from proxy.stores import StoreError
+    from proxy.stores import StoreError, file_of
 
     _refuse_default(tenant)
     loaded = load_config(config)
@@ -345,6 +357,10 @@ def add_key(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
     )
+    if len(name) > _MOST_NAME or plain(name) != name:
+        fail(f"--name: at most {_MOST_NAME} characters, all of which can be printed")
+    file = file_of(loaded.store.url)
+    is_new = file is not None and not file.exists()
     store_secret.make(loaded)  # before there is a store, which would be one without it
     try:
         until = expiry(expires, time.time())
@@ -355,7 +371,13 @@ def add_key(
     except StoreError as error:
         fail(str(error))
     print(f"The key {key_id} of tenant {tenant}, shown this once:\n\n  {key}\n")
+    if file is not None:
+        print(f"It lies in {file.absolute()}{', which was made for it' if is_new else ''}.")
     print(f"Running proxies of this store take it within {LOOK_EVERY:g} s.")
+    without = [where for where, upstream in loaded.upstreams.items() if not upstream.api_key.get_secret_value()]
+    if without and not loaded.tenants[tenant].api_key.get_secret_value():
+        way_out = f"set tenants.{tenant}.api_key or upstreams.{without[0]}.api_key if it wants one"
+        err(f"note: requests with it go to {' and '.join(without)} without a key; {way_out}")
 
 
 @keys.command(name="list", help_epilogue="Example: concertina keys list acme")
@@ -388,6 +410,8 @@ def revoke_key(tenant: str, key: str, *, config: ConfigPath = None) -> None:
 
     loaded = load_config(config)
     _refuse_unknown(loaded, tenant)
+    if not key:
+        fail("name the key to revoke; `concertina keys list` lists them")
     try:
         gone = asyncio.run(revoke(loaded, tenant, key))
     except StoreError as error:

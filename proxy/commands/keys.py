@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from proxy.admin.words import usd
+from proxy.callers import store_secret
 from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, key_prefix, new_key, revoked
 from proxy.callers.key_usage import Used, used_by
-from proxy.callers.store_secret import secret_in_force
-from proxy.commands.common import fail, plain
-from proxy.commands.sessions import moment
+from proxy.commands.common import err, fail, plain
+from proxy.commands.sessions import NothingStoredError, moment
 from proxy.config.loading import Config
-from proxy.stores import StoreError, open_store
-from proxy.stores.base import Store
+from proxy.stores import StoreError, file_of, open_existing, open_store
+from proxy.stores.base import OpenedStore, Store
 
 _UNITS = {"h": 3_600, "d": 86_400, "w": 7 * 86_400}
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
@@ -41,16 +41,16 @@ class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def add(config: Config, tenant: str, *, name: str, expires: float | None, limits: KeyLimits) -> tuple[str, str]:
-    """Issue a key; returns the secret and the key's id. Ends the command if another that is good has its name.
+    """Issue a key in the store, which is made if it is a file; returns the secret and the key's id.
 
-    Raises StoreError.
+    Ends the command if another that is good has its name. Raises StoreError.
     """
-    async with _store(config) as store:
+    async with _opened(open_store(*_place(config))) as store:
         now = time.time()
         for key in await _keys_of(config, store, tenant):
             if name and key.name == name and key.why_not(now) is None:
                 fail(f"--name {name}: key {key.id} of {tenant} has this name; choose another, or revoke it first")
-        prefix = key_prefix(secret_in_force(config))
+        prefix = key_prefix(store_secret.secret_in_force(config))
         secret, key = new_key(tenant, now, name=name, expires=expires, limits=limits, prefix=prefix)
         await KeyShelf(config.store.sealed(store)).put(key)
         return secret, key.id
@@ -58,7 +58,10 @@ async def add(config: Config, tenant: str, *, name: str, expires: float | None, 
 
 async def list_issued(config: Config, tenant: str | None) -> list[KeyRow]:
     """A tenant's keys, or all, the oldest first. Raises StoreError."""
-    async with _store(config) as store:
+    store = open_existing(*_place(config))
+    if store is None:
+        return []
+    async with _opened(store):
         now = time.time()
         keys = await _keys_of(config, store, tenant)
         return [_row(key, await used_by(store, key, now), now) for key in keys]
@@ -69,7 +72,10 @@ async def revoke(config: Config, tenant: str, name: str) -> IssuedKey:
 
     Raises StoreError.
     """
-    async with _store(config) as store:
+    store = open_existing(*_place(config))
+    if store is None:
+        raise NothingStoredError(f"nothing is stored: {file_of(config.store.url)} does not exist")
+    async with _opened(store):
         keys = await _keys_of(config, store, tenant)
         found = [key for key in keys if key.id.startswith(name) or key.name == name]
         if not found:
@@ -83,7 +89,10 @@ async def revoke(config: Config, tenant: str, name: str) -> IssuedKey:
 
 
 async def _keys_of(config: Config, store: Store, tenant: str | None) -> list[IssuedKey]:
-    keys = await KeyShelf(config.store.sealed(store)).every()
+    shelf = KeyShelf(config.store.sealed(store))
+    keys = await shelf.every()
+    if shelf.unreadable:
+        err(f"note: {shelf.unreadable} more keys were lost, or are sealed with another store.encryption_key")
     return [key for key in keys or () if tenant in (None, key.tenant)]
 
 
@@ -150,15 +159,18 @@ def _row(key: IssuedKey, used: Used | None, now: float) -> KeyRow:
     )  # fmt: skip
 
 
-@asynccontextmanager
-async def _store(config: Config) -> AsyncIterator[Store]:
-    """The store that the proxy has too, which is made if it is a file; raises StoreError."""
+def _place(config: Config) -> tuple[str, float, str]:
+    """What the store is opened with; raises StoreError for one that no other process shares."""
     if config.store.url.startswith("memory:"):
         raise StoreError(
             "store.url: memory:// lies inside the running proxy, where no command can issue keys; take sqlite or redis,"
             " or `concertina keys new` for a key in the config"
         )
-    store = open_store(config.store.url, config.store.timeout, config.store.prefix)
+    return config.store.url, config.store.timeout, config.store.prefix
+
+
+@asynccontextmanager
+async def _opened(store: OpenedStore) -> AsyncIterator[Store]:
     try:
         yield store
     finally:

@@ -305,7 +305,7 @@ def _exposure_notes(config: Config) -> Iterator[str]:
     if config.store.url.startswith("redis") and not config.store.secret.get_secret_value():
         yield "store.secret: empty, so whoever can write to the store can guess where sessions lie; set one"
     if config.closed and not keyed:
-        yield "closed: no tenant has keys, so every caller is refused; add keys or set closed: false"
+        yield "closed: no tenant has keys here, so only issued ones are let in; `concertina keys add` issues them"
     if config.closed:
         return
     if keyed:

@@ -10,6 +10,9 @@ from proxy.server.headers import MAX_HOPS, hops
 from proxy.upstream.active import Active
 
 _OTHERS = tuple(name for name in KEY_HEADERS if name not in (b"authorization", b"x-api-key"))
+_ASTRAY = (
+    "An API key of this proxy, mistyped or where none belongs; send it whole as a Bearer token or in x-api-key alone."
+)
 _ONCE = (*KEY_HEADERS, b"x-compaction", b"x-compaction-policy")
 _MODES: dict[bytes, Mode] = {b"off": "off", b"on": "on", b"shadow": "shadow", b"force": "force"}
 
@@ -34,6 +37,8 @@ def identify(head: ApiHead, active: Active) -> tuple[Caller, Mode]:
     tenants = active.tenants
     others = [(name, key) for name in _OTHERS if (key := head.header(name))]
     caller = tenants.identify(head.header(b"authorization"), head.header(b"x-api-key"), others)
+    if any(tenants.is_astray(value, caller) for value in (head.query, *(value for _, value in head.headers))):
+        raise errors.AuthenticationError(_ASTRAY)
     policy = head.header(b"x-compaction-policy")
     if policy is not None:
         caller = tenants.with_policy(caller, policy.decode("latin-1"))

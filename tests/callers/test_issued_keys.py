@@ -163,6 +163,14 @@ class TestWhoItIs:
         await ring.look()
         assert tenants.identify(bearer(secret)).tenant == "acme"
 
+    async def test_keys_that_cannot_be_read_are_reported_once(self) -> None:
+        store, told = MemoryStore(), list[int]()
+        await KeyShelf(sealed(store)).put(new_key("acme", NOW)[1])
+        ring = KeyRing(KeyShelf(SealedStore(store, Sealer(b"k" * 16), 60.0)), report_unreadable=told.append)
+        for _ in range(2):
+            await ring.look()
+        assert told == [1]
+
     async def test_a_mistyped_key_of_this_store_passes_for_no_other(self, tmp_path: Path) -> None:
         """In an open config too, where it would be relayed as somebody's own."""
         replica = Replica(MemoryStore(), Clock(NOW), config(tmp_path, "false"))

@@ -407,9 +407,7 @@ def test_the_tenant_for_callers_without_a_key_gets_none(run: Run) -> None:
 
 
 def test_issued_keys_are_added_listed_and_revoked(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(
-        "tenants: {acme: {}}\nstore: {url: 'sqlite:///k.db'}\nupstreams: {main: {base_url: 'http://127.0.0.1:1/v1'}}\n"
-    )
+    (tmp_path / "config.yaml").write_text("tenants: {acme: {api_key: k}}\nstore: {url: 'sqlite:///k.db'}\n")
     added = run("keys", "add", "acme", "--name", "ci", "--expires", "30d", "--usd-per-month", "5.5")
     assert (added.code, added.err) == (0, "")
     (key,) = re.findall(r"^  (ck-[0-9a-f]{8}-[\w-]{43})$", added.out, re.MULTILINE)
@@ -430,10 +428,32 @@ def test_issued_keys_are_added_listed_and_revoked(run: Run, tmp_path: Path) -> N
     assert run("keys", "revoke", "acme", "ci").code == 0
 
 
+def test_where_a_key_lies_is_told_and_lists_make_no_store(run: Run, tmp_path: Path) -> None:
+    file, written = tmp_path / "config.yaml", "tenants: {acme: {}}\nstore: {url: 'sqlite:///k.db'%s}\n"
+    file.write_text(written % "")
+    assert json.loads(run("keys", "list", "--json").out) == []
+    assert run("keys", "revoke", "acme", "ci").err == "nothing is stored: k.db does not exist\n"
+    assert not [*tmp_path.glob("k.db*")]
+    added = run("keys", "add", "acme")
+    assert f"It lies in {tmp_path}/k.db, which was made for it.\n" in added.out
+    assert added.err.startswith(
+        "note: requests with it go to main and anthropic without a key; set tenants.acme.api_key"
+    )
+    assert f"It lies in {tmp_path}/k.db.\n" in run("keys", "add", "acme").out
+    assert {each.name for each in tmp_path.glob("k.db*")} >= {"k.db", "k.db.secret"}
+    file.write_text(written % f", encryption_key: {'a1' * 32}")
+    ended = run("keys", "list")
+    assert ended.err == "note: 2 more keys were lost, or are sealed with another store.encryption_key\n"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("default",), "tenant default has no keys"),
+        (("acme", "--name", "a" * 65), "--name: at most 64 characters, all of which can be printed"),
+        (("acme", "--name", "a\nb"), "--name: at most 64 characters, all of which can be printed"),
+        (("acme", "--usd-per-day", "inf"), 'Invalid value "inf" for --usd-per-day'),
+        (("acme", "--tokens-per-day", "1" + 26 * "0"), "for --tokens-per-day"),
         (("nobody",), "tenant nobody is not in the config; there are: acme, default; add it to the config"),
         (("acme", "--expires", "soon"), "--expires soon: write how long, as in 12h, 30d or 2w, or the last day"),
         (("acme", "--expires", "2020-01-01"), "--expires 2020-01-01: 2020-01-01 is over already"),
@@ -509,7 +529,9 @@ def test_serve_ends_at_once_although_a_connection_is_kept_open(by: signal.Signal
 def test_serve_says_what_an_operator_should_know_before_it_starts(tmp_path: Path) -> None:
     (tmp_path / "open.yaml").write_text("upstreams: {main: {base_url: 'https://api.openai.com/v1'}}\nclosed: true")
     with serving("open.yaml", "--host", "127.0.0.1") as served:
-        note = "note: closed: no tenant has keys, so every caller is refused; add keys or set closed: false\n"
+        note = (
+            "note: closed: no tenant has keys here, so only issued ones are let in; `concertina keys add` issues them\n"
+        )
         assert served.end().err.startswith(f'{note}{{"ts":')
 
 

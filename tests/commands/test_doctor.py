@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from proxy.callers.issued_keys import KeyShelf, new_key
 from proxy.commands.cli import app
 from proxy.commands.doctor.command import examine_config, of_proxy_there
 from proxy.commands.doctor.finding import Finding
@@ -127,6 +128,23 @@ async def test_a_shared_server_tells_what_it_does_once_it_is_full(tmp_path: Path
     assert told["store"].state == "ok"
     kept = told["store.maxmemory-policy"]
     assert (kept.state, kept.found.startswith("noeviction")) == ("warning", True)
+
+
+async def test_issued_keys_are_told_that_a_store_may_lose_or_cannot_read(tmp_path: Path) -> None:
+    with redis_servers.standalone(tmp_path) as server:
+        settings = {"url": f"redis://{server.address}/3", "secret": "s"}
+        config = configured(tmp_path, {"store": settings})
+        store = open_store(config.store.url)
+        await KeyShelf(config.store.sealed(store)).put(new_key("acme", 0)[1])
+        await store.close()
+        told = await found(tmp_path, {"main": always(LISTED)}, {"store": settings})
+        assert (told["store.maxmemory-policy"].state, "store.keys" in told) == ("ok", False)
+        server.do("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+        told = await found(tmp_path, {"main": always(LISTED)}, {"store": settings})
+        assert "may evict issued keys" in told["store.maxmemory-policy"].found
+        other = {**settings, "encryption_key": "a1" * 32}
+        told = await found(tmp_path, {"main": always(LISTED)}, {"store": other})
+        assert (told["store.keys"].state, told["store.keys"].found[:13]) == ("wrong", "1 issued keys")
 
 
 @pytest.mark.parametrize("denied", ["+hincrby", "+rpush", "+zadd", "+sadd", None])

@@ -267,7 +267,7 @@ def test_what_is_accepted_but_not_in_effect_or_risky_is_noted() -> None:
 
 def test_a_closed_config_without_keys_is_noted() -> None:
     assert notes(loaded("closed: true")) == (
-        "closed: no tenant has keys, so every caller is refused; add keys or set closed: false",
+        "closed: no tenant has keys here, so only issued ones are let in; `concertina keys add` issues them",
     )
 
 

@@ -189,6 +189,14 @@ async def test_a_key_of_ours_never_goes_upstream(tmp_path: Path, name: bytes) ->
             for path, body in ((CHAT, chat("hi")), ("/v1/embeddings", b"{}")):
                 for headers in ([(name, value)], [(name, value), (b"x-api-key", sent.encode()), mine][::2]):
                     await played.clients[0].ask("POST", path, [JSON, *headers], body)
+        for stray in (f'"{secret}"', f"Token {secret}", f"a; session={secret}"):
+            before = len(heads)
+            for path in (CHAT, "/v1/embeddings"):
+                reply = await played.clients[0].ask("POST", path, [JSON, (name, stray.encode())], chat("hi"))
+                assert (reply.status, len(heads)) == (401, before)
+            for path in (f"{CHAT}?key={secret}", CHAT):
+                reply = await played.clients[0].ask("POST", path, [JSON, (b"X-My-Key", secret.encode())], chat("hi"))
+                assert (reply.status, len(heads)) == (401, before)
     seen = [value.decode() for headers in heads for _, value in headers]
     assert len(heads) >= 12
     assert not any(secret[:-1] in value for value in seen)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from proxy.callers.issued_keys import KeyShelf
 from proxy.commands.doctor.finding import Finding, ok, warning, wrong
 from proxy.config.settings import StoreConfig
 from proxy.stores import StoreError, file_of, open_existing
@@ -30,7 +31,7 @@ async def looked_at(settings: StoreConfig) -> list[Finding]:
         try:
             return [
                 await _round_trip(store, settings.timeout),
-                *(await _eviction_findings(store)),
+                *(await _key_findings(settings, store)),
                 *room,
                 *_secret(settings),
             ]
@@ -76,13 +77,27 @@ async def _try_each(store: Store) -> None:
     await store.erase(tag, b"doctor", _TTL)
 
 
-async def _eviction_findings(store: Store) -> list[Finding]:
+async def _key_findings(settings: StoreConfig, store: Store) -> list[Finding]:
+    """Whether issued keys can be used, and what a shared server does with them once it is full."""
+    shelf = KeyShelf(settings.sealed(store))
+    keys = await shelf.every()
+    found = await _eviction_findings(store, has_keys=bool(keys))
+    if shelf.unreadable:
+        told = f"{shelf.unreadable} issued keys were evicted, or are sealed with another store.encryption_key"
+        found.append(wrong("store.keys", told, "go back to that key, in retired_keys for a while, or issue them anew"))
+    return found
+
+
+async def _eviction_findings(store: Store, *, has_keys: bool) -> list[Finding]:
     """What a shared server does once it is full."""
     if not isinstance(store, RedisStore):
         return []
     about, policy = "store.maxmemory-policy", (await store.facts()).eviction
     if policy is None:
         return [warning(about, "the server does not tell it to this user", "allow it INFO, or ask its operator")]
+    if has_keys:
+        evicts = "it may evict issued keys", "set maxmemory-policy to noeviction, or give the proxy a server of its own"
+        return [ok(about, policy) if policy == "noeviction" else warning(about, f"{policy}: {evicts[0]}", evicts[1])]
     if policy == "noeviction":
         return [warning(about, f"{policy}: once full it refuses what is new", "set maxmemory-policy to volatile-lru")]
     return [ok(about, policy)]
