@@ -80,6 +80,17 @@ def parts_by_block(blocks: Sequence[str]) -> list[list[Part]]:
     return found
 
 
+def is_bare(text: str) -> bool:
+    """Whether a text is a person's as a whole: no element, no line and no beginning that a client writes is in it."""
+    return (
+        "<" not in text
+        and not _holds_lines(text)
+        and tables.EDITOR.match(text) is None
+        and _beginning(text) is None
+        and bool(text.strip())
+    )
+
+
 def _expansion(block: str, command: str) -> list[Part] | None:
     """What a command stands for is rules that a person has called for by its name."""
     if _OPENING.match(block):
@@ -220,10 +231,15 @@ def _outside(text: str, voice: Voice) -> Iterator[Part]:
 
 def _bare(text: str) -> Iterator[Part]:
     """A text without elements: a person's, but for single lines."""
-    if "[Request int" in text or " loaded." in text:
+    if _holds_lines(text):
         text = tables.LINES.sub("", text)
     if text.strip():
         yield Part("person", text)
+
+
+def _holds_lines(text: str) -> bool:
+    """Whether single lines of it may be a client's."""
+    return "[Request int" in text or " loaded." in text
 
 
 def _beginning(text: str) -> Part | None:
