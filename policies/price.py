@@ -72,13 +72,13 @@ class Price:
 
     def of_many(self, call: Tokens) -> float:
         """US dollars of many calls together, none of them beyond the step."""
-        fresh = max(0, call.prompt - call.cached - call.written - call.written_long)
+        prompt, output, cached, written, written_long = call
         return (
-            fresh * self.prompt
-            + call.cached * self.cached
-            + call.written * self.written
-            + call.written_long * self.written_long
-            + call.output * self.completion
+            max(0, prompt - cached - written - written_long) * self.prompt
+            + cached * self.cached
+            + written * self.written
+            + written_long * self.written_long
+            + output * self.completion
         )
 
     @property

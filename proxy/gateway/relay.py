@@ -189,5 +189,5 @@ def _decode_chunk(chunk: bytes, decoder: content_coding.Decoder) -> bytes:
 
 def _takes_events(answer: UpstreamAnswer) -> bool:
     """Whether an event of ours may follow: not inside a compressed content, nor where a length was promised."""
-    fixed = any(answer.response.header(name) is not None for name in (b"content-encoding", b"content-length"))
-    return answer.is_event_stream and not fixed
+    header = answer.response.header
+    return answer.is_event_stream and header(b"content-encoding") is None and header(b"content-length") is None

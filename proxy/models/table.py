@@ -80,6 +80,7 @@ class ModelTable:
         self._bare: dict[str, Window] = {}
         self._prices: dict[str, Price] = {}
         self._found: dict[str, Window | None] = {}
+        self._priced: dict[str, Price | None] = {}
 
     def load(self) -> None:
         """Read the table once; without one every model is unknown, which only means reacting instead of foreseeing."""
@@ -105,7 +106,11 @@ class ModelTable:
         """What the model of this name costs, None where the table does not say."""
         if not self._loaded:
             self.load()
-        return _row_of(self._prices, model[:MAX_NAME])
+        if (name := model[:MAX_NAME]) not in self._priced:
+            if len(self._priced) >= MAX_ENTRIES:
+                self._priced.clear()
+            self._priced[name] = _row_of(self._prices, name)
+        return self._priced[name]
 
 
 def _row_of(table: dict[str, _V], model: str) -> _V | None:

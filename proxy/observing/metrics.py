@@ -82,6 +82,7 @@ class Metrics:
     def __init__(self, tallies: Tallies, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` tells seconds that only go forward."""
         self._clock = clock
+        self._tallies = tallies
         self._rendering = asyncio.Lock()
         self._rendered: dict[Render, tuple[float, bytes]] = {}
         self._registry = CollectorRegistry()
@@ -114,6 +115,7 @@ class Metrics:
             now = self._clock()
             rendered = self._rendered.get(render)
             if rendered is None or now - rendered[0] >= _KEPT_SECONDS:
+                self._tallies.fold()  # here, since nothing is counted in other threads
                 rendered = self._rendered[render] = (now, await asyncio.to_thread(render, self._registry))
             return rendered[1]
 

@@ -75,10 +75,13 @@ class Counts:
 
 
 class _Place(NamedTuple):
-    """Where requests of a kind are added up in this minute: in which counters and sums, and under which upstream and
-    model. day: of the sums by the hour."""
+    """Where requests of a kind are added up in this minute: in which counters, and under which upstream and model.
+
+    sums: of those that are in none of `tallies` yet. day: of the sums by the hour.
+    """
 
     counters: list[tuple[dict[Labels, int], Labels]]
+    sums: Tally
     tallies: tuple[Tally, ...]
     where: Labels
     day: int
@@ -87,15 +90,15 @@ class _Place(NamedTuple):
 class Tallies:
     """A hook that folds events into numbers; one per process.
 
-    sets: in all. counts: with further labels. histograms: by name. comments: signs of life sent to waiting clients.
-    windows: by upstream and model: tokens, and who says so. hours: sums by the hour.
+    sets: in all, up to the last `fold`. counts: with further labels. histograms: by name. comments: signs of life sent
+    to waiting clients. windows: by upstream and model: tokens, and who says so. hours: sums by the hour.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` tells Unix seconds."""
         self._clock = clock
         self.sets: dict[Key, Tally] = {}
-        self.hours = Hours(clock)
+        self.hours = Hours(clock, self.fold)
         self.counts = Counts(MOST_FURTHER)
         self.histograms = {name: Histograms(bounds, MOST_HISTOGRAMS) for name, bounds in _BOUNDS.items()}
         self.comments = 0
@@ -107,29 +110,31 @@ class Tallies:
         # A counter that begins with its first event hides that from `increase`.
         for result in ("success", "failed"):
             self.counts.add("config_reloads", (result,), 0)
-        self._folds: dict[type, Callable[..., None]] = {
+        self.folds: dict[type, Callable[..., None]] = {
             events.RequestEnded: self._request,
             events.CompactionEnded: self._compaction,
             events.SummarizerCalled: self._call,
-            events.PromptBilled: self._fold_billed,
+            events.PromptBilled: self.fold_billed,
             events.CopyRefused: self._copy_refused,
             events.ThinkingRemoved: self._thinking_removed,
             events.MediaRefused: self._media_refused,
-            events.Recalled: self._fold_recalled,
+            events.Recalled: self.fold_recalled,
             events.ItemHandled: self._item,
-            events.ConfigReloaded: self._fold_reloaded,
+            events.ConfigReloaded: self.fold_reloaded,
         }
 
     def __call__(self, event: Event) -> None:
-        if (fold := self._folds.get(type(event))) is not None:
+        if (fold := self.folds.get(type(event))) is not None:
             fold(event)
 
     def of(self, tenant: str | None = None) -> Iterator[tuple[Key, Tally]]:
         """Of one tenant, or of all."""
+        self.fold()
         return ((key, tally) for key, tally in self.sets.items() if tenant in (None, key[0]))
 
     def minutes(self, tenant: str | None = None) -> list[tuple[int, Tally]]:
         """The last hour, oldest first: when a minute began, in Unix seconds, and its sums. Quiet ones are missing."""
+        self.fold()
         oldest = int(self._clock()) // 60 - _MINUTES
         found = sorted((minute, rows) for minute, rows in self._minutes.items() if minute > oldest)
         return [
@@ -147,7 +152,7 @@ class Tallies:
         is_answered, minute = event.is_answered, int(self._clock()) // 60
         if minute != self._minute:
             self._minute = minute
-            self._places.clear()
+            self._forget_places()
         kind = (event.tenant, event.upstream, event.model, event.wire, event.end, event.status)
         of_prompt = (is_answered, event.compaction, event.reason)
         place = self._places.get((kind, of_prompt)) or self._place(event, (kind, of_prompt))
@@ -160,9 +165,8 @@ class Tallies:
             self.counts.add("refusals", (event.code,))
         if event.wire == "relay":
             return
-        received, sent = event.received, event.sent
-        for tally in place.tallies:
-            tally.take(event, received, sent)
+        sent = event.sent
+        place.sums.take(event, event.received, sent)
         self.hours.changed.add(place.day)
         if event.overflow is not None:
             self.counts.add("overflows", (*place.where, event.overflow))
@@ -195,9 +199,21 @@ class Tallies:
                 reason = _WOULD_COMPACT if reason.startswith(_WOULD_COMPACT) else reason
                 counters.append(self.counts.series("outcomes", (tenant, model, event.compaction, reason)))
         if len(self._places) >= _MOST_PLACES:
-            self._places.clear()
-        place = self._places[kind] = _Place(counters, tallies, (upstream, model), self.hours.day)
+            self._forget_places()
+        place = self._places[kind] = _Place(counters, Tally(), tallies, (upstream, model), self.hours.day)
         return place
+
+    def fold(self) -> None:
+        """Add what has come lately to the sums that are read, of which each place has several; on the event loop."""
+        for kind, place in self._places.items():
+            if place.sums.requests:
+                for tally in place.tallies:
+                    tally.add(place.sums)
+                self._places[kind] = place._replace(sums=Tally())
+
+    def _forget_places(self) -> None:
+        self.fold()
+        self._places.clear()
 
     def _measure(self, event: events.RequestEnded, where: Labels, sent: int | None) -> None:
         if event.media is not None:
@@ -240,7 +256,7 @@ class Tallies:
         self.hours.row(event.tenant, model).take_call(event)
         self.histograms["summarizer_call_duration_seconds"].observe((event.upstream, model), event.ms / 1000)
 
-    def _fold_billed(self, event: events.PromptBilled) -> None:
+    def fold_billed(self, event: events.PromptBilled) -> None:
         self._remember(event.upstream, event.model)
         model = self._model_name(event.upstream, event.model)
         if event.estimated >= MIN_CALIBRATION_TOKENS:
@@ -254,7 +270,7 @@ class Tallies:
     def _thinking_removed(self, event: events.ThinkingRemoved) -> None:
         self._count("thinking_removed", event)
 
-    def _fold_recalled(self, event: events.Recalled) -> None:
+    def fold_recalled(self, event: events.Recalled) -> None:
         self._count("recalled", event)
         self._count("recalled_tokens", event, event.tokens)
 
@@ -262,7 +278,7 @@ class Tallies:
         model = self._model_name(event.upstream, event.model)
         self.counts.add("items", (event.tenant, event.upstream, model, event.what))
 
-    def _fold_reloaded(self, event: events.ConfigReloaded) -> None:
+    def fold_reloaded(self, event: events.ConfigReloaded) -> None:
         self.counts.add("config_reloads", ("success" if event.is_taken else "failed",))
 
     # names
@@ -285,7 +301,7 @@ class Tallies:
     def _remember(self, upstream: str, model: str) -> None:
         if len(self._answered) < MOST_SETS and (upstream, model) not in self._answered:
             self._answered.add((upstream, model))
-            self._places.clear()  # of its requests before that had no name
+            self._forget_places()  # of its requests before that had no name
 
     def _model_name(self, upstream: str | None, model: str) -> str:
         """The model by its name, once it has answered: at this upstream, or (None) at any."""

@@ -91,10 +91,13 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
             return
         self.billed += event.billed
         self.output += event.output or 0
-        self.cost += billionths(event.usd)
-        self.cost_received += billionths(event.usd_received)
-        self.cache_written += event.cache_written or 0
-        self.cache_written_long += event.cache_written_long or 0
+        if event.usd is not None:
+            self.cost += billionths(event.usd)
+            self.cost_received += billionths(event.usd_received)
+        if event.cache_written:
+            self.cache_written += event.cache_written
+        if event.cache_written_long:
+            self.cache_written_long += event.cache_written_long
         if event.cached is not None:
             self.cached += event.cached
             self.cached_of += event.billed
@@ -124,17 +127,24 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
 
 class Hours:
-    """One per process. days: rows by days since 1970. changed: days with sums that the store does not have yet. day: of
-    the hour that was asked for last."""
+    """One per process. changed: days with sums that the store does not have yet. day: of the hour that was asked for
+    last."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` tells Unix seconds."""
+    def __init__(self, clock: Callable[[], float], fold: Callable[[], None] = lambda: None) -> None:
+        """`clock` tells Unix seconds; `fold` adds what is not in the rows yet."""
         self._clock = clock
+        self._fold = fold
         self._open: dict[tuple[str, str], Tally] = {}
         self._hour = 0
         self.day = 0
-        self.days: dict[int, dict[Row, Tally]] = {}
+        self._days: dict[int, dict[Row, Tally]] = {}
         self.changed: set[int] = set()
+
+    @property
+    def days(self) -> dict[int, dict[Row, Tally]]:
+        """Rows by days since 1970."""
+        self._fold()
+        return self._days
 
     def row(self, tenant: str, model: str) -> Tally:
         """Of this hour, to be added to; of more than `MOST_ROWS` the last is of all others."""
@@ -147,15 +157,15 @@ class Hours:
             tenant = model = OTHER
         found = rows.get((tenant, model))
         if found is None:
-            found = rows[tenant, model] = self.days[self.day][hour, tenant, model] = Tally()
+            found = rows[tenant, model] = self._days[self.day][hour, tenant, model] = Tally()
         return found
 
     def _begin(self, hour: int) -> None:
         """A clock that is set back begins an hour again, where it was left."""
         self.day = day = hour // DAY_HOURS
-        rows = self.days.setdefault(day, {})
+        rows = self._days.setdefault(day, {})
         self._hour = hour
         self._open = {(tenant, model): tally for (at, tenant, model), tally in rows.items() if at == hour}
-        for old in [known for known in self.days if known <= day - _DAYS]:
-            del self.days[old]
+        for old in [known for known in self._days if known <= day - _DAYS]:
+            del self._days[old]
             self.changed.discard(old)
