@@ -64,13 +64,13 @@ class ApiHead(RequestHead):
             return None
         return found.dialect
 
-    @property
+    @cached_property
     def is_compact(self) -> bool:
         """Whether it asks for a compaction, and no answer."""
         found = self.reading.found
         return self.method == "POST" and found is not None and found.path.does == "compact"
 
-    @property
+    @cached_property
     def is_count(self) -> bool:
         """Whether it asks for the tokens of a conversation."""
         found = self.reading.found

@@ -98,8 +98,7 @@ class Items(Protocol):
         """An item without what is bound to the prompt before it; None where nothing is left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Tokens of one call, as the upstream counted them.
 
     cached, cache_written: those among the prompt's that its cache served, or has taken; cache_written_long: of the

@@ -90,7 +90,7 @@ def comment_in(exchange: Exchange, named: RoutedRequest, silences: int, fail_ope
 def between_events(delivery: Delivery, answer: UpstreamAnswer, may: Callable[[], bool]) -> BetweenEvents | None:
     """What speaks in the pauses of an answer; None where nothing may."""
     named = delivery.named
-    if named is None or delivery.status != 200 or not answer.is_event_stream or not (interval := _interval(named)):
+    if named is None or delivery.status != 200 or not (interval := _interval(named)) or not answer.is_event_stream:
         return None
     return BetweenEvents(delivery.exchange, named.request.dialect.answers, interval, may)
 
@@ -195,5 +195,5 @@ def _model(delivery: Delivery) -> str | None:
     named, window = delivery.named, delivery.route.window
     if named is None or not (name := named.request.settings.model):
         return None
-    is_known = (window is not None and window.source != "policy") or delivery.active.router.names(name)
-    return name[:MAX_NAME] if is_known or 200 <= delivery.status < 300 else None
+    has_answered, is_listed = 200 <= delivery.status < 300, window is not None and window.source != "policy"
+    return name[:MAX_NAME] if has_answered or is_listed or delivery.active.router.names(name) else None

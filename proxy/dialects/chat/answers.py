@@ -58,11 +58,11 @@ class _Billed(msgspec.Struct):
 
     @property
     def usage(self) -> Usage:
-        details = self.prompt_tokens_details or Read()
-        read = _more(details.cached_tokens, self.cache_read_input_tokens)
-        written = _more(details.cache_write_tokens, self.cache_creation_input_tokens)
-        long = (self.cache_creation or Written()).ephemeral_1h_input_tokens
-        thought = (self.completion_tokens_details or Thought()).reasoning_tokens
+        details, taken, answer = self.prompt_tokens_details, self.cache_creation, self.completion_tokens_details
+        read = _more(details.cached_tokens if details else None, self.cache_read_input_tokens)
+        written = _more(details.cache_write_tokens if details else None, self.cache_creation_input_tokens)
+        long = taken.ephemeral_1h_input_tokens if taken else None
+        thought = answer.reasoning_tokens if answer else None
         cached = (read or 0) + (written or 0)
         left_out = cached if cached > self.prompt_tokens else 0
         return Usage(self.prompt_tokens + left_out, self.completion_tokens, read, written, long, thought)
@@ -83,7 +83,9 @@ class _Counts(msgspec.Struct):
 
 def _more(told: int | None, or_told: int | None) -> int | None:
     """What two fields say of the same; None where neither does."""
-    return max((each for each in (told, or_told) if each is not None), default=None)
+    if told is None or or_told is None:
+        return or_told if told is None else told
+    return max(told, or_told)
 
 
 _decode = msgspec.json.Decoder(Completion).decode

@@ -7,22 +7,17 @@ class Pausable:
     """Reading goes on until it is paused, writing waits while it is."""
 
     def __init__(self) -> None:
+        self.read_paused = self.write_paused = False
         self._may_read, self._may_write = asyncio.Event(), asyncio.Event()
         self._may_read.set()
         self._may_write.set()
 
-    @property
-    def read_paused(self) -> bool:
-        return not self._may_read.is_set()
-
-    @property
-    def write_paused(self) -> bool:
-        return not self._may_write.is_set()
-
     def pause_reading(self) -> None:
+        self.read_paused = True
         self._may_read.clear()
 
     def resume_reading(self) -> None:
+        self.read_paused = False
         self._may_read.set()
 
     async def reading(self) -> None:
@@ -30,9 +25,11 @@ class Pausable:
         await self._may_read.wait()
 
     def pause_writing(self) -> None:
+        self.write_paused = True
         self._may_write.clear()
 
     def resume_writing(self) -> None:
+        self.write_paused = False
         self._may_write.set()
 
     async def drain(self) -> None:
