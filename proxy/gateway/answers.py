@@ -32,7 +32,7 @@ _PATIENCE = 5.0
 _ERROR_KEY = re.compile(rb'"error"')
 # Where an error says what it is about, in forms without such a key.
 _SENTENCE_KEY = re.compile(rb'"(?:message|detail|details|msg|reason|error_\w+|errors|fault|exception|base_resp)"')
-_WRAPPERS = (b'"error"', b'"errors"', b'"base_resp"', b'"response"', b'"fault"', b'"exception"')
+_holds_wrapper = re.compile(rb'"(?:errors?|base_resp|response|fault|exception)"').search
 # An answer may say that there is none; a value that has not come yet may be anything.
 _NO_ERROR = re.compile(rb"\s*(?::\s*null\b|[^:\s])")
 
@@ -293,8 +293,7 @@ def _may_report(read: bytes, reads: Answers) -> bool:
     """Whether an error may stand in what is there: an answer that names none of its wrappers is read no further."""
     if reads.ANSWER_KEY not in read[:_OPENING_BYTES]:
         return True
-    lower = read.lower()  # six searches in it take a third of one for all of them that knows no case
-    return any([wrapper in lower for wrapper in _WRAPPERS])  # noqa: C419 - a generator takes twice as long
+    return _holds_wrapper(read.lower()) is not None  # a pattern that knows no case takes up to twice as long
 
 
 def _reports_error(content: bytes, reads: Answers) -> bool:

@@ -1,7 +1,7 @@
 """Requests to upstreams and their answers as raw bytes."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
@@ -78,10 +78,10 @@ class UpstreamClient:
         target = url.removeprefix(pool.base) or "/"
         return RequestTemplate(url, pool, head_begun("POST", target, pool.host, [*pool.headers, *headers], pool.origin))
 
-    async def post(self, template: RequestTemplate, body: bytes) -> UpstreamResponse:
+    def post(self, template: RequestTemplate, body: bytes) -> Awaitable[UpstreamResponse]:
         """Send a request and wait for the head of its answer; raises as `send` does."""
         head = b"%bContent-Length: %d\r\n\r\n" % (template.head, len(body))
-        return await _ask_pool(template.pool, head, body, has_no_body=False, chunked=False, is_idempotent=False)
+        return _ask_pool(template.pool, head, body, has_no_body=False, chunked=False, is_idempotent=False)
 
     async def _relay(
         self, upstream: Upstream, method: str, url: str, headers: Iterable[tuple[bytes, bytes]], body: Body
