@@ -30,6 +30,7 @@ class Memory:
         self._most = most
         self._entries: OrderedDict[tuple[str, Hashable], _Entry] = OrderedDict()
         self._held: dict[str, int] = {}
+        self._all = 0
 
     @property
     def most(self) -> int:
@@ -55,16 +56,20 @@ class Memory:
     def keep(self, key: tuple[str, Hashable], value: object, size: int) -> None:
         self.drop(key)
         self._entries[key] = _Entry(value, size + _ENTRY)
-        self._held[key[0]] += size + _ENTRY
+        self._count(key, size + _ENTRY)
         self._forget()
 
     def drop(self, key: tuple[str, Hashable]) -> None:
         found = self._entries.pop(key, None)
         if found is not None:
-            self._held[key[0]] -= found.size
+            self._count(key, -found.size)
+
+    def _count(self, key: tuple[str, Hashable], size: int) -> None:
+        self._held[key[0]] += size
+        self._all += size
 
     def _forget(self) -> None:
-        while self._entries and sum(self._held.values()) > self._most:
+        while self._entries and self._all > self._most:
             self.drop(next(iter(self._entries)))
 
     def items(self, name: str) -> Iterator[tuple[Hashable, object]]:

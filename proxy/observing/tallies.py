@@ -5,7 +5,8 @@ a name here once it has answered, and the number of series is bounded.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from policies.experience import MIN_CALIBRATION_TOKENS
 from proxy.observing import events
@@ -74,24 +75,26 @@ class Counts:
         return series, labels
 
 
-class _Place(NamedTuple):
-    """Where requests of a kind are added up in this minute: in which counters, and under which upstream and model.
+class _Place(msgspec.Struct, eq=False):
+    """Where requests of a kind are added up in this minute: in which counters and sums, and under which upstream and
+    model.
 
-    sums: of those that are in none of `tallies` yet. day: of the sums by the hour.
+    day: of the sums by the hour. number, sums: of those that are in none of the others yet.
     """
 
     counters: list[tuple[dict[Labels, int], Labels]]
-    sums: Tally
     tallies: tuple[Tally, ...]
     where: Labels
     day: int
+    number: int = 0
+    sums: Tally = msgspec.field(default_factory=Tally)
 
 
 class Tallies:
     """A hook that folds events into numbers; one per process.
 
-    sets: in all, up to the last `fold`. counts: with further labels. histograms: by name. comments: signs of life sent
-    to waiting clients. windows: by upstream and model: tokens, and who says so. hours: sums by the hour.
+    sets: in all, counts: with further labels; of requests up to the last `fold`. histograms: by name. comments: signs
+    of life sent to waiting clients. windows: by upstream and model: tokens, and who says so. hours: sums by the hour.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -153,11 +156,12 @@ class Tallies:
         if minute != self._minute:
             self._minute = minute
             self._forget_places()
-        kind = (event.tenant, event.upstream, event.model, event.wire, event.end, event.status)
-        of_prompt = (is_answered, event.compaction, event.reason)
-        place = self._places.get((kind, of_prompt)) or self._place(event, (kind, of_prompt))
-        for series, labels in place.counters:
-            series[labels] += 1
+        kind = (
+            event.tenant, event.upstream, event.model, event.wire, event.end, event.status, is_answered,
+            event.compaction, event.reason,
+        )  # fmt: skip
+        place = self._places.get(kind) or self._place(event, kind)
+        place.number += 1
         self.comments += event.comments
         if event.cause in _FAILURES:
             self.counts.add("upstream_failures", (event.upstream or "", event.cause))
@@ -200,16 +204,18 @@ class Tallies:
                 counters.append(self.counts.series("outcomes", (tenant, model, event.compaction, reason)))
         if len(self._places) >= _MOST_PLACES:
             self._forget_places()
-        place = self._places[kind] = _Place(counters, Tally(), tallies, (upstream, model), self.hours.day)
+        place = self._places[kind] = _Place(counters, tallies, (upstream, model), self.hours.day)
         return place
 
     def fold(self) -> None:
-        """Add what has come lately to the sums that are read, of which each place has several; on the event loop."""
-        for kind, place in self._places.items():
-            if place.sums.requests:
+        """Add what has come lately to what is read, of which each place has several; on the event loop."""
+        for place in self._places.values():
+            if place.number:
+                for series, labels in place.counters:
+                    series[labels] += place.number
                 for tally in place.tallies:
                     tally.add(place.sums)
-                self._places[kind] = place._replace(sums=Tally())
+                place.number, place.sums = 0, Tally()
 
     def _forget_places(self) -> None:
         self.fold()

@@ -18,6 +18,7 @@ def folded(*told: object, clock: Clock | None = None) -> Tallies:
     tallies = Tallies(clock or Clock(1_000_000.0))
     for event in told:
         tallies(event)  # type: ignore[arg-type]
+    tallies.fold()
     return tallies
 
 
@@ -45,13 +46,13 @@ def folded(*told: object, clock: Clock | None = None) -> Tallies:
 def test_what_an_event_adds(event: RequestEnded | SummarizerCalled, tally: Tally) -> None:
     tallies = folded(answered(), event)
     tally.add(Tally(1, answered=1, ms_250=1, received=900, sent=400, billed=410, output=20))
-    assert dict(tallies.of()) == {KEY: tally}
+    assert tallies.sets == {KEY: tally}
     assert tallies.minutes("acme") == [(999_960, tally)]
 
 
 def test_what_is_passed_on_unread_is_counted_and_nothing_is_summed_of_it() -> None:
     tallies = folded(answered(wire="relay", model=None))
-    assert dict(tallies.of()) == {}
+    assert tallies.sets == {}
     assert tallies.counts.of["requests"] == {("acme", "main", "", "relay", "complete", "2xx"): 1}
 
 
@@ -64,7 +65,7 @@ def test_a_model_has_a_name_once_it_has_answered_there() -> None:
         answered(model="gpt-4o"),
         answered(model="gpt-4o", status=500),
     )
-    assert {key: tally.requests for key, tally in tallies.of()} == {
+    assert {key: tally.requests for key, tally in tallies.sets.items()} == {
         ("acme", "main", "other"): 3,
         ("acme", "other", "gpt-4o"): 1,
         ("acme", "main", "gpt-4o"): 2,
@@ -78,7 +79,7 @@ def test_names_that_clients_make_up_are_bounded_everywhere() -> None:
         tallies(compacted(for_model=f"m{number}"))
         tallies(called(model=f"s{number}"))
         tallies(PromptBilled("acme", "main", f"m{number}", "s", 2_000, 900, cut_off=True))
-    assert len(dict(tallies.of())) <= MOST_SETS + 1
+    assert len(tallies.sets) <= MOST_SETS + 1
     assert sum(map(len, tallies.counts.of.values())) <= MOST_FURTHER + len(tallies.counts.of)
     assert all(len(each.of) <= MOST_HISTOGRAMS + 1 for each in tallies.histograms.values())
     assert len(tallies.windows) <= MOST_SETS

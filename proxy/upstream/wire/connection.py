@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
         self._is_encrypted = False
         self._owner = owner
         self._upstream = upstream
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._answer: PendingResponse | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         answer = self._answer = PendingResponse(self, has_no_body=has_no_body)
         total = self._upstream.total_timeout
         self._ends = _FOREVER if total is None else began + total
-        self._heard = self._loop.time()
+        self._heard = self.loop.time()
         try:
             self._send(answer, head, body, chunked=chunked)
             self._watch()
@@ -129,11 +129,11 @@ class Connection(asyncio.Protocol):
             self._write(b"".join((b"%x\r\n" % len(piece), piece, b"\r\n")) if chunked else piece)
             if self._drained is not None:
                 await self._drained
-                self._heard = self._loop.time()
+                self._heard = self.loop.time()
         if chunked:
             self._write(b"0\r\n\r\n")
         # Here, since the answer may come before anybody is told that the task has ended.
-        self._sending, self._heard = None, self._loop.time()
+        self._sending, self._heard = None, self.loop.time()
 
     def _end_sending(self, answer: "PendingResponse", sending: asyncio.Task[None]) -> None:
         if not sending.cancelled() and (error := sending.exception()) is not None:
@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
         if answer is None:  # nobody has asked for it
             self.close()
             return
-        self._heard = self._loop.time()
+        self._heard = self.loop.time()
         try:
             answer.receive(data)
         except NotHTTPError:
@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
         self.resume_writing()
 
     def pause_writing(self) -> None:
-        self._drained = self._loop.create_future()
+        self._drained = self.loop.create_future()
 
     def resume_writing(self) -> None:
         drained, self._drained = self._drained, None
@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
         """The answer is complete."""
         self._answer = None
         if may_continue and self._sending is None and self.is_usable:
-            self._is_used, self.idle_since = True, self._loop.time()
+            self._is_used, self.idle_since = True, self.loop.time()
             if self._is_encrypted:
                 self._taken = _acknowledged_bytes(self._transport)
             elif self._taken is not None:
@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        self._heard = self._loop.time()
+        self._heard = self.loop.time()
         self._transport.resume_reading()
 
     def close(self) -> None:
@@ -229,8 +229,8 @@ class Connection(asyncio.Protocol):
 
     def _watch(self) -> None:
         if self._timer is None:
-            heard = self._heard if self._is_awaited else self._loop.time()
-            self._timer = self._loop.call_at(min(self._ends, heard + self._upstream.idle_timeout), self._look)
+            heard = self._heard if self._is_awaited else self.loop.time()
+            self._timer = self.loop.call_at(min(self._ends, heard + self._upstream.idle_timeout), self._look)
 
     @property
     def _is_awaited(self) -> bool:
@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
 
     def _look(self) -> None:
         self._timer = None
-        answer, now, upstream = self._answer, self._loop.time(), self._upstream
+        answer, now, upstream = self._answer, self.loop.time(), self._upstream
         if answer is None:
             return
         if now >= self._ends:
@@ -262,13 +262,14 @@ class PendingResponse:
     """
 
     __slots__ = (
-        *("_connection", "_error", "_held", "_proxy", "_sink", "_waiter"),
+        *("_connection", "_error", "_held", "_loop", "_proxy", "_sink", "_waiter"),
         *("is_paused", "reader", "was_unread"),
     )
 
     def __init__(self, connection: Connection, *, has_no_body: bool) -> None:
         self.reader = AnswerReader(has_no_body=has_no_body)
         self._proxy = connection.proxy
+        self._loop = connection.loop  # asking for the one that runs takes a call of the system
         self.is_paused = self.was_unread = False
         self._connection: Connection | None = connection
         self._error: BaseException | None = None
@@ -325,7 +326,7 @@ class PendingResponse:
     async def more(self, seconds: float | None) -> bool:
         held, late, timer = self._held, asyncio.Event(), None
         if seconds is not None:
-            timer = asyncio.get_running_loop().call_later(seconds, self._end_waiting, late)
+            timer = self._loop.call_later(seconds, self._end_waiting, late)
         try:
             while self._held == held and not (self.reader.is_complete or late.is_set()):
                 self._check()
@@ -422,7 +423,7 @@ class PendingResponse:
             connection.finish(may_continue=self.reader.may_continue)
 
     async def _news(self) -> None:
-        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        waiter = self._waiter = self._loop.create_future()
         try:
             await waiter
         finally:
