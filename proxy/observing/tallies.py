@@ -113,21 +113,21 @@ class Tallies:
         # A counter that begins with its first event hides that from `increase`.
         for result in ("success", "failed"):
             self.counts.add("config_reloads", (result,), 0)
-        self.folds: dict[type, Callable[..., None]] = {
+        self._folds: dict[type, Callable[..., None]] = {
             events.RequestEnded: self._request,
             events.CompactionEnded: self._compaction,
             events.SummarizerCalled: self._call,
-            events.PromptBilled: self.fold_billed,
+            events.PromptBilled: self._fold_billed,
             events.CopyRefused: self._copy_refused,
             events.ThinkingRemoved: self._thinking_removed,
             events.MediaRefused: self._media_refused,
-            events.Recalled: self.fold_recalled,
+            events.Recalled: self._fold_recalled,
             events.ItemHandled: self._item,
-            events.ConfigReloaded: self.fold_reloaded,
+            events.ConfigReloaded: self._fold_reloaded,
         }
 
     def __call__(self, event: Event) -> None:
-        if (fold := self.folds.get(type(event))) is not None:
+        if (fold := self._folds.get(type(event))) is not None:
             fold(event)
 
     def of(self, tenant: str | None = None) -> Iterator[tuple[Key, Tally]]:
@@ -262,7 +262,7 @@ class Tallies:
         self.hours.row(event.tenant, model).take_call(event)
         self.histograms["summarizer_call_duration_seconds"].observe((event.upstream, model), event.ms / 1000)
 
-    def fold_billed(self, event: events.PromptBilled) -> None:
+    def _fold_billed(self, event: events.PromptBilled) -> None:
         self._remember(event.upstream, event.model)
         model = self._model_name(event.upstream, event.model)
         if event.estimated >= MIN_CALIBRATION_TOKENS:
@@ -276,7 +276,7 @@ class Tallies:
     def _thinking_removed(self, event: events.ThinkingRemoved) -> None:
         self._count("thinking_removed", event)
 
-    def fold_recalled(self, event: events.Recalled) -> None:
+    def _fold_recalled(self, event: events.Recalled) -> None:
         self._count("recalled", event)
         self._count("recalled_tokens", event, event.tokens)
 
@@ -284,7 +284,7 @@ class Tallies:
         model = self._model_name(event.upstream, event.model)
         self.counts.add("items", (event.tenant, event.upstream, model, event.what))
 
-    def fold_reloaded(self, event: events.ConfigReloaded) -> None:
+    def _fold_reloaded(self, event: events.ConfigReloaded) -> None:
         self.counts.add("config_reloads", ("success" if event.is_taken else "failed",))
 
     # names
