@@ -196,7 +196,8 @@ def models(
     chosen = names or tuple(named_models(loaded))
     if not chosen:
         fail("no models to tell of; name some, as in `concertina models gpt-4o`")
-    found = merge_models(of_running(loaded, tenant), asyncio.run(sources(loaded, chosen, tenant, ask=ask)))
+    here = asyncio.run(sources(loaded, chosen, tenant, err, ask=ask))
+    found = merge_models(of_running(loaded, tenant), here)
     output(found, show, as_json=as_json)
 
 

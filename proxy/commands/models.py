@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from rich.console import Console
@@ -22,7 +22,8 @@ from proxy.models.table import ModelTable
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import NOTHING, Sources, Windows, place_of
 from proxy.server.addresses import of_proxy
-from proxy.stores import CircuitBreaker, open_existing
+from proxy.stores import CircuitBreaker, StoreError, open_existing
+from proxy.stores.base import OpenedStore
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.http import UpstreamClient
@@ -45,12 +46,17 @@ def named_models(config: Config) -> list[str]:
     return [rule.match for rule in config.models if not _WILDCARDS & set(rule.match)]
 
 
-async def sources(config: Config, names: Sequence[str], tenant: str, *, ask: bool) -> list[Sources]:
-    """What is known of these models here and now: the config, the store, the table and, if wished, the upstreams."""
+async def sources(
+    config: Config, names: Sequence[str], tenant: str, report: Callable[[str], None], *, ask: bool
+) -> list[Sources]:
+    """What is known of these models here and now: the config, the store, the table and, if wished, the upstreams.
+
+    `report` is told why the store says nothing, and the rest is known without it.
+    """
     table = ModelTable()
     await asyncio.to_thread(table.load)
-    stored = open_existing(config.store.url, config.store.timeout, config.store.prefix) or MemoryStore()
-    store = CircuitBreaker(stored, time.monotonic)
+    store = CircuitBreaker(_stored(config, report), time.monotonic)
+    store.on_change = lambda is_available, reason: None if is_available else report(reason)
     try:
         windows = Windows(table, config.store.sealed(store), time.time)
         if ask:
@@ -58,6 +64,15 @@ async def sources(config: Config, names: Sequence[str], tenant: str, *, ask: boo
         return [one for name in names for one in await _of_model(config, name, tenant, windows)]
     finally:
         await store.close()
+
+
+def _stored(config: Config, report: Callable[[str], None]) -> OpenedStore:
+    """The store; an empty one if it is a file that is not there, or cannot be opened."""
+    try:
+        return open_existing(config.store.url, config.store.timeout, config.store.prefix) or MemoryStore()
+    except StoreError as error:
+        report(str(error))
+        return MemoryStore()
 
 
 def of_running(config: Config, tenant: str) -> list[Sources]:

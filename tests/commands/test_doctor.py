@@ -120,7 +120,9 @@ async def test_a_store_that_is_not_there_yet_is_not_made_and_one_that_is_keeps_n
     assert (told["store"].state, "an operation takes" in told["store"].found) == ("ok", True)
     assert told["store.disk"].state in ("ok", "warning")
     (tmp_path / "kept" / "s.db").write_bytes(b"no database at all" * 1_000)
-    assert (await found(tmp_path, {"main": always(LISTED)}, {}))["store"].state == "wrong"
+    told = await found(tmp_path, {"main": always(LISTED)}, {"models": [{"match": "gpt-4o", "context_window": 9_000}]})
+    assert (told["store"].state, told["store"].way_out) == ("wrong", "move that file away or name another path")
+    assert told["models.gpt-4o"].found == "9,000 tokens (policy)"
 
 
 async def test_a_shared_server_tells_what_it_does_once_it_is_full(tmp_path: Path, valkey_url: str) -> None:
@@ -167,7 +169,8 @@ async def test_a_collector_of_traces_is_looked_for(tmp_path: Path) -> None:
 
 async def test_a_store_that_does_not_answer_is_wrong(tmp_path: Path) -> None:
     store = {"url": f"redis://127.0.0.1:{free_port()}/0", "secret": "s"}
-    assert (await found(tmp_path, {"main": always(LISTED)}, {"store": store}))["store"].state == "wrong"
+    told = (await found(tmp_path, {"main": always(LISTED)}, {"store": store}))["store"]
+    assert (told.state, told.way_out) == ("wrong", "does it run, and is store.url right?")
 
 
 @pytest.mark.parametrize(
@@ -205,6 +208,15 @@ async def test_the_port_is_free_taken_or_a_proxys_with_this_config_or_another(tm
         taken = configured(tmp_path, {"server": {"port": int(stranger.address.rpartition(":")[2])}})
         (told,) = await asyncio.to_thread(lambda: [*of_proxy_there(taken)])
     assert (told.about, told.state) == ("server.port", "wrong")
+
+
+def test_a_config_that_is_not_there_has_one_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        app(["doctor", "nofile.yaml"])
+    assert capsys.readouterr().out.count("; ") == 1
 
 
 def test_a_broken_config_is_all_that_is_told_of_it(

@@ -4,14 +4,39 @@ from __future__ import annotations
 
 import io
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
 from policies.experience import ModelProfile
+from proxy.commands.cli import app
 from proxy.commands.models import show
 from proxy.models.windows import ModelKey, Sources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_store_that_cannot_be_read_is_told_in_a_line_and_the_rest_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_folder: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    file = tmp_path / "var" / "concertina.db"
+    if is_folder:
+        file.mkdir(parents=True)
+    else:
+        file.parent.mkdir()
+        file.write_text("no database at all")
+    with pytest.raises(SystemExit) as ended:
+        app(["models", "gpt-4o"])
+    out, err = capsys.readouterr()
+    assert (ended.value.code, "128,000 (table)" in out) == (0, True)
+    assert err.startswith("store.url: var/concertina.db cannot be used as the store (")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

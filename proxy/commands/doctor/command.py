@@ -38,9 +38,7 @@ def doctor(config: ConfigPath = None, *, spend: str | None = None, as_json: AsJs
     try:
         loaded = load(chosen(config), os.environ)
     except ConfigError as error:
-        found = [
-            wrong("config", str(problem), "correct it; `concertina schema` helps editors") for problem in error.problems
-        ]
+        found = [_of_problem(str(problem)) for problem in error.problems]
     else:
         found = asyncio.run(examine_config(loaded, name_of(config), spend))
     output(found, show, as_json=as_json, indent=2)
@@ -137,7 +135,8 @@ async def _windows(config: Config, *, ask: bool) -> list[Finding]:
     if not names:
         return []
     found = {}
-    for one in await sources(config, names, DEFAULT, ask=ask):
+    # What troubles the store is found where that is looked at.
+    for one in await sources(config, names, DEFAULT, lambda _: None, ask=ask):
         about = f"models.{one.place.model}"
         if one.window is None:
             way_out = "set its context_window; until then only an overflow leads to a compaction"
@@ -145,6 +144,12 @@ async def _windows(config: Config, *, ask: bool) -> list[Finding]:
         else:
             found[about] = ok(about, f"{one.window.tokens:,} tokens ({one.window.source})")
     return [*found.values()]
+
+
+def _of_problem(told: str) -> Finding:
+    """Of a config that cannot be read; many a problem says the way out by itself."""
+    found, _, way_out = told.partition("; ")
+    return wrong("config", found, way_out or "correct it; `concertina schema` helps editors")
 
 
 def _split_problem(told: str) -> tuple[str, str, str]:

@@ -38,10 +38,9 @@ async def looked_at(settings: StoreConfig) -> list[Finding]:
         finally:
             await store.close()
     except StoreError as error:
-        return [
-            wrong(_ABOUT, str(error), "requests go on without it, and every replica makes its own summaries"),
-            *room,
-        ]
+        found, _, way_out = str(error).partition("; ")
+        without = "requests go on without it, and every replica makes its own summaries"
+        return [wrong(_ABOUT, found, way_out or without), *room]
 
 
 async def _round_trip(store: Store, most: float) -> Finding:

@@ -251,7 +251,8 @@ class RedisStore:
             raise RefusedError(f"Redis: {error}") from error
         except OUTAGE as error:
             await self._servers.reset()
-            raise StoreError(f"Redis: {str(error) or f'no answer within {self._timeout} s'}") from error
+            reason = str(error).rstrip(".") or f"no answer within {self._timeout} s"
+            raise StoreError(f"Redis: {reason}; does it run, and is store.url right?") from error
 
 
 def _has_replicas(role: object) -> bool:
