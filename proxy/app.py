@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from threading import Thread
@@ -87,7 +87,7 @@ class App(Served):
         self._made_token: AdminToken | None = None
         self._ending_since = 0.0
         self._broken_off = 0
-        super().__init__(Pages(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self.opened()))
+        super().__init__(Pages(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self._lifespan()))
 
     def head(self, method: str, target: str, headers: Headers) -> ApiHead:
         return ApiHead(method, target, headers)
@@ -123,6 +123,13 @@ class App(Served):
     @property
     def _under_way(self) -> int:
         return len(self._gateway.open_requests) if self._opened is not None else 0
+
+    @asynccontextmanager
+    async def _lifespan(self) -> AsyncIterator[None]:
+        """Opened until the server says that it ends, or a second signal has cancelled that, which is no fault."""
+        async with self.opened():
+            with suppress(asyncio.CancelledError):
+                yield
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:

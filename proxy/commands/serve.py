@@ -84,10 +84,17 @@ def run(
     """
     descriptors.raise_limit()
     heap.share()  # before there are threads
-    # uvicorn raises the signal it was ended by once more after the drain: SIGTERM is no failure then, nor is SIGINT.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    process = _Process(config, name, console, source, peers)
+
+    def interrupt(*_: object) -> None:
+        """uvicorn raises the signals it was ended by once more after the drain, when more may come: no failure then."""
+        if not process.should_exit:
+            raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
     try:
-        _Process(config, name, console, source, peers).run(sockets=listeners)
+        process.run(sockets=listeners)
     except KeyboardInterrupt:
         return 0
     except SystemExit:  # raised by uvicorn where the app could not be opened, after the log said so

@@ -191,7 +191,9 @@ def test_a_second_signal_ends_a_process_that_drains(tmp_path: Path) -> None:
                 while accepts(port):
                     pass
                 process.send_signal(signal.SIGTERM)
-                process.wait(30)
+                assert process.wait(30) == 0
+                assert process.stderr is not None
+                assert "Traceback" not in process.stderr.read()
 
 
 def test_where_it_serves_is_known_to_the_other_commands(tmp_path: Path) -> None:
