@@ -34,7 +34,7 @@ from proxy.commands.session_commands import sessions
 from proxy.config.errors import suggest
 from proxy.config.loading import Config, json_schema, notes, preset_names, unshared_problem
 from proxy.config.settings import DEFAULT
-from proxy.server.addresses import address, leading_back
+from proxy.server.addresses import address, leading_back, named_url
 
 VERSION = f"concertina {installed_version('concertina')}"
 
@@ -438,7 +438,11 @@ def healthcheck(url: str | None = None, *, config: ConfigPath = None) -> None:
     from proxy.commands.running import configured_url, readiness, way_to_a_proxy
 
     try:
-        print(readiness(configured_url(config) if url is None else url))
+        found = configured_url(config) if url is None else named_url(url)
+    except ValueError as error:
+        fail(f"not ready: {error}")
+    try:
+        print(readiness(found))
     except HTTPError as error:
         fail(f"not ready: {error}")
     except (OSError, ValueError, HTTPException) as error:

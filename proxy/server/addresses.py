@@ -27,6 +27,13 @@ def of_proxy(config: Config) -> str | None:
     return f"http://{reachable(server.host, server.port)}" if server.port else None
 
 
+def named_url(given: str) -> str:
+    """The URL of a proxy that was named, as clients are given it too: with /v1 at its end. Raises ValueError."""
+    if not given.lower().startswith(("http://", "https://")):
+        raise ValueError(f"{given!r} is no address, which begins with http:// or https://, as in http://127.0.0.1:8795")
+    return given.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
 def leading_back(config: Config, host: str, port: int) -> Iterator[str]:
     """What is wrong with each upstream that is the proxy itself, if it listens there."""
     names = _names(host)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from proxy.callers import admin_token
+from proxy.commands.cli import app
 from proxy.commands.watching.opening import link_of
 from proxy.commands.watching.tail import lines, tail
 from proxy.observing.events import RequestEnded
+from tests.support.processes import COMMAND
 from tests.support.servers import configured
 from tests.support.upstreams import EVENTS, always, answer, upstream
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from proxy.config.loading import Config
+    from tests.support.redis_servers import Certificates
 
 pytestmark = pytest.mark.anyio
 
@@ -95,6 +99,28 @@ async def test_a_refusal_is_told_with_the_way_out(capsys: pytest.CaptureFixture[
         with pytest.raises(SystemExit):
             await asyncio.to_thread(tail, url=server.address)
     assert f"answers {status}: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["foo", "localhost", "127.0.0.1:8795", "file:///etc"])
+@pytest.mark.parametrize("command", ["top", "tail", "open", "healthcheck"])
+def test_what_is_no_address_is_told_in_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, given: str
+) -> None:
+    monkeypatch.setenv("CONCERTINA_URL", given)
+    with pytest.raises(SystemExit) as ended:
+        app([command, "--url", given])
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out, err.count("\n")) == (1, "", 1)
+    assert f"'{given}' is no address, which begins with http:// or https://" in err
+
+
+async def test_a_proxy_behind_tls_is_found_by_the_address_that_its_clients_have(certificates: Certificates) -> None:
+    async with upstream(always(answer(200, STREAM, EVENTS)), certificates.context(clients=False)) as server:
+        env = {**os.environ, "SSL_CERT_FILE": str(certificates.authority), "CONCERTINA_URL": f"{server.address}/v1/"}
+        process = await asyncio.create_subprocess_exec(COMMAND, "tail", env=env, stdout=asyncio.subprocess.PIPE)
+        out, _ = await process.communicate()
+    assert (server.address[:6], out.count(b"\n")) == ("https:", 2)
+    assert server.calls[0].target == "/admin/api/live?session="
 
 
 def test_the_link_signs_in_with_a_token_that_was_made_at_that_proxy_alone(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from proxy.admin.endpoints import Endpoint
 from proxy.commands.common import fail
 from proxy.commands.running import DIRECT, as_running, token_of, way_to_a_proxy
 from proxy.config.loading import Config
-from proxy.server.addresses import of_proxy
+from proxy.server.addresses import named_url, of_proxy
 
 _TOKEN = "CONCERTINA_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 _REFUSED = {
@@ -55,11 +55,16 @@ def answer_lines(
 
 
 def url_of(config: Config, url: str | None) -> str:
-    """Where the proxy is; ends the command where nobody says."""
-    found = url or of_proxy(as_running(config))
+    """Where the proxy is; ends the command if that is not known, or can be no address."""
+    if url:
+        try:
+            return named_url(url)
+        except ValueError as error:
+            fail(str(error))
+    found = of_proxy(as_running(config))
     if found is None:
         fail("server.port is 0, so any port may be the proxy's; name its address with --url")
-    return found.rstrip("/")
+    return found
 
 
 def _token(config: Config, url: str | None) -> str | None:
