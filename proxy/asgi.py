@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 
 from proxy.app import App
-from proxy.config.loading import load
+from proxy.callers import store_secret
+from proxy.config.loading import ConfigError, load
 from proxy.config.reloading import source
 from proxy.server.asgi_exchange import AsgiExchange, head_of
 from proxy.server.head import RequestHead
 from proxy.server.served import Receive, Scope, Send
+from proxy.stores import StoreError, check_file
 
 _CONFIG = "CONCERTINA_CONFIG"
 
@@ -24,18 +26,15 @@ class Application:
 
     def __init__(self, proxy: App | None = None) -> None:
         """`proxy`: else one of the config that CONCERTINA_CONFIG names, else of the built-in defaults, read when it is
-        opened: importing this module needs none, and a faulty one raises ConfigError then."""
+        opened: importing this module needs none. A faulty one, or its store, keeps the server from starting; where
+        no lifespan comes, it raises ConfigError or StoreError then."""
         self._given = proxy
         self._app: App | None = None
         self._opening: _Opening | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            self._app = self._make_app()
-            try:
-                await self._app(scope, receive, send)
-            finally:
-                self._app = None
+            await self._live(scope, receive, send)
             return
         app = self._app or await self._open_app()
         head = head_of(app, scope) if scope["type"] == "http" else None
@@ -44,12 +43,32 @@ class Application:
         else:
             await app(scope, receive, send)
 
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Be open for as long as the server lives, or keep it from starting: if this raised instead, uvicorn would
+        serve without a lifespan, and every request be a fault."""
+        problem = ""
+        try:
+            self._app = self._make_app()
+        except (ConfigError, StoreError) as error:
+            problem = str(error)
+        if self._app is None:
+            await receive()
+            await send({"type": "lifespan.startup.failed", "message": problem})
+            return
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._app = None
+
     def _make_app(self) -> App:
         if self._given is not None:
             return self._given
         path = Path(named) if (named := os.environ.get(_CONFIG)) else None
         file = source(path, os.environ)
-        return App(load(path, os.environ), source=file)
+        config = load(path, os.environ)
+        store_secret.make(config)  # before there is a store, which would be one without it
+        check_file(config.store.url, config.store.timeout)
+        return App(config, source=file)
 
     async def _open_app(self) -> App:
         if self._opening is None or not self._opening.is_usable:

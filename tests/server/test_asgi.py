@@ -11,6 +11,7 @@ import hypercorn.asyncio
 import hypercorn.config
 import pytest
 import uvicorn
+from hypercorn.utils import LifespanFailureError
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
@@ -242,6 +243,32 @@ def test_the_test_client_of_starlette_reaches_it(tmp_path: Path, monkeypatch: py
         assert client.get("/readyz").status_code == 200
         reply = client.post(CHAT, json={"model": "m", "messages": [{"role": "user", "content": "Hi"}]})
         assert (reply.status_code, reply.json()["error"]["code"]) == (502, "upstream_unreachable")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("closed: maybe\nworkers: 3", "asgi.yaml:1: closed: must be true or false\n"),
+        ("store: {url: 'sqlite:///asgi.yaml'}", "store.url: asgi.yaml cannot be used as the store ("),
+    ],
+)
+async def test_a_server_ends_at_its_start_if_the_config_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, content: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "asgi.yaml").write_text(content)
+    monkeypatch.setenv("CONCERTINA_CONFIG", "asgi.yaml")
+    server = uvicorn.Server(uvicorn.Config(Application(), port=free_port(), log_config=None))
+    async with asyncio.timeout(10):
+        with pytest.raises(SystemExit):
+            await server.serve()
+    assert (said in caplog.text, "Traceback" in caplog.text) == (True, False)
+    config = hypercorn.config.Config()
+    config.bind = [f"127.0.0.1:{free_port()}"]
+    async with asyncio.timeout(10):
+        with pytest.raises(LifespanFailureError) as failed:
+            await hypercorn.asyncio.serve(Application(), config, shutdown_trigger=asyncio.Event().wait)  # type: ignore[arg-type]
+    assert said in str(failed.value)
 
 
 async def test_a_config_that_is_wrong_keeps_it_from_being_opened(monkeypatch: pytest.MonkeyPatch) -> None:
