@@ -97,26 +97,49 @@ def sign_cookie(ticket: Ticket, token: str, now: float) -> str:
             secrets.token_hex(_NONCE_BYTES),
         )
     )
-    return f"{told}.{_mark(token, told)}"
+    return f"{told}.{_mark(token, told, 'cookie')}"
 
 
 def read_cookie(value: str, token: str, now: float) -> Ticket | None:
     """What a cookie says that was signed with this token; None where it is forged, spoilt or too old."""
     told, _, mark = value.rpartition(".")
-    if not hmac.compare_digest(mark.encode("utf-8", "replace"), _mark(token, told).encode()):
+    if not hmac.compare_digest(mark.encode("utf-8", "replace"), _mark(token, told, "cookie").encode()):
         return None
     role, tenant, key, expires, _nonce = told.split(".", _FIELDS - 1)
     return Ticket(_ROLES[role], bytes.fromhex(tenant).decode(), key) if int(expires) > now else None
 
 
-def _mark(token: str, told: str) -> str:
-    return hmac.digest(token.encode(), b"concertina admin cookie " + told.encode("utf-8", "replace"), "sha256").hex()
+LINK_SECONDS = 60
+
+
+def sign_link(token: str, now: float) -> str:
+    """What a link signs in with in place of the token: once at a process, within a minute of `now` (Unix seconds).
+
+    Every user of a machine can read what a browser is started with.
+    """
+    told = f"{now + LINK_SECONDS:.0f}.{secrets.token_hex(_NONCE_BYTES)}"
+    return f"{told}.{_mark(token, told, 'link')}"
+
+
+def is_link(value: str, token: str, now: float) -> bool:
+    """Whether it was signed with this token, and is not too old."""
+    told, _, mark = value.rpartition(".")
+    if not hmac.compare_digest(mark.encode("utf-8", "replace"), _mark(token, told, "link").encode()):
+        return False
+    return int(told.partition(".")[0]) > now
+
+
+def _mark(token: str, told: str, purpose: str) -> str:
+    content = f"concertina admin {purpose} {told}".encode("utf-8", "replace")
+    return hmac.digest(token.encode(), content, "sha256").hex()
 
 
 _READING = ("GET", "HEAD")
 _MOST_FAILURES = 5
 _FAILURE_SECONDS = 60.0
 _ADDRESSES = 1_000
+# That were used, and must not be again within their minute.
+_LINKS = 10_000
 _NEEDED = (
     "This needs the admin token: open the link that `concertina serve` prints on a terminal, send"
     " `Authorization: Bearer` with the token from the file that it names, or set server.admin_token."
@@ -150,6 +173,7 @@ class Access:
         self._token = token
         self.clock = clock
         self._failures = _Failures()
+        self._used_links: OrderedDict[str, None] = OrderedDict()
 
     def visitor(self, request: Request, roles: frozenset[Role]) -> Visitor:
         """Who asks, if they may; raises what they are refused with.
@@ -170,19 +194,27 @@ class Access:
         return visitor
 
     def enter(self, request: Request, given: str, *, by_link: bool = False) -> str:
-        """The cookie's value for who gives the admin token or a viewer's key; raises AuthenticationError.
+        """The cookie's value for who gives the admin token or a viewer's key, or what `sign_link` made; raises
+        AuthenticationError.
 
         A configured token is never taken from a link: addresses end up in histories and logs.
         """
         token = self._token()
         if by_link and token.is_configured:
             raise AuthenticationError("This link is not, or no longer, valid. " + _CONFIGURED)
-        ticket = self._ticket_of(request, given)
+        ticket = Ticket("owner") if by_link and self._takes_link(given) else self._ticket_of(request, given)
         if ticket is None:
             raise AuthenticationError(
                 f"This is not, or no longer, valid. {_CONFIGURED if token.is_configured else _NEEDED}"
             )
         return sign_cookie(ticket, token.value, self.clock())
+
+    def _takes_link(self, given: str) -> bool:
+        """Whether it signs in, which it does once."""
+        if given in self._used_links or not is_link(given, self._token().value, self.clock()):
+            return False
+        remember(self._used_links, given, None, _LINKS)
+        return True
 
     def may_read(self, visitor: Visitor, tenant: str) -> bool:
         """Whether the content of a tenant's sessions is shown: it is never to whoever is not signed in."""

@@ -14,6 +14,7 @@ import aiohttp
 import httpx
 import pytest
 
+from proxy.admin.access import sign_link
 from proxy.app import App
 from proxy.config.reloading import source
 from proxy.observing.log import open_log
@@ -193,6 +194,21 @@ async def test_the_link_gives_a_cookie_for_reading(tmp_path: Path) -> None:
             assert (await play.send("GET", SESSIONS, (b"Cookie", wrong.encode()))).status == 403, wrong
         assert (await play.send("GET", "/admin/?token=wrong")).status == 401
         assert (await play.send("POST", f"/admin/?token={play.token}")).status == 405
+
+
+async def test_a_link_for_once_signs_in_once_and_soon(tmp_path: Path) -> None:
+    async with played(tmp_path) as play:
+        links = [f"/admin/?token={sign_link(token, time.time())}" for token in (play.token, play.token, "another")]
+        assert [(await play.send("GET", links[at])).status for at in (0, 0, 2)] == [303, 401, 401]
+        bearing = bearer(links[1].partition("=")[2])
+        assert (await play.send("GET", SESSIONS, bearing)).status == 401
+        play.app._pages.access.clock = clock = Clock()
+        clock.now = time.time() + 61
+        assert (await play.send("GET", links[1])).status == 401
+        clock.now -= 10
+        assert (await play.send("GET", links[1])).status == 303
+    async with played(tmp_path, CONFIGURED) as play:
+        assert (await play.send("GET", f"/admin/?token={sign_link(CONFIGURED, time.time())}")).status == 401
 
 
 async def test_a_cookie_lapses_and_dies_with_its_token(tmp_path: Path) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
+import webbrowser
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
+from proxy.admin.access import is_link
 from proxy.callers import admin_token
 from proxy.commands.cli import app
-from proxy.commands.watching.opening import link_of
+from proxy.commands.watching.opening import link_of, open_dashboard
 from proxy.commands.watching.tail import lines, tail
 from proxy.observing.events import RequestEnded
 from tests.support.processes import COMMAND
@@ -121,6 +124,23 @@ async def test_a_proxy_behind_tls_is_found_by_the_address_that_its_clients_have(
         out, _ = await process.communicate()
     assert (server.address[:6], out.count(b"\n")) == ("https:", 2)
     assert server.calls[0].target == "/admin/api/live?session="
+
+
+async def test_a_browser_is_not_started_with_the_token(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    async with upstream(always(answer(200, b"{}"))) as server:
+        port = int(server.address.rpartition(":")[2])
+        _, token = kept(tmp_path, port)
+        for works in (True, False):
+            monkeypatch.setattr(webbrowser, "open", lambda link, works=works: opened.append(link) or works)
+            await asyncio.to_thread(open_dashboard, config=tmp_path / "config.yaml")
+    address = f"http://127.0.0.1:{port}/admin/?token="
+    for link in opened:
+        assert is_link(link.removeprefix(address), token, time.time())
+    assert (len(set(opened)), token in "".join(opened)) == (2, False)
+    assert capsys.readouterr().out == f"{address}{token}\n", "printed if there is no browser"
 
 
 def test_the_link_signs_in_with_a_token_that_was_made_at_that_proxy_alone(tmp_path: Path) -> None:
