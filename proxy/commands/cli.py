@@ -140,7 +140,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     host, port, *_ = held[0].getsockname()
     # What may be shown without a sign-in hangs on where we listen; of any free port others know the one it is.
     loaded = _with_command_line(loaded, host=host, port=port) if given else _with_command_line(loaded, port=port)
-    with announce(written, loaded.server):
+    with announce(written, loaded.server, chosen(config)):
         code = run_workers(loaded, name_of(config), listens, console(), read_from)
     sys.exit(code)
 

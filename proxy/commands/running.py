@@ -43,16 +43,20 @@ def configured_url(config: Path | None) -> str:
 
 
 def config_of_running(path: Path | None, url: str | None = None) -> Config:
-    """The config by which to find the proxy that runs, if no URL says where. The file may have broken since its start,
-    or want variables that only its service has: then it is as without a config."""
+    """The config by which to find the proxy that runs, if no URL says where. The file may have changed or broken since
+    the start of the proxy that read it, which is where it was then; or it wants variables that only its service has.
+    """
     if url is not None:
         return _without_file()
+    file = chosen(path)
     try:
-        return load(chosen(path), os.environ)
+        config = load(file, os.environ)
     except ConfigError as error:
         more = f" (and {len(error.problems) - 1} more)" if len(error.problems) > 1 else ""
         err(f"{error.problems[0]}{more}; looking for a running proxy without it")
-        return _without_file()
+        config = _without_file()
+    started = [running for running in _all_running() if file and running.config == str(file.resolve())]
+    return _listening(config, started[0]) if len(started) == 1 else config
 
 
 def way_to_a_proxy() -> str:
@@ -63,8 +67,8 @@ def way_to_a_proxy() -> str:
 
 
 class _Running(msgspec.Struct, frozen=True):
-    """A proxy that runs: its process, where it listens, what else its command line has chosen, and the token that it
-    has made, or the file where that lies."""
+    """A proxy that runs: its process, where it listens, what else its command line has chosen, the token that it has
+    made, or the file where that lies, and the file of its config."""
 
     pid: int
     host: str
@@ -72,13 +76,16 @@ class _Running(msgspec.Struct, frozen=True):
     workers: int
     token: str | None = None
     token_file: str | None = None
+    config: str | None = None
 
 
 @contextmanager
-def announce(config: Config, server: Server) -> Iterator[None]:
+def announce(config: Config, server: Server, path: Path | None = None) -> Iterator[None]:
     """While it serves, say where, to this user's commands: the command line may have chosen another port than the
-    config. In a file for its config, and in one for its process. `server`: as it serves."""
-    content = msgspec.json.encode(_Running(os.getpid(), server.host, server.port, server.workers, *_made_token(config)))
+    config. In a file for its config, and in one for its process. `server`: as it serves. `path`: of the config."""
+    read_from = str(path.resolve()) if path else None
+    found = _Running(os.getpid(), server.host, server.port, server.workers, *_made_token(config), read_from)
+    content = msgspec.json.encode(found)
     folder = _folder()
     files = [_file_of(config), folder / f"{os.getpid()}.running"]
     _sweep(folder)
@@ -121,28 +128,32 @@ def as_running(config: Config) -> Config:
     """The config with the address and the workers of the proxy that runs with it, if one of this user's does; without a
     config, of the only proxy of this user's."""
     found = _find_running(config)
-    if found is None:
-        return config
+    return config if found is None else _listening(config, found)
+
+
+def _listening(config: Config, found: _Running) -> Config:
+    """The config with what is known of the proxy that runs."""
     chosen = {"host": found.host, "port": found.port, "workers": found.workers}
     return config.model_copy(update={"server": config.server.model_copy(update=chosen)})
 
 
 def token_of(config: Config) -> str | None:
     """The admin token of that proxy, as far as this user may know it."""
-    if (token := admin_token.known_token(config)) is not None:
-        return token
     found = _find_running(config)
-    if found is None or found.token_file is None:
-        return None if found is None else found.token
-    with suppress(admin_token.UnfitError, OSError):
-        return admin_token.read_token(Path(found.token_file))
-    return None
+    if found is None or configured_token(config) is not None:
+        return admin_token.known_token(config)
+    if found.token_file is not None:
+        with suppress(admin_token.UnfitError, OSError):
+            return admin_token.read_token(Path(found.token_file))
+    return found.token or admin_token.known_token(config)
 
 
 def _find_running(config: Config) -> _Running | None:
     if (found := _read(_file_of(config))) is not None:
         return found
-    others = _all_running() if config == _without_file() else []
+    every = _all_running()
+    there = [one for one in every if (one.host, one.port) == (config.server.host, config.server.port)]
+    others = there or (every if config == _without_file() else [])
     return others[0] if len(others) == 1 else None
 
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.commands.running import announce, as_running
+from proxy.callers.admin_token import keep_token
+from proxy.commands.running import announce, as_running, config_of_running, token_of
+from proxy.commands.watching.running_proxy import url_of
 from proxy.config.loading import digest_of, load_text
 from tests.support.processes import COMMAND, config, event, served
 
@@ -264,6 +266,33 @@ def test_replicas_of_one_store_are_told_apart_and_what_a_killed_one_left_is_not_
         assert [as_running(each).server.port for each in (one, two, three)] == [9, 12, 11]
         assert not (folder / "1.running").exists()
     assert digest_of(one) == digest_of(two)
+
+
+def test_the_proxy_that_a_file_was_read_by_is_found_whatever_became_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "var").mkdir()
+    keep_token(tmp_path / "var" / "concertina.db.admin-token")  # of a proxy with the built-in store
+    files = [tmp_path / "one.yaml", tmp_path / "two.yaml"]
+    with ExitStack() as running:
+        ports = []
+        for file in files:
+            config(file, NOWHERE)
+            ports.append(running.enter_context(served(file))[1])
+        for now in ("", "server: {port: 99}", "store: {url: 'memory://'}", "broken: [", None):
+            for file, port in zip(files, ports, strict=True):
+                if now is None:
+                    file.unlink()
+                elif now:
+                    file.write_text(now)
+                known = config_of_running(file)
+                assert url_of(known, None) == f"http://127.0.0.1:{port}"
+                asking = urllib.request.Request(f"http://127.0.0.1:{port}/admin/api/requests")
+                asking.add_header("Authorization", f"Bearer {token_of(known)}")
+                with urllib.request.urlopen(asking) as answer:
+                    assert answer.status == 200
 
 
 @pytest.mark.parametrize("content", [b"{}", b"\xff", b'{"pid":1e9,"host":"a","port":1,"workers":1}', b'{"pid":-1}'])
