@@ -27,13 +27,15 @@ def list_sessions(
     :param tenant: Tenant whose conversations to list.
     :param as_json: Print them as JSON.
     """
-    from proxy.commands.sessions import NothingStoredError, list_sessions, show
+    from proxy.commands.sessions import NothingStoredError, list_sessions, other_tenants, show
     from proxy.stores import StoreError
 
     loaded = loaded_config(config)
     caller = caller_of(loaded, tenant)
     try:
         found = asyncio.run(list_sessions(loaded, caller))
+        if not found and (others := asyncio.run(other_tenants(loaded, caller))):
+            err(f"tenant {tenant} has no sessions; --tenant names one that has: {', '.join(others)}")
     except NothingStoredError as nothing:
         err(str(nothing))
         found = []

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from policies.record.masking import as_allowed
 from policies.record.record import Record
-from proxy.callers.tenants import Caller
+from proxy.callers.tenants import Caller, Tenants
 from proxy.commands import running
 from proxy.commands.common import fail, plain
 from proxy.config.loading import Config
@@ -33,6 +33,14 @@ async def list_sessions(config: Config, caller: Caller) -> list[Session]:
     """A tenant's conversations, the last used first; raises StoreError."""
     async with open_sessions(config) as sessions:
         return await sessions.of(caller)
+
+
+async def other_tenants(config: Config, caller: Caller) -> list[str]:
+    """The tenants that have sessions, but for the caller's; raises StoreError."""
+    tenants = Tenants(config)
+    async with open_sessions(config) as sessions:
+        others = [other for name in config.tenants if (other := tenants.named(name)) and name != caller.tenant]
+        return [other.tenant for other in others if await sessions.every(other)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,16 @@ def test_records_that_cannot_be_read_are_told_so(run: Run, directory: Path) -> N
     assert (code, "its records are gone or cannot be read here" in out) == (0, True)
 
 
+def test_of_a_tenant_without_sessions_those_that_have_some_are_told(run: Run, directory: Path) -> None:
+    config = yaml.safe_load((directory / "config.yaml").read_text("utf-8"))
+    config["tenants"] = {"acme": {}, "other": {}}
+    (directory / "tenants.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    code, out, err = run("sessions", "ls", "--tenant", "acme", "--json", "--config", "tenants.yaml")
+    assert (code, out) == (0, "[]\n")
+    assert err == "tenant acme has no sessions; --tenant names one that has: default\n"
+    assert run("sessions", "ls", "--config", "tenants.yaml")[2] == ""
+
+
 def test_a_store_that_is_not_there_is_not_made(run: Run, directory: Path) -> None:
     (directory / "gone.yaml").write_text("store: {url: 'sqlite:///gone.db'}", "utf-8")
     for words in (("show", "ingest-42"), ("export",)):
