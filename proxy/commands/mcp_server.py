@@ -5,6 +5,7 @@ store, only in the requests of its client, so what no record carries cannot be f
 """
 
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 
 from mcp.server import MCPServer
 from mcp.types import ToolAnnotations
@@ -41,7 +42,7 @@ _DESCRIPTION = (
 def serve_mcp(config: Config, caller: Caller) -> None:
     """Serve until standard input ends."""
     tokenizer = Tokenizer()
-    server = MCPServer("concertina", log_level="WARNING")
+    server = MCPServer("concertina", version=version("concertina"), log_level="WARNING")
 
     async def conversation_search(query: str, session: str | None = None) -> str:
         """`session`: the label of a conversation, or how its id begins; all of them without one."""

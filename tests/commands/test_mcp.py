@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +24,8 @@ async def answers(config: Path, *questions: dict[str, str]) -> tuple[list[object
     arguments = ["-m", "proxy", "mcp", "--config", str(config)]
     server = mcp.StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ))
     async with mcp.stdio_client(server) as (read, write), mcp.ClientSession(read, write) as session:
-        await session.initialize()
+        begun = await session.initialize()
+        assert (begun.server_info.name, begun.server_info.version) == ("concertina", version("concertina"))
         tools = (await session.list_tools()).tools
         found = [await session.call_tool("conversation_search", question) for question in questions]
         return tools, [result.content[0].text for result in found]

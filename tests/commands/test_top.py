@@ -52,7 +52,8 @@ def test_health_rates_sessions_and_compactions_are_on_one_screen() -> None:
 def test_what_is_not_there_is_told_as_such() -> None:
     text = shown(overview(is_whole=False))
     assert "no request yet" in text
-    assert "(this replica: the store does not answer)" in text
+    assert "(this process: the store does not answer)" in text
+    assert "failed open (all processes)" in shown(overview()), "workers are no replicas"
     assert text.count("none") == 3
 
 

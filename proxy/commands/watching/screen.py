@@ -66,7 +66,7 @@ def _figures(overview: Overview, requests: Sequence[RequestEnded]) -> Table:
 def _facts(overview: Overview, requests: Sequence[RequestEnded]) -> Iterator[tuple[str, str]]:
     figures, minutes = overview.figures, overview.minutes
     span = next((span.words for span in SPANS if span.name == overview.span), overview.span)
-    scope = "all replicas" if overview.is_whole else "this replica: the store does not answer"
+    scope = "all processes" if overview.is_whole else "this process: the store does not answer"
     yield (
         f"{span}",
         f"{words.plural(figures.requests, 'request')}, {words.exact(figures.kept_alive)} kept alive,"
