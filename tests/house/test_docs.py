@@ -343,6 +343,11 @@ def test_no_file_names_a_registry_or_what_lies_outside(pattern: str) -> None:
     assert not found
 
 
+def test_nothing_is_installed_from_an_index_that_lacks_it() -> None:
+    told = [path for path in files() if "pip install 'concertina" in path.read_text("utf-8", "ignore")]
+    assert told == [Path(__file__)]
+
+
 def test_nothing_built_lies_in_the_repository() -> None:
     built = (".whl", ".gz", ".egg", ".so", ".pyc", ".zip", ".db", ".sqlite")
     assert not [path.name for path in files() if path.suffix in built]
