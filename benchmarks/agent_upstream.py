@@ -81,7 +81,7 @@ class PricedServer:
             return refused(self.speech.too_long(tokens, self.window))
         self.odd += self.speech.defects(body)
         kind, said = self._said(body, tokens)
-        billed = self.cache.take(body).answered(self.count(said.text + json.dumps([said.arguments, said.thought])))
+        billed = self.cache.take(body).with_answer(self.count(said.text + json.dumps([said.arguments, said.thought])))
         self.bill.add(kind, str(body["model"]), billed)
         self._note(kind, body, tokens)
         return answered(self.speech, said, billed, streams=bool(body.get("stream")))

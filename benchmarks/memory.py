@@ -26,14 +26,14 @@ from policies.record.names import names_in
 from proxy.commands.common import caller_of
 from proxy.commands.replay import found
 from proxy.config.loading import load_text
-from proxy.engine.replay.memory import Memory
+from proxy.engine.replay.memory import MemoryMeasure
 from proxy.engine.replay.replay import replay, with_window
 from proxy.wiring import open_apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proxy.engine.replay.figures import Row
+    from proxy.engine.replay.figures import PolicyRow
 
 _MODEL = "gpt-4o"
 _BASE = {"extends": "default", "summarizer": {"model": "none"}}
@@ -48,7 +48,7 @@ _SHARES = (
     *("steps_possible", "steps_full_window"),
 )
 
-Played = dict[str, "Row"]
+Played = dict[str, "PolicyRow"]
 
 
 def common_names(files: Sequence[Path]) -> frozenset[str]:
@@ -67,7 +67,7 @@ def played(file: Path, window: int, common: frozenset[str]) -> dict[str, Played]
     callers = [caller_of(config, "default", name) for name in _POLICIES]
     recordings = found(file, _MODEL, print)
     measure = replay(
-        open_apart, with_window(config, window), recordings, callers, lambda: None, print, memory=Memory(common)
+        open_apart, with_window(config, window), recordings, callers, lambda: None, print, memory=MemoryMeasure(common)
     )
     return {session.name: session.policies for session in asyncio.run(measure).sessions}
 
@@ -121,7 +121,7 @@ def _show(window: int, sessions: dict[str, Played]) -> None:
     Console(width=150).print(table)
 
 
-def _cells(rows: Sequence[Row], *, by_need: bool = False) -> list[str]:
+def _cells(rows: Sequence[PolicyRow], *, by_need: bool = False) -> list[str]:
     met = [row.memory for row in rows if row.memory is not None]
     if not met:
         return ["0"]

@@ -87,7 +87,7 @@ async def measured(chat: dict[str, Any], recall: str) -> tuple[Tally, int]:
             body = json.dumps({"model": "any", "messages": messages}, ensure_ascii=False).encode()
             request = await engine.reader.read(body, caller.scope, router.encoding, CHAT)
             assert request is not None
-            case = await engine.drafter.placed(case_of(head.asking(CHAT), router, caller, "on", request))
+            case = await engine.drafter.place(case_of(head.asking(CHAT), router, caller, "on", request))
             return case, await engine.drafter.first(case)
 
         before = b""

@@ -29,7 +29,7 @@ from proxy.commands.common import caller_of
 from proxy.commands.replay import found
 from proxy.config.loading import load_text
 from proxy.engine.replay.figures import LEAST_CACHED, NO_PROXY
-from proxy.engine.replay.memory import Memory
+from proxy.engine.replay.memory import MemoryMeasure
 from proxy.engine.replay.replay import replay, with_window
 from proxy.models.table import ModelTable
 from proxy.wiring import open_apart
@@ -81,7 +81,7 @@ def played(file: Path, window: int, points: dict[str, object], common: frozenset
             callers,
             lambda: None,
             print,
-            memory=Memory(common, _FAR),
+            memory=MemoryMeasure(common, _FAR),
             paid=paid,
         )
         (session,) = asyncio.run(measure).sessions
@@ -117,7 +117,7 @@ def cost(calls: Sequence[Tokens], price: Price, *, warm: bool) -> float:
         prompt_behind(call.cached, call.prompt, price=price, caches=call.prompt >= LEAST_CACHED, is_warm=warm)
         for call in calls
     )
-    return sum(price.of(each.answered(call.output)) for each, call in zip(billed, calls, strict=True))
+    return sum(price.of(each.with_answer(call.output)) for each, call in zip(billed, calls, strict=True))
 
 
 def main() -> None:

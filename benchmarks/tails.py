@@ -99,7 +99,7 @@ async def shares(requests: Iterable[tuple[Dialect, bytes]], window: int) -> list
             if request is None:
                 continue
             head = ApiHead("POST", "/", []).asking(dialect)
-            case = await engine.drafter.placed(case_of(head, router, caller, "on", request))
+            case = await engine.drafter.place(case_of(head, router, caller, "on", request))
             draft = await engine.drafter.first(case)
             if draft.record is not None and draft.record.digest not in seen:
                 seen.add(draft.record.digest)

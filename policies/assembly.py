@@ -22,7 +22,7 @@ class Injected:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class UserWords:
     """What a user says in the request's message `of`, without the results that it holds as well."""
 
     of: MessageIndex
@@ -36,15 +36,15 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedMessage:
     """The message `into`, its content behind a text of ours."""
 
     text: str
-    into: MessageIndex | Words
+    into: MessageIndex | UserWords
 
 
 # A message of the request, or something in whose making we had a hand.
-Item = MessageIndex | Words | Rules | Injected | Merged
+Item = MessageIndex | UserWords | Rules | Injected | MergedMessage
 
 
 def assemble(conversation: Conversation, covered: int, text: str, shape: Shape = "separate") -> list[Item]:
@@ -60,7 +60,7 @@ def assemble(conversation: Conversation, covered: int, text: str, shape: Shape =
     loading = [index(i) for i in conversation.loading(covered)]
     tail = conversation.indexes[conversation.head_length + covered :]
     repeated = _in_turn(
-        conversation, [_repeated_item(conversation, i) for i in conversation.repeated(covered)], tail, shape
+        conversation, [_repeated_item(conversation, i) for i in conversation.repeated_messages(covered)], tail, shape
     )
     if conversation.order.instructions == "before":
         return [*head, *instructions, *loading, *_record_items(conversation, text, shape, [*repeated, *tail])]
@@ -109,20 +109,20 @@ def _record_items(conversation: Conversation, text: str, shape: Shape, kept: Seq
         return [record, *kept]
     if shape == "ack":
         return [record, Injected(ACKNOWLEDGEMENT, "assistant"), *kept]
-    assert not isinstance(first, Rules | Injected | Merged | None)  # noqa: S101 - a user's, as was asked
-    return [Merged(text, first), *kept[1:]]
+    assert not isinstance(first, Rules | Injected | MergedMessage | None)  # noqa: S101 - a user's, as was asked
+    return [MergedMessage(text, first), *kept[1:]]
 
 
 def _repeated_item(conversation: Conversation, position: int) -> Item:
     index = conversation.index(position)
-    return Words(index) if conversation.body[position].results else index
+    return UserWords(index) if conversation.body[position].results else index
 
 
 def _is_user(conversation: Conversation, item: Item | None) -> bool:
     match item:
-        case Words() | Rules():
+        case UserWords() | Rules():
             return True
-        case Injected() | Merged() | None:
+        case Injected() | MergedMessage() | None:
             return False
         case _:
             return conversation.messages[item].role == "user"

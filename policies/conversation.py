@@ -188,7 +188,7 @@ class Conversation:
         before = bisect_left(self.users, cut)
         return [self.users[before - 1]] if before else []
 
-    def repeated(self, cut: int) -> list[int]:
+    def repeated_messages(self, cut: int) -> list[int]:
         """Messages of body[:cut] that are sent verbatim after the record: those pinned, and the anchors."""
         users = {*(i for i in self.pinned if i < cut), *self.anchors(cut)}
         return sorted(users.difference(self.loading(cut)))
@@ -200,7 +200,7 @@ class Conversation:
         for position in self.outline.rules[: bisect_left(self.outline.rules, cut)]:
             found |= dict.fromkeys(self.body[position].rules, position)
         kept, left = [], self.rooms.rules
-        for position in sorted({*found.values()}.difference(self.repeated(cut))):
+        for position in sorted({*found.values()}.difference(self.repeated_messages(cut))):
             tokens = self.body[position].rule_tokens
             if left is None or tokens <= left:
                 kept.append(position)
@@ -293,7 +293,7 @@ class Conversation:
             kept += sum(self.body[i].tokens for i in self.loading(cut))
         if self.outline.rules:
             kept += sum(self.body[i].rule_tokens for i in self.rules(cut))
-        return kept + sum(self.body[i].words or self.body[i].tokens for i in self.repeated(cut))
+        return kept + sum(self.body[i].words or self.body[i].tokens for i in self.repeated_messages(cut))
 
     @property
     def tools_answered(self) -> list[tuple[str | None, ...]]:

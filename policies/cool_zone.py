@@ -75,7 +75,7 @@ def zone_of(conversation: Conversation, window: int, policy: PolicySettings) -> 
     threshold = threshold_tokens(budget, policy)
     if all(message.tokens < threshold and not message.media_tokens for message in conversation.body):
         return Zone((), ())
-    run = _Run(conversation, budget, policy)
+    run = _CoolingRun(conversation, budget, policy)
     batches = tuple(batch for seen in conversation.units[1:] if (batch := run.step(seen)) is not None)
     return Zone(batches, tuple(run.foreseen()))
 
@@ -88,7 +88,7 @@ def threshold_tokens(budget: Budget, policy: PolicySettings) -> int:
     return max(low, min(int(_THRESHOLD_SHARE * (budget.window - budget.fixed)), high))
 
 
-class _Run:
+class _CoolingRun:
     """The large messages that are still sent whole, followed through the conversation unit by unit."""
 
     def __init__(self, conversation: Conversation, budget: Budget, policy: PolicySettings) -> None:

@@ -133,7 +133,7 @@ def reasons(
 
     limits: those that held from the beginning; `lessons`: in the order in which they were learned.
     """
-    gone: dict[Medium, Why] = dict.fromkeys(_refused(media, outline), "refused")
+    gone: dict[Medium, Why] = dict.fromkeys(_refused_media(media, outline), "refused")
     if not (limits.is_any or lessons):
         cooled_down = (one for one in media if one.gone_from is not None and one.gone_from <= len(outline.sizes))
         return {**dict.fromkeys(cooled_down, _COOLED), **gone}
@@ -171,7 +171,7 @@ def reasons(
 def shed(media: Sequence[Medium], outline: MediaOutline, most: MediaLimits, *, hot_too: bool) -> set[Medium]:
     """What is left out of the newest request to come below these, whatever was sent before; with `hot_too` all but the
     newest result's, and what the user sent last."""
-    gone = {*_refused(media, outline)}
+    gone = {*_refused_media(media, outline)}
     load = _Load(outline.fixed + sum(outline.sizes), media)
     load.take(gone)
     user = outline.users[-1] if outline.users else 0
@@ -184,7 +184,7 @@ def shed(media: Sequence[Medium], outline: MediaOutline, most: MediaLimits, *, h
     return gone
 
 
-def _refused(media: Sequence[Medium], outline: MediaOutline) -> Iterator[Medium]:
+def _refused_media(media: Sequence[Medium], outline: MediaOutline) -> Iterator[Medium]:
     """Those that are taken in no request; what the user has sent last is the user's to mend."""
     user = outline.users[-1] if outline.users else 0
     return (one for one in media if one.is_refused and (one.is_of_tool or one.position < user))

@@ -38,6 +38,6 @@ class Memo(Generic[V]):
         self._old, self._new, self._held = {}, {}, 0
 
 
-def memoized(characters: int) -> Callable[[Callable[[str], V]], Memo[V]]:
+def memoize(characters: int) -> Callable[[Callable[[str], V]], Memo[V]]:
     """Decorates a function with a `Memo` of it."""
     return lambda function: Memo(function, characters)

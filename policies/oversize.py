@@ -34,7 +34,7 @@ def oversized_messages(
 
 def kept_behind(conversation: Conversation, covered: int) -> list[int]:
     """Positions of what is sent as it came behind a record of the first `covered` messages."""
-    return [*conversation.repeated(covered), *range(covered, len(conversation.body))]
+    return [*conversation.repeated_messages(covered), *range(covered, len(conversation.body))]
 
 
 def limits_for(

@@ -44,7 +44,7 @@ class Tokens(NamedTuple):
     written: int = 0
     written_long: int = 0
 
-    def answered(self, output: int) -> Tokens:
+    def with_answer(self, output: int) -> Tokens:
         """With an answer of so many tokens."""
         return Tokens(self.prompt, output, self.cached, self.written, self.written_long)
 

@@ -30,7 +30,7 @@ _NO_KEY = re.compile(r"-----[A-Z ]+-----|\\[nr]|[^A-Za-z0-9+/=]")
 _RANDOM_SWITCHES = 0.3
 
 
-class _Span(NamedTuple):
+class _SecretSpan(NamedTuple):
     """A secret: where it stands in the text, and what it is."""
 
     start: int
@@ -274,12 +274,12 @@ def _mask_text(text: str) -> str:
     return text
 
 
-def _spans(text: str) -> list[_Span]:
+def _spans(text: str) -> list[_SecretSpan]:
     found = (*_by_format(text), *_by_place(text), *_by_name(text))
     return sorted(found, key=lambda span: (span.start, -span.end))
 
 
-def _without(text: str, spans: list[_Span]) -> str:
+def _without(text: str, spans: list[_SecretSpan]) -> str:
     """Of spans that overlap, the first holds, and grows over the others."""
     parts, end, at = list[str](), 0, 0
     while at < len(spans):
@@ -308,7 +308,7 @@ def _places(text: str, part: str) -> Iterator[int]:
         at = text.find(part, at + 1)
 
 
-def _by_format(text: str) -> Iterator[_Span]:
+def _by_format(text: str) -> Iterator[_SecretSpan]:
     for kind, begin, left, pattern, before in _KEYS:
         if begin not in text:  # nearly always: asked first, it takes a quarter of the time
             continue
@@ -318,10 +318,10 @@ def _by_format(text: str) -> Iterator[_Span]:
                 continue
             start = found.end("before") if "before" in pattern.groupindex else found.start()
             if not _PLACEHOLDER.match(text[start : found.end()]):
-                yield _Span(start, found.end(), kind)
+                yield _SecretSpan(start, found.end(), kind)
 
 
-def _by_place(text: str) -> Iterator[_Span]:
+def _by_place(text: str) -> Iterator[_SecretSpan]:
     if "PRIVATE KEY" in text:
         yield from _pem(text)
     for parts, pattern, kind, is_secret in _PLACES:
@@ -332,16 +332,16 @@ def _by_place(text: str) -> Iterator[_Span]:
             for pair in _COOKIE_VALUE.finditer(found["value"]):
                 if _is_random(pair["value"]):
                     start = found.start("value")
-                    yield _Span(start + pair.start("value"), start + pair.end("value"), "cookie")
+                    yield _SecretSpan(start + pair.start("value"), start + pair.end("value"), "cookie")
 
 
-def _values(text: str, pattern: re.Pattern[str], kind: str, is_secret: Callable[[str], bool]) -> Iterator[_Span]:
+def _values(text: str, pattern: re.Pattern[str], kind: str, is_secret: Callable[[str], bool]) -> Iterator[_SecretSpan]:
     for found in pattern.finditer(text):
         if is_secret(found["value"]):
-            yield _Span(*found.span("value"), kind)
+            yield _SecretSpan(*found.span("value"), kind)
 
 
-def _pem(text: str) -> Iterator[_Span]:
+def _pem(text: str) -> Iterator[_SecretSpan]:
     """Whole blocks; of one that is cut off what looks like its lines."""
     for found in _PEM_BEGIN.finditer(text):
         following = _PEM_BEGIN.search(text, found.end(), found.end() + _MOST_PEM)
@@ -350,10 +350,10 @@ def _pem(text: str) -> Iterator[_Span]:
         lines = _PEM_LINES.match(text, found.end())
         end = closed.end() if closed else lines.end() if lines else found.end()
         if end > found.end() + 16:
-            yield _Span(found.start(), end, "private_key")
+            yield _SecretSpan(found.start(), end, "private_key")
 
 
-def _by_name(text: str) -> Iterator[_Span]:
+def _by_name(text: str) -> Iterator[_SecretSpan]:
     passed = 0
     for start, stem, strength in sorted(_names(text)):
         if start < passed:
@@ -375,7 +375,7 @@ def _by_name(text: str) -> Iterator[_Span]:
         if value.end - value.start > _LONGEST_QUOTED:  # names in what is as long are looked at once, with it
             passed = value.end
         if _is_secret(text, value, strength, name, is_said=is_said):
-            yield _Span(value.start, value.end, "value")
+            yield _SecretSpan(value.start, value.end, "value")
 
 
 def _names(text: str) -> Iterator[tuple[int, int, Strength]]:

@@ -41,7 +41,7 @@ class Slide(msgspec.Struct, frozen=True):
         return len(self.digests) // BYTES
 
 
-def begun(body: Sequence[Message]) -> list[Slide]:
+def slides_behind(body: Sequence[Message]) -> list[Slide]:
     """The slides behind a record after a request that holds all it covers. Empty for one that is too long."""
     return [] if len(body) > _LONGEST else [Slide(_digests(body), 0)]
 

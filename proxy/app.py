@@ -14,7 +14,7 @@ from threading import Thread
 
 from proxy.admin.context import AdminContext
 from proxy.admin.recent import Recent
-from proxy.admin.site import Pages
+from proxy.admin.site import AdminSite
 from proxy.api.head import ApiHead, api_head
 from proxy.callers import admin_token, store_secret
 from proxy.callers.admin_token import AdminToken
@@ -87,7 +87,7 @@ class App(Served):
         self._made_token: AdminToken | None = None
         self._ending_since = 0.0
         self._broken_off = 0
-        super().__init__(Pages(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self._lifespan()))
+        super().__init__(AdminSite(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self._lifespan()))
 
     def head(self, method: str, target: str, headers: Headers) -> ApiHead:
         return ApiHead(method, target, headers)
@@ -127,12 +127,12 @@ class App(Served):
     @asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:
         """Opened until the server says that it ends, or a second signal has cancelled that, which is no fault."""
-        async with self.opened():
+        async with self.open():
             with suppress(asyncio.CancelledError):
                 yield
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[None]:
+    async def open(self) -> AsyncIterator[None]:
         """What answers requests; the server's lifespan opens it."""
         config = self._config
         async with AsyncExitStack() as opened:
@@ -155,12 +155,12 @@ class App(Served):
             asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)
             shelf = KeyShelf(engine.sessions.sealed)
             keys = self._keys = KeyRing(shelf, engine.sessions.is_up, self._report_unreadable_keys)
-            looking = fail_open.named("keys_failed")
+            looking = fail_open.for_event("keys_failed")
             await looking.run(keys.look(), None)
             gateway = Gateway(self._activate(config, engine), engine, asker, client, fail_open, key_usage)
             reloader = Reloader(self._source, config, self._swap, engine.observe, self._log)
             self._watch(engine.metrics, gateway, reloader)
-            opened.enter_context(lag_told(engine.tallies.lagged))
+            opened.enter_context(lag_told(engine.tallies.note_lag))
             exposition: Exposition = engine.metrics.exposition
             if self._peers is not None:
                 exposition = await opened.enter_async_context(self._peers.sharing(exposition))
@@ -182,11 +182,11 @@ class App(Served):
             look_after = repeat_every(lambda: fail_open.run(_look_after(engine, kept, recent), None), LOOK_EVERY)
             await opened.enter_async_context(look_after)
             await opened.enter_async_context(repeat_every(lambda: looking.run(keys.look(), None), LOOK_FOR_KEYS_EVERY))
-            counting = key_usage.count, COUNT_EVERY, key_usage.count, fail_open.named("key_usage_failed")
+            counting = key_usage.count, COUNT_EVERY, key_usage.count, fail_open.for_event("key_usage_failed")
             await opened.enter_async_context(_repeat_to_the_end(*counting))
-            await opened.enter_async_context(_write_figures(figures, replicas, fail_open.named("figures_failed")))
+            await opened.enter_async_context(_write_figures(figures, replicas, fail_open.for_event("figures_failed")))
             if kept is not None:
-                writing = kept.look, kept_trails.LOOK_EVERY, kept.write, fail_open.named("trails_failed")
+                writing = kept.look, kept_trails.LOOK_EVERY, kept.write, fail_open.for_event("trails_failed")
                 await opened.enter_async_context(_repeat_to_the_end(*writing))
             engine.observe(self._start_event())
             yield
@@ -201,7 +201,7 @@ class App(Served):
         """What is kept of trails beside this process's."""
 
         def owner(tenant: str) -> Caller | None:
-            return self._gateway.active.tenants.named(tenant)
+            return self._gateway.active.tenants.operator_of(tenant)
 
         return KeptTrails(trails, engine.sessions, owner, process)
 

@@ -97,7 +97,7 @@ class _Opening:
             self._task.result()
 
     async def _stay(self) -> None:
-        async with self.app.opened():
+        async with self.app.open():
             self._is_open.set_result(None)
             await self._loop.create_future()
 

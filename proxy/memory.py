@@ -16,7 +16,7 @@ DEFAULT_BYTES = 64 * 1024 * 1024
 _ENTRY = 200
 
 
-class _Entry(msgspec.Struct, gc=False):
+class _CacheEntry(msgspec.Struct, gc=False):
     """The collector does not look here: no value refers to the memory that holds it."""
 
     value: object
@@ -28,7 +28,7 @@ class Memory:
 
     def __init__(self, most: int = DEFAULT_BYTES) -> None:
         self._most = most
-        self._entries: OrderedDict[tuple[str, Hashable], _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, Hashable], _CacheEntry] = OrderedDict()
         self._held: dict[str, int] = {}
         self._all = 0
 
@@ -42,7 +42,7 @@ class Memory:
         self._forget()
 
     @property
-    def held(self) -> Mapping[str, int]:
+    def held_bytes(self) -> Mapping[str, int]:
         """Bytes, about, by the name of a cache."""
         return self._held
 
@@ -55,7 +55,7 @@ class Memory:
 
     def keep(self, key: tuple[str, Hashable], value: object, size: int) -> None:
         self.drop(key)
-        self._entries[key] = _Entry(value, size + _ENTRY)
+        self._entries[key] = _CacheEntry(value, size + _ENTRY)
         self._count(key, size + _ENTRY)
         self._forget()
 

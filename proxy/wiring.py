@@ -30,7 +30,7 @@ from proxy.engine.explaining.explainer import Explainer
 from proxy.engine.media import MediaAger
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
-from proxy.engine.thinking import Thinking
+from proxy.engine.thinking import ThinkingTrimmer
 from proxy.engine.trails import Trails
 from proxy.engine.writer import Writer
 from proxy.memory import Cache, Memory
@@ -78,7 +78,7 @@ async def open_engine(
     observe = Pricing(table.price, told)
     memory = Memory(config.server.memory)
     workers, background = Workers(executor), Background(log.fault)
-    sealed = config.store.sealed(store)
+    sealed = config.store.seal(store)
     sessions = Sessions(sealed, memory)
     checkpoints, lineages = sessions.checkpoints, sessions.lineages
     windows = Windows(table, sealed, time.time)
@@ -94,7 +94,7 @@ async def open_engine(
     compactions = Compactions(standing, compactor, trails, sessions, background)
     quoter = Quoter(tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"))
     media = MediaAger(cooler, workers, sealed, memory)
-    decider = Decider(standing, cooler, media, Thinking(sealed, cooler, memory), quoter, lineages)
+    decider = Decider(standing, cooler, media, ThinkingTrimmer(sealed, cooler, memory), quoter, lineages)
     reader = RequestReader(tokenizer, workers, memory)
     drafter = Drafter(decider, standing, compactions, sessions, trails, media, tokenizer, workers, observe)
     ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)
@@ -123,7 +123,7 @@ async def open_apart(config: Config, summarizer: Summarizer, hook: Hook) -> Asyn
 
 def _watch_memory(metrics: Metrics, memory: Memory) -> None:
     held, bound = "Bytes, about, of what is remembered to save work", "The most they may take together"
-    metrics.gauge("memory_bytes", held, ("cache",), lambda: by_name(memory.held))
+    metrics.gauge("memory_bytes", held, ("cache",), lambda: by_name(memory.held_bytes))
     metrics.gauge("memory_limit_bytes", bound, (), lambda: [((), memory.most)])
 
 
@@ -148,7 +148,7 @@ def _watch_work(
     metrics.counter("checkpoint_lookups", lookups, ("result",), lambda: by_name(standing.lookups))
     resting = summarizer.cooling_down
     metrics.gauge("summarizer_cooling_down", paused, ("upstream", "model"), lambda: [(who, 1) for who in resting()])
-    metrics.gauge("summary_budget_used_ratio", used, ("tenant",), lambda: by_name(spending.used()))
+    metrics.gauge("summary_budget_used_ratio", used, ("tenant",), lambda: by_name(spending.used_shares()))
 
 
 def _watch_sinks(metrics: Metrics, log: Log, observe: Hooks) -> None:

@@ -21,7 +21,7 @@ def test_the_entry_that_was_used_longest_ago_goes_first_whichever_cache_has_it()
     assert one.get("a") == 1
     other.keep("b", 4, 100)
     assert (one.get("a"), other.get("a"), one.get("b"), other.get("b")) == (1, None, 3, 4)
-    assert memory.held == {"one": 600, "other": 300}
+    assert memory.held_bytes == {"one": 600, "other": 300}
 
 
 def test_a_cache_tells_its_own_entries_and_forgets_one() -> None:
@@ -34,7 +34,7 @@ def test_a_cache_tells_its_own_entries_and_forgets_one() -> None:
     one.drop("a")
     one.drop("a")
     assert [one.get("a"), other.get("a")] == [None, 2]
-    assert memory.held == {"one": 300, "other": 300}
+    assert memory.held_bytes == {"one": 300, "other": 300}
 
 
 def test_a_lower_bound_holds_at_once() -> None:
@@ -46,7 +46,7 @@ def test_a_lower_bound_holds_at_once() -> None:
     assert [number for number in range(10) if cache.get(number)] == [7, 8, 9]
     memory.most = 0
     assert cache.keep(11, "kept by nobody", 1) == "kept by nobody"
-    assert (cache.get(11), memory.held) == (None, {"one": 0})
+    assert (cache.get(11), memory.held_bytes) == (None, {"one": 0})
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5), st.integers(0, 900), st.booleans())))
@@ -65,4 +65,4 @@ def test_it_is_what_a_list_of_the_newest_would_be(steps: list[tuple[str, int, in
         known[name, key] = size
         while sum(known.values()) + ENTRY * len(known) > 2_500:
             known.popitem(last=False)
-        assert sum(memory.held.values()) == sum(known.values()) + ENTRY * len(known)
+        assert sum(memory.held_bytes.values()) == sum(known.values()) + ENTRY * len(known)

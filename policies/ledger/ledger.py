@@ -75,7 +75,7 @@ _ARGUMENT = re.compile(r"[^\s\"'`,:;(){}\[\]<>=|]{4,200}")
 _MAX_ARGUMENTS = 1_500
 
 
-class Said(NamedTuple):
+class LedgerEntries(NamedTuple):
     """Entries, and how many statements of a person are not among them since there are too many."""
 
     entries: list[Entry]
@@ -91,13 +91,17 @@ def statements_in(
     return (entry for said in _by_message(utterances, directives, first_user) for entry in said.entries)
 
 
-def said_in(utterances: Sequence[Utterance], directives: Sequence[str], *, first_user: int | None) -> Said:
+def said_in(utterances: Sequence[Utterance], directives: Sequence[str], *, first_user: int | None) -> LedgerEntries:
     """The same, with how many statements are left out."""
     messages = [*_by_message(utterances, directives, first_user)]
-    return Said([entry for said in messages for entry in said.entries], sum(said.left_out for said in messages))
+    return LedgerEntries(
+        [entry for said in messages for entry in said.entries], sum(said.left_out for said in messages)
+    )
 
 
-def _by_message(utterances: Sequence[Utterance], directives: Sequence[str], first_user: int | None) -> Iterator[Said]:
+def _by_message(
+    utterances: Sequence[Utterance], directives: Sequence[str], first_user: int | None
+) -> Iterator[LedgerEntries]:
     arguments = {
         word
         for utterance in utterances
@@ -108,7 +112,7 @@ def _by_message(utterances: Sequence[Utterance], directives: Sequence[str], firs
     for position, said in groupby(persons, key=attrgetter("position")):
         found = [*_entries([*said], directives, arguments, first=position == first_user)]
         kept = _bound_entries(found)
-        yield Said(kept, len(found) - len(kept))
+        yield LedgerEntries(kept, len(found) - len(kept))
 
 
 def _entries(
@@ -199,13 +203,13 @@ def merge(older: Sequence[Entry], newer: Iterable[Entry]) -> list[Entry]:
     return merge_ledgers(older, newer).entries
 
 
-def merge_ledgers(older: Sequence[Entry], newer: Iterable[Entry]) -> Said:
+def merge_ledgers(older: Sequence[Entry], newer: Iterable[Entry]) -> LedgerEntries:
     """The same, with how many statements are left out."""
     live = _Live(older)
     for entry in newer:
         live.say(entry)
     entries = live.entries()
-    return Said(entries[-_MOST_ENTRIES:], statements(entries[:-_MOST_ENTRIES]))
+    return LedgerEntries(entries[-_MOST_ENTRIES:], statements(entries[:-_MOST_ENTRIES]))
 
 
 class _Live:

@@ -55,10 +55,10 @@ class Reading:
 def take_apart(text: str) -> Reading:
     """The reading of a text of bounded length."""
     tokens = scan(text)
-    return _Reader(tokens).read() if tokens else Reading()
+    return _EntityReader(tokens).read() if tokens else Reading()
 
 
-class _Reader:
+class _EntityReader:
     """Every part of it reads what begins at a place and says how many tokens it took."""
 
     __slots__ = ("_chinese", "_talked", "concepts", "cueing", "found", "kinds", "lowered", "tokens")

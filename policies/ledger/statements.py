@@ -9,7 +9,7 @@ import msgspec
 from policies.ledger import words
 from policies.ledger.reading import Reading, Value, take_apart
 from policies.ledger.words import Cue
-from policies.memo import memoized
+from policies.memo import memoize
 
 _MAX_READ = 600
 # Of sentences: two to four thousand usual ones. What is read of a character takes 30 to 45 bytes.
@@ -101,7 +101,7 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
 
 
 # What was read is compared with what follows, in this compaction and the next.
-@memoized(characters=_REMEMBERED)
+@memoize(characters=_REMEMBERED)
 def read_statement(sentence: str) -> Statement:
     """The reading of one sentence; of a very long one, of its beginning."""
     text = sentence[:_MAX_READ]

@@ -11,7 +11,7 @@ from policies.work.browsing import BrowserStep, steps_behind
 from policies.work.calls import Done, Judge, done_in, judge_call
 from policies.work.files import FileChange, changes_in
 from policies.work.outcomes import Result
-from policies.work.running import Running, running_in
+from policies.work.running import StartedWork, running_in
 from policies.work.sorts import Sort, sort_of
 from policies.work.todo import Plan, plan_behind
 from policies.work.wording import readable
@@ -59,7 +59,7 @@ class Work(NamedTuple):
     files: tuple[FileChange, ...] = ()
     seen: tuple[str, ...] = ()
     attempts: tuple[Attempt, ...] = ()
-    running: tuple[Running, ...] = ()
+    running: tuple[StartedWork, ...] = ()
     plan: Plan = Plan()
     steps: tuple[BrowserStep, ...] = ()
 

@@ -57,7 +57,7 @@ Result = str | Overflow
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BisectOutcome:
     """The summary and how it came about. `text` is None when not even one part could be summarized.
 
     chunk_count: parts that calls were made for, or tried with.
@@ -112,13 +112,13 @@ def bisect(
     settings: BisectSettings,
     count: CountTokens,
     part: int = 0,
-) -> Generator[tuple[Call, ...], tuple[Result, ...], Outcome]:
+) -> Generator[tuple[Call, ...], tuple[Result, ...], BisectOutcome]:
     """Summarize `blocks` in calls of at most `capacity` tokens (None: unknown, found out by overflowing).
 
     `previous`, the standing summary, joins the merge as its oldest part; a single call carries it by itself.
     part: tokens that the summary of a part may have, by which calls are kept for the merges; 0: all fit one merge.
     """
-    run = _Run(settings, capacity, count, part)
+    run = _BisectionCounters(settings, capacity, count, part)
     leaves = [_Leaf(tuple(blocks), 0)]
     while any(leaf.pending for leaf in leaves):
         leaves = yield from run.summarize_wave(leaves)
@@ -128,10 +128,10 @@ def bisect(
         if len(leaves) > 1:
             text = yield from run.merge([*([previous] if previous else []), *(leaf.text or "" for leaf in leaves)])
     chunks = max(1, sum(not leaf.left_out for leaf in leaves))
-    return Outcome(text, run.calls, chunks, run.max_depth, run.truncated, run.is_bounded)
+    return BisectOutcome(text, run.calls, chunks, run.max_depth, run.truncated, run.is_bounded)
 
 
-class _Run:
+class _BisectionCounters:
     """The counters of one bisection; everything else is passed along."""
 
     def __init__(self, settings: BisectSettings, capacity: int | None, count: CountTokens, part: int) -> None:

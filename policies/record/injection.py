@@ -21,12 +21,12 @@ from policies.record.reports import Report, report_lines
 from policies.record.state import attempt_line, file_line, running_line, state_blocks
 from policies.record.texts import ALL_TEXTS, Texts
 from policies.record.titles import is_carried
-from policies.record.working_set import Use, name_lines
+from policies.record.working_set import NameUse, name_lines
 from policies.settings import LedgerSettings
 from policies.transcript import CountTokens, escape, newest_within, shorten
 from policies.work.attempts import Attempt
 from policies.work.browsing import BrowserStep
-from policies.work.running import Running
+from policies.work.running import StartedWork
 from policies.work.todo import Plan
 
 # Of names and code, a little under what is usual: what is a guess too small costs names, one too large the tail.
@@ -58,7 +58,7 @@ def render(
     files: Sequence[FileChange],
     *,
     attempts: Sequence[Attempt] = (),
-    running: Sequence[Running] = (),
+    running: Sequence[StartedWork] = (),
     plan: Plan = _NO_PLAN,
     steps: Sequence[BrowserStep] = (),
     reports: Sequence[Report] = (),
@@ -93,7 +93,7 @@ def render(
     rules = [entry for entry in entries if _is_rule(entry)]
     others = [entry for entry in entries if entry.kind == "fact"]
     unsaid = ledger.statements(entries) + forgotten
-    if forgotten or _exceed([*rules, *others], ledger_left, count):
+    if forgotten or _is_over([*rules, *others], ledger_left, count):
         pressed = cost_of([texts.unsaid.format(statements=unsaid)], count)
         left, ledger_left = left - pressed, ledger_left - pressed
     for entries_of_kind, reserved in ((rules, 0), (others, prose if share < left else 0)):
@@ -134,7 +134,7 @@ def render(
 def with_names(
     text: str,
     texts: Texts,
-    uses: Sequence[Use],
+    uses: Sequence[NameUse],
     kept: Sequence[str],
     now: int,
     budget: Budget,
@@ -170,7 +170,7 @@ def with_files(text: str, block: Sequence[str], texts: Texts) -> str:
     return "\n".join([texts.opening, *block, "", text.removeprefix(texts.opening).lstrip("\n")])
 
 
-def names_weight(text: str, uses: Sequence[Use], kept: Sequence[str], room: int, names_of: NamesOf) -> int:
+def names_weight(text: str, uses: Sequence[NameUse], kept: Sequence[str], room: int, names_of: NamesOf) -> int:
     """Tokens that the working set takes of a room, about: names and their lines by their characters."""
     sent = Names((text, *kept), names_of)
     lines: set[str] = set()
@@ -185,7 +185,7 @@ def names_weight(text: str, uses: Sequence[Use], kept: Sequence[str], room: int,
     return min(room, int(tokens + _HEADING)) if tokens else 0
 
 
-def _is_told(action: KeyAction, failed: Set[Call], started: Sequence[Running], *, is_planned: bool) -> bool:
+def _is_told(action: KeyAction, failed: Set[Call], started: Sequence[StartedWork], *, is_planned: bool) -> bool:
     """Whether another block tells all that is known of a call: why it failed, that it runs, or the plan it made."""
     if call_of(action) in failed:
         return True
@@ -225,7 +225,7 @@ def _block(title: str, lines: Sequence[str], room: int, count: CountTokens) -> l
     return ["", f"## {title}", *kept] if kept else []
 
 
-def _exceed(entries: Sequence[Entry], room: int, count: CountTokens) -> bool:
+def _is_over(entries: Sequence[Entry], room: int, count: CountTokens) -> bool:
     for entry in entries:
         room -= count(ledger.line(entry)) + 1
         if room < 0:

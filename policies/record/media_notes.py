@@ -28,7 +28,7 @@ _SIGNS = str.maketrans({'"': "'", "“": "'", "”": "'", "[": "(", "]": ")"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Texts:
+class _NoteTexts:
     """Of a note in one language. kinds: of media; another kind is called what the client calls it."""
 
     left_out: str
@@ -49,8 +49,8 @@ def _ordinal(number: int) -> str:
     return f"{number}{suffix}"
 
 
-_TEXTS: Mapping[Language, _Texts] = {
-    "en": _Texts(
+_TEXTS: Mapping[Language, _NoteTexts] = {
+    "en": _NoteTexts(
         left_out="[{kind} left out by the gateway: the {ordinal} of this conversation, {facts}]",
         refused="[{kind} refused by the provider: {facts}]",
         refused_saying='[{kind} refused by the provider: "{words}"; {facts}]',
@@ -63,7 +63,7 @@ _TEXTS: Mapping[Language, _Texts] = {
         ordinal=_ordinal,
         kinds={},
     ),
-    "zh": _Texts(
+    "zh": _NoteTexts(
         left_out="[网关已略去{kind}：本次对话的第 {ordinal} 个，{facts}]",
         refused="[服务商拒收{kind}：{facts}]",
         refused_saying='[服务商拒收{kind}："{words}"；{facts}]',
@@ -108,7 +108,7 @@ def note_of(medium: NotedMedium, language: Language, refusal: str | None = None)
     return saying.format(kind=kind, words=refusal, facts=facts)
 
 
-def _whose(medium: NotedMedium, texts: _Texts) -> str:
+def _whose(medium: NotedMedium, texts: _NoteTexts) -> str:
     if not medium.is_of_tool:
         return texts.users
     return texts.result_of.format(tool=medium.tool) if medium.tool else texts.result

@@ -13,7 +13,7 @@ from policies.ledger.ledger import Entry
 from policies.plan import Trigger, Weight
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction, Work, work_behind
-from policies.record.bisect import Outcome
+from policies.record.bisect import BisectOutcome
 from policies.record.briefs import briefs_in
 from policies.record.call_lines import place, without_place
 from policies.record.injection import names_weight, render, with_files, with_names
@@ -21,13 +21,13 @@ from policies.record.names import NamesOf, names_in
 from policies.record.reports import Report, reports_in
 from policies.record.rules import RuleFile, files_block, rule_files
 from policies.record.texts import Language, Texts, language_of, texts_for
-from policies.record.working_set import Use
+from policies.record.working_set import NameUse
 from policies.settings import LedgerSettings
 from policies.transcript import CountTokens, Utterance, escape, shorten
 from policies.work.attempts import Attempt
 from policies.work.browsing import BrowserStep
 from policies.work.calls import Judge, judge_call
-from policies.work.running import Running
+from policies.work.running import StartedWork
 from policies.work.todo import Plan
 
 VERSION = 2
@@ -137,7 +137,7 @@ class Record(msgspec.Struct, frozen=True):
     is_masked: bool = False
     seen: tuple[str, ...] = ()
     attempts: tuple[Attempt, ...] = ()
-    running: tuple[Running, ...] = ()
+    running: tuple[StartedWork, ...] = ()
     plan: Plan = Plan()
     reports: tuple[Report, ...] = ()
     rules: tuple[RuleFile, ...] = ()
@@ -156,7 +156,7 @@ class Record(msgspec.Struct, frozen=True):
         return round(self.making.tokens.after / max(1, self.making.tokens.before), 3)
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenSummary(msgspec.Struct, frozen=True):
     """A validated summary: the running text, this span's segment, and how the model came to them.
 
     named: the answer in which the model may have named statements that a later one replaces.
@@ -164,7 +164,7 @@ class Written(msgspec.Struct, frozen=True):
 
     summary: str
     segment: Segment
-    outcome: Outcome | None = None
+    outcome: BisectOutcome | None = None
     model: str | None = None
     latency_ms: int = 0
     spent: Spent = Spent()
@@ -202,7 +202,7 @@ def build(
     span: Span,
     parent: Record | None,
     statements: Statements,
-    written: Written | None,
+    written: WrittenSummary | None,
     *,
     budget: Budget,
     settings: LedgerSettings,
@@ -263,7 +263,7 @@ def weigh(
 ) -> Weight:
     """What a record would take, without making it. summary: tokens that a model writes of it; None without a model."""
     count = cache(count)
-    written = None if summary is None else Written("", Segment(""))
+    written = None if summary is None else WrittenSummary("", Segment(""))
     drawn = _draw(span, parent, statements, written, budget, settings, segments, count, judge)
     text = min(count(drawn.text) + MESSAGE_TOKENS + (summary or 0), budget.record)
     rules = count("\n".join(drawn.files)) if drawn.files else 0
@@ -282,7 +282,7 @@ class _Drawn(NamedTuple):
 
     text: str
     files: Sequence[str]
-    written: Written
+    written: WrittenSummary
     entries: Sequence[Entry]
     timeline: tuple[Segment, ...]
     work: Work
@@ -295,7 +295,7 @@ def _draw(
     span: Span,
     parent: Record | None,
     statements: Statements,
-    written: Written | None,
+    written: WrittenSummary | None,
     budget: Budget,
     settings: LedgerSettings,
     segments: int,
@@ -329,10 +329,10 @@ def _room_for_rules(budget: Budget) -> int:
 
 def _uses(
     span: Span, parent: Record | None, statements: Statements, entries: Sequence[Entry], names: NamesOf
-) -> list[Use]:
+) -> list[NameUse]:
     """The working set: the parent's and the span's, without what the user replaced."""
     older = working_set.unpack_names(parent.uses) if parent else ()
-    uses = working_set.used(older, span.utterances, span.cut.position, names)
+    uses = working_set.name_uses(older, span.utterances, span.cut.position, names)
     return working_set.without(uses, *_replaced_statements(statements, entries))
 
 
@@ -384,7 +384,7 @@ def language_for(parent: Record | None, span: Span) -> Language:
     return language_of(u.text for u in [u for u in users if u.voice == "person"] or users)
 
 
-def _making(cut: Cut, written: Written, trigger: Trigger, before: int, after: int, summary: int) -> Making:
+def _making(cut: Cut, written: WrittenSummary, trigger: Trigger, before: int, after: int, summary: int) -> Making:
     outcome = written.outcome
     algorithm: Algorithm = "deterministic" if outcome is None else "single" if outcome.chunk_count == 1 else "bisect_v1"
     return Making(
@@ -408,7 +408,9 @@ def _making(cut: Cut, written: Written, trigger: Trigger, before: int, after: in
     )
 
 
-def _deterministic(span: Span, parent: Record | None, texts: Texts, budget: Budget, count: CountTokens) -> Written:
+def _deterministic(
+    span: Span, parent: Record | None, texts: Texts, budget: Budget, count: CountTokens
+) -> WrittenSummary:
     """A summary without a model: what one wrote before, or the client itself, and what the assistant said since, once
     and newest last."""
     spoken = [(u.position, text) for u in span.utterances if u.role == "assistant" and (text := u.text.strip())]
@@ -424,7 +426,7 @@ def _deterministic(span: Span, parent: Record | None, texts: Texts, budget: Budg
         del said[0]
     while count(summary) > room and len(summary) > 200:
         summary = shorten(summary, len(summary) * 3 // 4)
-    return Written(summary=summary, segment=Segment(""))
+    return WrittenSummary(summary=summary, segment=Segment(""))
 
 
 def _line(text: str) -> str:

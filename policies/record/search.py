@@ -150,7 +150,7 @@ class Passage(NamedTuple):
     end: int
 
 
-class Said(NamedTuple):
+class SearchedMessage(NamedTuple):
     """position: of the message, in the body. who: its role, with the tool of a result."""
 
     position: int
@@ -167,7 +167,9 @@ class Index:
 
     def __init__(self, utterances: Iterable[Utterance]) -> None:
         self.said = [
-            Said(one.position, " ".join(f"{one.role} ({one.tool})".split()) if one.tool else one.role, one.text)
+            SearchedMessage(
+                one.position, " ".join(f"{one.role} ({one.tool})".split()) if one.tool else one.role, one.text
+            )
             for one in utterances
             if one.role in ("user", "assistant", "tool") and one.voice not in _UNASKED and one.text.strip()
         ]

@@ -9,7 +9,7 @@ from policies.transcript import CountTokens, escape, newest_within
 from policies.work.attempts import Attempt
 from policies.work.browsing import BrowserStep
 from policies.work.plan_forms import PlanItem
-from policies.work.running import Running
+from policies.work.running import StartedWork
 from policies.work.todo import Plan
 
 # Shares of the room that is left beside the record's frame, at most: what a plan is worth comes before all but rules.
@@ -35,7 +35,7 @@ def state_blocks(
     texts: Texts,
     plan: Plan,
     attempts: Sequence[Attempt],
-    running: Sequence[Running],
+    running: Sequence[StartedWork],
     room: int,
     count: CountTokens,
     *,
@@ -66,7 +66,7 @@ def attempt_line(attempt: Attempt, texts: Texts, change: Change | None = None) -
     return f"- [{attempt.position}] {call_text(attempt)}{times}{why}{note_of(change, texts)}"
 
 
-def running_line(one: Running, texts: Texts) -> str:
+def running_line(one: StartedWork, texts: Texts) -> str:
     """What was started, and by which names it may be ended or asked for."""
     names = f" ({', '.join(map(in_line, one.ids))})" if one.ids else ""
     label = f"{texts.agent}: " if one.is_agent else ""

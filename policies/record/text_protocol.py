@@ -28,7 +28,7 @@ _LEAST_FRAME = 3
 _DIGITS = re.compile(r"\d+")
 
 
-class _Block(NamedTuple):
+class _ClosingBlock(NamedTuple):
     """The block that ends a text: what is said before it, how it is named, and what it holds."""
 
     before: str
@@ -82,11 +82,11 @@ def _call_in(said: Utterance) -> tuple[Utterance, ToolCall | None]:
     return replace(said, text=block.before, calls=(call,)), call
 
 
-def _block(text: str) -> _Block | None:
+def _block(text: str) -> _ClosingBlock | None:
     text = text.rstrip()
     tag = _TAG.search(text)
     if tag and (start := text.rfind(f"<{tag[1]}>")) >= 0:
-        return _Block(text[:start].rstrip(), tag[1], text[start + len(tag[1]) + 2 : tag.start()].strip())
+        return _ClosingBlock(text[:start].rstrip(), tag[1], text[start + len(tag[1]) + 2 : tag.start()].strip())
     text = text.removesuffix("<end_code>").rstrip()
     if not text.endswith(_FENCE):
         return None
@@ -94,7 +94,7 @@ def _block(text: str) -> _Block | None:
     name, newline, code = inside.partition("\n")
     if not (fence and newline and code.strip()):
         return None
-    return _Block(before.rstrip(), name.strip() if _NAME.fullmatch(name.strip()) else _UNNAMED, code.strip())
+    return _ClosingBlock(before.rstrip(), name.strip() if _NAME.fullmatch(name.strip()) else _UNNAMED, code.strip())
 
 
 def _are_alike(frames: Iterable[str]) -> bool:

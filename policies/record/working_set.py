@@ -45,7 +45,7 @@ _FAILED = "<tool_use_error>"
 _UNUSED = ("harness", "instructions")
 
 
-class Use(msgspec.Struct, frozen=True, array_like=True):
+class NameUse(msgspec.Struct, frozen=True, array_like=True):
     """How a name was used: in how many messages, and in how many of the agent's and of the user's.
 
     last: position of the newest message with it. line, source: a line it stands in, and the file or tool of that.
@@ -68,15 +68,15 @@ class Use(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[Use]).decode
+_decode = msgspec.json.Decoder(list[NameUse]).decode
 
 
-def pack_names(uses: Sequence[Use]) -> bytes:
+def pack_names(uses: Sequence[NameUse]) -> bytes:
     """For a record: a fifth of the size, and not spread over thousands of objects while nobody needs it."""
     return zlib.compress(_encode(uses)) if uses else b""
 
 
-def unpack_names(data: bytes) -> list[Use]:
+def unpack_names(data: bytes) -> list[NameUse]:
     """What was packed; nothing where that cannot be read, or is more than was ever packed."""
     if not data:
         return []
@@ -100,13 +100,13 @@ _NOISE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _SpanText:
     text: str
     source: str
 
 
 @dataclass
-class _Found:
+class _NameSpan:
     """What one span says of a name. texts: the indexes of those it stands in, oldest first."""
 
     messages: int = 0
@@ -116,17 +116,19 @@ class _Found:
     texts: list[int] = field(default_factory=list)
 
 
-def used(parent: Sequence[Use], utterances: Sequence[Utterance], now: int, names: NamesOf = names_in) -> list[Use]:
+def name_uses(
+    parent: Sequence[NameUse], utterances: Sequence[Utterance], now: int, names: NamesOf = names_in
+) -> list[NameUse]:
     """The names of everything covered, most worth first: the parent's and the span's. now: the position of the cut."""
-    texts: list[_Text] = []
+    texts: list[_SpanText] = []
     found = _find_names(utterances, texts, names)
     uses = {use.name: use for use in parent}
     for name, new in found.items():
         old = uses.get(name)
         uses[name] = (
-            Use(name, new.messages, new.agent, new.user, new.last)
+            NameUse(name, new.messages, new.agent, new.user, new.last)
             if old is None
-            else Use(
+            else NameUse(
                 name,
                 old.messages + new.messages,
                 old.agent + new.agent,
@@ -143,7 +145,7 @@ def used(parent: Sequence[Use], utterances: Sequence[Utterance], now: int, names
     ]
 
 
-def without(uses: Sequence[Use], texts: Sequence[str], names: Set[str]) -> list[Use]:
+def without(uses: Sequence[NameUse], texts: Sequence[str], names: Set[str]) -> list[NameUse]:
     """The uses without these names, and without lines that hold one of them or one of the texts."""
     if not texts:
         return [*uses]
@@ -159,7 +161,7 @@ def without(uses: Sequence[Use], texts: Sequence[str], names: Set[str]) -> list[
 
 
 def name_lines(
-    uses: Sequence[Use],
+    uses: Sequence[NameUse],
     room: int,
     now: int,
     stands: Callable[[str], bool],
@@ -194,9 +196,9 @@ def _parts(name: str) -> Iterator[str]:
         yield name[joint.end() :]
 
 
-def _find_names(utterances: Iterable[Utterance], texts: list[_Text], names: NamesOf) -> dict[str, _Found]:
+def _find_names(utterances: Iterable[Utterance], texts: list[_SpanText], names: NamesOf) -> dict[str, _NameSpan]:
     """Every name of a span; what it stands in is added to `texts`."""
-    found: defaultdict[str, _Found] = defaultdict(_Found)
+    found: defaultdict[str, _NameSpan] = defaultdict(_NameSpan)
     paths: dict[str, str] = {}
     for utterance in utterances:
         if utterance.voice in _UNUSED:
@@ -217,13 +219,13 @@ def _find_names(utterances: Iterable[Utterance], texts: list[_Text], names: Name
     return found
 
 
-def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_Text]:
+def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_SpanText]:
     """What an utterance says and calls, each with its source. paths: of the files that calls were for, by id."""
     if utterance.text:
         source = paths.get(utterance.answers or "", utterance.tool or utterance.by or utterance.role)
         has_tags = utterance.voice == "report" or utterance.text.startswith(_FAILED)
         said = without_tags(utterance.text) if has_tags else utterance.text
-        yield _Text(shorten(said, _READ), source)
+        yield _SpanText(shorten(said, _READ), source)
     for call in utterance.calls:
         try:
             arguments = read(call.arguments)
@@ -235,10 +237,10 @@ def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_Text]:
         told = strings_in(arguments)
         if not path and is_plan_tool(words_of(call.name)):
             told = (text for text in told if " " in text)  # items, and no statuses
-        yield _Text(shorten("\n".join(told), _READ), path or call.name)
+        yield _SpanText(shorten("\n".join(told), _READ), path or call.name)
 
 
-def _with_line(use: Use, new: _Found | None, texts: Sequence[_Text], names: NamesOf) -> Use:
+def _with_line(use: NameUse, new: _NameSpan | None, texts: Sequence[_SpanText], names: NamesOf) -> NameUse:
     """The use with the line that says the most: the one with the most names, among the newest and the one it had."""
     if new is None:
         return use
@@ -277,8 +279,8 @@ def _between_words(text: str, least: int, wanted: int, line: int) -> int:
 
 
 def _chosen(
-    uses: Sequence[Use], worth: dict[str, float], room: int, count: CountTokens, names_of: NamesOf
-) -> list[Use]:
+    uses: Sequence[NameUse], worth: dict[str, float], room: int, count: CountTokens, names_of: NamesOf
+) -> list[NameUse]:
     """The lines with the most worth a token that no other line has told, in the order of their messages.
 
     Greedy: what a line adds only falls with every other line, so that one whose turn it was may just be weighed again.
@@ -293,7 +295,7 @@ def _chosen(
 
     heap = [(-gain(line), at, line) for at, line in enumerate(lines)]
     heapify(heap)
-    chosen: list[Use] = []
+    chosen: list[NameUse] = []
     headed: set[str] = set()
     while heap and room >= _LEAST_ROOM:
         weighed, at, line = heap[0]
@@ -312,9 +314,9 @@ def _chosen(
     return chosen
 
 
-def _by_source(chosen: Sequence[Use]) -> Iterator[str]:
+def _by_source(chosen: Sequence[NameUse]) -> Iterator[str]:
     """The lines under the name of their source, those of the newest at the end."""
-    sources: dict[str, list[Use]] = {}
+    sources: dict[str, list[NameUse]] = {}
     for use in sorted(chosen, key=attrgetter("last")):
         sources.setdefault(use.source, []).append(use)
     for source, uses in sorted(sources.items(), key=lambda each: each[1][-1].last):

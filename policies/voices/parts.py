@@ -127,7 +127,7 @@ def _parts(text: str) -> Iterator[Part]:
     yield from _outside(text[at:], outside)
 
 
-class _Span(NamedTuple):
+class _PartSpan(NamedTuple):
     name: str
     start: int
     inner: int
@@ -135,7 +135,7 @@ class _Span(NamedTuple):
     end: int
 
 
-def _elements(text: str) -> Iterator[_Span]:
+def _elements(text: str) -> Iterator[_PartSpan]:
     """The outermost elements of a harness, or of nobody known, that begin a line, each up to the last of its closings
     before the next one of its name: a closing tag within it ends nothing."""
     at = 0
@@ -151,11 +151,11 @@ def _elements(text: str) -> Iterator[_Span]:
             inner_end = text.find(closing, found.end())
         if inner_end < 0:
             if name in tables.ELEMENTS:  # cut off: what began is not the person's
-                yield _Span(name, found.start(), found.end(), len(text), len(text))
+                yield _PartSpan(name, found.start(), found.end(), len(text), len(text))
                 return
             at = found.end()
             continue
-        yield _Span(name, found.start(), found.end(), inner_end, inner_end + len(closing))
+        yield _PartSpan(name, found.start(), found.end(), inner_end, inner_end + len(closing))
         at = inner_end + len(closing)
 
 
@@ -165,7 +165,7 @@ def _next_opening(text: str, name: str, at: int) -> int:
     return len(text) if found < 0 else found
 
 
-def _is_typed(span: _Span, text: str) -> bool:
+def _is_typed(span: _PartSpan, text: str) -> bool:
     if span.name not in tables.TYPED:
         return False
     before = text[: span.start]
@@ -174,7 +174,7 @@ def _is_typed(span: _Span, text: str) -> bool:
     return span.name not in tables.PLAIN_TYPED and tables.RESULT_HEADER.match(text) is None
 
 
-def _is_written_by_hand(text: str, spans: Sequence[_Span]) -> bool:
+def _is_written_by_hand(text: str, spans: Sequence[_PartSpan]) -> bool:
     """Whether somebody writes prompts with elements: words around them, and nothing that a client puts there."""
     if any(span.name in tables.ELEMENTS for span in spans) or tables.ANSWER_HEADER.search(
         text[: spans[0].start][-400:]
@@ -184,7 +184,7 @@ def _is_written_by_hand(text: str, spans: Sequence[_Span]) -> bool:
     return any(text[end:start].strip() for end, start in zip(ends, [*(s.start for s in spans), len(text)], strict=True))
 
 
-def _element(span: _Span, text: str, outside: Voice, *, is_whole: bool) -> Iterator[Part]:
+def _element(span: _PartSpan, text: str, outside: Voice, *, is_whole: bool) -> Iterator[Part]:
     inner = text[span.inner : span.inner_end].strip()
     voice = tables.ELEMENTS.get(span.name)
     if _is_typed(span, text):

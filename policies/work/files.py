@@ -41,7 +41,7 @@ class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
     whole: bool = False
 
 
-class Known(NamedTuple):
+class KnownFiles(NamedTuple):
     """What is known of files: what was done to them, and which were there when they were read or listed."""
 
     changes: list[FileChange]
@@ -50,7 +50,7 @@ class Known(NamedTuple):
 
 def changes_in(
     older: Sequence[FileChange], seen: Sequence[str], done: Sequence[Done], said: Sequence[Utterance]
-) -> Known:
+) -> KnownFiles:
     """The files of everything covered, latest last: what was known of `older` calls and those of a span."""
     files = _Files(older, seen)
     answers = [*_answers(said)]
@@ -60,7 +60,7 @@ def changes_in(
         files.add(each)
     for answer in answers:
         files.add_blocks(answer)
-    return Known([*files.changes.values()], [*files.seen])
+    return KnownFiles([*files.changes.values()], [*files.seen])
 
 
 class _Blocks(NamedTuple):

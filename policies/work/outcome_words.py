@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 
-class Words(NamedTuple):
+class OutcomeWords(NamedTuple):
     """stems: in lower case, at least one stands in whatever `failed`, `missing` or `worked` match.
 
     harmless: names failures without telling of one. missing: what only a call that could not read says.
@@ -21,8 +21,8 @@ class Words(NamedTuple):
     worked: re.Pattern[str]
 
 
-def _row(stems: str, harmless: str, failed: str, missing: str, worked: str) -> Words:
-    return Words(
+def _row(stems: str, harmless: str, failed: str, missing: str, worked: str) -> OutcomeWords:
+    return OutcomeWords(
         tuple(stems.split()),
         *(re.compile(pattern, re.IGNORECASE | re.MULTILINE) for pattern in (harmless, failed, missing, worked)),
     )
@@ -60,7 +60,7 @@ ENGLISH = _row(
     r"|\bcheck(?:s)? ok\b|^\W{0,3}done[!.:]",
 )
 
-LANGUAGES: tuple[Words, ...] = (
+LANGUAGES: tuple[OutcomeWords, ...] = (
     _row(  # Chinese, simplified and traditional
         "错 失 成功 通过 完 無 无 没 沒 未 不 拒 超时 超時 异常 異常 錯 敗 存 创建 更新 已 正常",
         r"(?<!\d)0\s?(?:个|項|项|條|条|次|處|处)?\s?(?:\w{0,4})?(?:错误|失败|錯誤|失敗|异常|異常|问题)|(?:错误|失败|錯誤|失敗|异常|失败数"

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from policies.voices.arguments import UnreadError, read
 from policies.voices.tables import REJECTED
 from policies.work import outcome_lines as lines
-from policies.work.outcome_words import ENGLISH, LANGUAGES, LATIN, Words
+from policies.work.outcome_words import ENGLISH, LANGUAGES, LATIN, OutcomeWords
 from policies.work.tallies import is_tally, what_failed
 from policies.work.tools import Kind
 
@@ -339,7 +339,7 @@ def _of_words(seen: str, plain: str, low: str) -> Outcome | None:
     return OK if worked or (well and ENGLISH.worked.search(well)) else None
 
 
-def _rows_for(seen: str, *, is_short: bool) -> Sequence[Words]:
+def _rows_for(seen: str, *, is_short: bool) -> Sequence[OutcomeWords]:
     """The languages that a text may be in; a long one in Latin letters alone is a program's."""
     if not seen.isascii():
         return LANGUAGES
@@ -368,7 +368,7 @@ def _has(low: str, stems: Sequence[str]) -> bool:
     return False
 
 
-def _without(row: Words, text: str) -> str:
+def _without(row: OutcomeWords, text: str) -> str:
     return row.harmless.sub(" ", text)
 
 

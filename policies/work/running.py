@@ -85,7 +85,7 @@ _STOPS: Mapping[str, frozenset[str]] = {
 _KILLERS = frozenset({"kill", "pkill", "killall", "fuser", "taskkill", "stop-process"})
 
 
-class Running(msgspec.Struct, frozen=True):
+class StartedWork(msgspec.Struct, frozen=True):
     """What was started. ids: by which it may be ended or asked for; is_agent: an agent of the agent's own."""
 
     tool: str
@@ -95,7 +95,7 @@ class Running(msgspec.Struct, frozen=True):
     is_agent: bool = False
 
 
-def running_in(older: Sequence[Running], done: Sequence[Done], said: Sequence[Utterance]) -> list[Running]:
+def running_in(older: Sequence[StartedWork], done: Sequence[Done], said: Sequence[Utterance]) -> list[StartedWork]:
     """What runs as far as is known behind everything covered, the newest last; what may have been ended is left out."""
     running = [*older]
     notices = [
@@ -123,7 +123,7 @@ def _notices(utterance: Utterance) -> list[str]:
     )
 
 
-def _tells_end(text: str, one: Running) -> bool:
+def _tells_end(text: str, one: StartedWork) -> bool:
     return any(_holds(text, each) for each in one.ids) and _ENDED.search(text) is not None
 
 
@@ -131,7 +131,7 @@ def _holds(text: str, name: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) is not None
 
 
-def _started_programs(done: Done) -> Iterator[Running]:
+def _started_programs(done: Done) -> Iterator[StartedWork]:
     if done.outcome.result == "failed":
         return
     result = (done.result or "")[:_READ]
@@ -146,7 +146,7 @@ def _started_programs(done: Done) -> Iterator[Running]:
     ids = [match[1] for match in _ID.finditer(result)]
     if by_shell:
         ids += _LONE_NUMBER.findall(result[:200])
-    yield Running(done.call.name, by_shell or _what(done), done.position, tuple(dict.fromkeys(ids))[:8], is_agent)
+    yield StartedWork(done.call.name, by_shell or _what(done), done.position, tuple(dict.fromkeys(ids))[:8], is_agent)
 
 
 def _what(done: Done) -> str:
@@ -176,7 +176,7 @@ def _what_shell_starts(done: Done) -> str:
     return found
 
 
-def _left_running(running: list[Running], done: Done) -> list[Running]:
+def _left_running(running: list[StartedWork], done: Done) -> list[StartedWork]:
     """What a call leaves running."""
     for command in done.commands:
         if command.program in _KILLERS:
@@ -207,7 +207,7 @@ def _list_of(value: object) -> list[object]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _behind_kill(running: list[Running], program: str, words: Sequence[str]) -> list[Running]:
+def _behind_kill(running: list[StartedWork], program: str, words: Sequence[str]) -> list[StartedWork]:
     operands = [word for word in words if not word.startswith("-") or program == "taskkill"]
     if program in ("pkill", "killall"):
         return [one for one in running if not any(word and word in one.what for word in operands)]

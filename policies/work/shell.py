@@ -81,7 +81,7 @@ def commands_of(text: str, *, escapes: bool = True) -> list[Command]:
 
     escapes: whether a backslash is one, which it is in no shell of Windows.
     """
-    return _expand_commands(_Reader(text[:_MOST], escapes=escapes).read(), 0, escapes=escapes)
+    return _expand_commands(_ShellReader(text[:_MOST], escapes=escapes).read(), 0, escapes=escapes)
 
 
 def _expand_commands(commands: list[Command], depth: int, *, escapes: bool) -> list[Command]:
@@ -91,7 +91,7 @@ def _expand_commands(commands: list[Command], depth: int, *, escapes: bool) -> l
         if inner is None or depth >= _MOST_NESTED:
             found.append(command)
             continue
-        nested = _Reader(inner, cwd=command.cwd, escapes=escapes).read()
+        nested = _ShellReader(inner, cwd=command.cwd, escapes=escapes).read()
         for each in nested:
             each.via = (*command.via, *each.via)
             each.background |= command.background
@@ -115,7 +115,7 @@ def _script(command: Command) -> str | None:
     return command.fed
 
 
-class _Reader:
+class _ShellReader:
     """Reads a text once, from its beginning to its end."""
 
     def __init__(self, text: str, cwd: str = "", *, escapes: bool = True) -> None:

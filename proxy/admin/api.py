@@ -13,11 +13,11 @@ from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext, viewed_tenant
 from proxy.admin.guard import limit_of
 from proxy.admin.overview import Overview
-from proxy.admin.recent import PAGE, Page, Shown, number_of, page_of, stream
+from proxy.admin.recent import PAGE, RequestsPage, Shown, number_of, page_of, stream
 from proxy.admin.sessions.one_request import RequestView, request_view, unknown_request
-from proxy.admin.setup import ConfigView, Model, Probe, Reloaded, Setting, StoreView, TenantRow, TenantView
+from proxy.admin.setup import ConfigView, Probe, Reloaded, Setting, StoreView, TenantModel, TenantRow, TenantView
 from proxy.admin.views import (
-    Used,
+    UsageTable,
     asked_of,
     forget_learned,
     models_of,
@@ -39,18 +39,18 @@ from proxy.records.replicas import Replica
 class Models(msgspec.Struct, frozen=True):
     """used: what was used of each in a span of time."""
 
-    models: list[Model]
-    used: Used
+    models: list[TenantModel]
+    used: UsageTable
 
 
-class Tenants(msgspec.Struct, frozen=True):
+class TenantList(msgspec.Struct, frozen=True):
     """is_whole: whether the figures are of all replicas, or of this one."""
 
     tenants: list[TenantRow]
     is_whole: bool
 
 
-class Replicas(msgspec.Struct, frozen=True):
+class ReplicaList(msgspec.Struct, frozen=True):
     replicas: list[Replica]
 
 
@@ -69,7 +69,7 @@ class GeneralEndpoints:
         tenant = viewed_tenant(request, visitor, self._find())
         return await overview_of(self._find(), visitor, tenant, span_of(request), time.time())
 
-    async def requests(self, request: Request, visitor: Visitor) -> Page:
+    async def requests(self, request: Request, visitor: Visitor) -> RequestsPage:
         wanted, before = asked_of(request, visitor)
         return page_of(self._find().recent, wanted.holds, before, limit_of(request, PAGE))
 
@@ -100,9 +100,9 @@ class GeneralEndpoints:
         tenant, upstream, model = (request.query_params.get(name, "") for name in ("tenant", "upstream", "model"))
         await forget_learned(self._find(), visitor, tenant, upstream, model)
 
-    async def tenants(self, request: Request, visitor: Visitor) -> Tenants:
+    async def tenants(self, request: Request, visitor: Visitor) -> TenantList:
         used = await used_of(self._find(), visitor, span_of(request), sort_of(request), by_model=False)
-        return Tenants(tenants_of(self._find(), used), used.is_whole)
+        return TenantList(tenants_of(self._find(), used), used.is_whole)
 
     async def tenant(self, request: Request, visitor: Visitor) -> TenantView:
         return await tenant_view(self._find(), visitor, request.path_params["name"], span_of(request))
@@ -113,8 +113,8 @@ class GeneralEndpoints:
             raise NotFoundError("No policy has this name.")
         return Policy(name, setup.policy(name, reloader))
 
-    async def replicas(self, _: Request, __: Visitor) -> Replicas:
-        return Replicas(await self._find().replicas.every())
+    async def replicas(self, _: Request, __: Visitor) -> ReplicaList:
+        return ReplicaList(await self._find().replicas.every())
 
     async def store(self, _: Request, __: Visitor) -> StoreView:
         return await store_view(self._find())

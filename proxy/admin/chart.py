@@ -35,7 +35,7 @@ class Sized(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PlotArea:
     """A picture's size, and what is kept free around the plot."""
 
     width: int
@@ -55,10 +55,10 @@ class Frame:
         return self.height - self.bottom
 
 
-WIDE = Frame(960, 300)
-LOW = Frame(960, 190)
-HALF = Frame(480, 180)
-NARROW = Frame(380, 260)
+WIDE = PlotArea(960, 300)
+LOW = PlotArea(960, 190)
+HALF = PlotArea(480, 180)
+NARROW = PlotArea(380, 260)
 
 
 class Tick(NamedTuple):
@@ -97,7 +97,7 @@ class Column(NamedTuple):
 class Saw:
     """The picture of a session; paths are in SVG's words, one a branch."""
 
-    frame: Frame
+    frame: PlotArea
     received: list[str]
     sent: list[str]
     areas: list[str]
@@ -109,7 +109,7 @@ class Saw:
 
 
 def saw(
-    points: Sequence[Sized], limits: Sequence[tuple[str, int]], marks: Sequence[tuple[int, str]], frame: Frame
+    points: Sequence[Sized], limits: Sequence[tuple[str, int]], marks: Sequence[tuple[int, str]], frame: PlotArea
 ) -> Saw:
     """The tokens of a session's requests, one after the other.
 
@@ -160,7 +160,7 @@ def branches(points: Sequence[Sized]) -> list[list[Sized]]:
     return runs
 
 
-class Part(NamedTuple):
+class BarPart(NamedTuple):
     """A part of a bar. x, width: of 1,000. tokens: what it stands for."""
 
     kind: str
@@ -169,7 +169,7 @@ class Part(NamedTuple):
     tokens: int
 
 
-def stack_parts(parts: Iterable[tuple[str, int]]) -> list[Part]:
+def stack_parts(parts: Iterable[tuple[str, int]]) -> list[BarPart]:
     """Parts side by side, which are the whole together; what is empty is left out."""
     parts = [*parts]
     whole = max(1, sum(tokens for _, tokens in parts))
@@ -177,7 +177,7 @@ def stack_parts(parts: Iterable[tuple[str, int]]) -> list[Part]:
     for kind, tokens in parts:
         width = 1_000 * tokens / whole
         if tokens > 0:
-            found.append(Part(kind, round(x, 2), round(width, 2), tokens))
+            found.append(BarPart(kind, round(x, 2), round(width, 2), tokens))
         x += max(0.0, width)
     return found
 
@@ -236,7 +236,7 @@ class Pair(NamedTuple):
 class Bars:
     """Pairs of bars over time, with heights in the frame's units."""
 
-    frame: Frame
+    frame: PlotArea
     pairs: list[Pair]
     up: list[Tick]
     across: list[Tick]
@@ -245,7 +245,7 @@ class Bars:
 def bars(
     spans: Sequence[tuple[float, float]],
     labels: Sequence[str],
-    frame: Frame,
+    frame: PlotArea,
     least: float = 1.0,
     written: Callable[[float], str] = words.round_number,
 ) -> Bars:
@@ -286,11 +286,11 @@ def _path(places: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x} {y}" for x, y in places)
 
 
-def _columns(points: Sequence[Sized], places: Sequence[float], frame: Frame) -> list[Column]:
+def _columns(points: Sequence[Sized], places: Sequence[float], frame: PlotArea) -> list[Column]:
     return [*_gapless_columns(places, frame, max(1, ceil(len(points) / _COLUMNS)))]
 
 
-def _gapless_columns(places: Sequence[float], frame: Frame, size: int) -> Iterator[Column]:
+def _gapless_columns(places: Sequence[float], frame: PlotArea, size: int) -> Iterator[Column]:
     """Columns of so many points that lie side by side without a gap."""
     left = float(frame.left)
     for at in range(size - 1, len(places) + size - 1, size):

@@ -55,7 +55,7 @@ def tenant_of(request: Request, visitor: Visitor, context: AdminContext) -> Call
 def named_tenant(name: str, visitor: Visitor, context: AdminContext) -> Caller:
     """The tenant of this name; without one a viewer's own, else the default one."""
     name = name or visitor.tenant or DEFAULT
-    caller = context.active().tenants.named(name)
+    caller = context.active().tenants.operator_of(name)
     if not visitor.sees(name):
         raise NotAllowedError("Your key opens another tenant's pages.", param="tenant")
     if caller is None:

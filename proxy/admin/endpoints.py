@@ -34,7 +34,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class AdminPage:
     """A page at a path below /admin/. name: of the method that handles it."""
 
     name: str
@@ -105,14 +105,14 @@ ENDPOINTS = (
 )
 
 PAGES = (
-    Page("overview", "", EVERYBODY),
-    Page("sessions", "sessions", SIGNED_IN),
-    Page("erase", f"{_SESSION}/erase", SIGNED_IN, ("POST",)),
-    Page("models_csv", "models.csv", FIGURES),
-    Page("forget_model", "models/forget", OPERATORS, ("POST",)),
-    Page("tenants_csv", "tenants.csv", EVERYBODY),
-    Page("explain", "explain", SIGNED_IN, ("GET", "POST")),
-    *(Page(each.name, each.path, each.roles, (each.method,)) for each in ENDPOINTS if each.has_page),
+    AdminPage("overview", "", EVERYBODY),
+    AdminPage("sessions", "sessions", SIGNED_IN),
+    AdminPage("erase", f"{_SESSION}/erase", SIGNED_IN, ("POST",)),
+    AdminPage("models_csv", "models.csv", FIGURES),
+    AdminPage("forget_model", "models/forget", OPERATORS, ("POST",)),
+    AdminPage("tenants_csv", "tenants.csv", EVERYBODY),
+    AdminPage("explain", "explain", SIGNED_IN, ("GET", "POST")),
+    *(AdminPage(each.name, each.path, each.roles, (each.method,)) for each in ENDPOINTS if each.has_page),
 )
 
 
@@ -121,6 +121,6 @@ def find_endpoint(name: str) -> Endpoint:
     return next(each for each in ENDPOINTS if each.name == name)
 
 
-def find_page(name: str) -> Page:
+def find_page(name: str) -> AdminPage:
     """The row of this name."""
     return next(each for each in PAGES if each.name == name)

@@ -155,7 +155,7 @@ class Entrance:
 
     async def _sign_in_by_link(self, request: Request) -> Response:
         value = self._guard.access.enter(request, request.query_params["token"], by_link=True)
-        return _entered(request, value)
+        return _enter_with_cookie(request, value)
 
     async def _sign_in(self, request: Request) -> Response:
         if request.method == "GET":
@@ -166,10 +166,10 @@ class Entrance:
             value = self._guard.access.enter(request, form.get("token", ""))
         except AuthenticationError as error:
             return await sign_in(request, error)
-        return _entered(request, value, form.get("next", ""))
+        return _enter_with_cookie(request, value, form.get("next", ""))
 
 
-def _entered(request: Request, value: str, then: str = "") -> Response:
+def _enter_with_cookie(request: Request, value: str, then: str = "") -> Response:
     """On to the page that was asked for, with the cookie. It has no path of its own: a prefix may be in front."""
     response = RedirectResponse("./" + (then if _PLACE.fullmatch(then) else ""), 303)
     is_secure = request.headers.get("origin", "").startswith("https:")

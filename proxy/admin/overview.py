@@ -9,7 +9,7 @@ import msgspec
 
 from proxy.admin import chart, words
 from proxy.admin.sessions import listing, why
-from proxy.admin.sessions.listing import Row
+from proxy.admin.sessions.listing import SessionRow
 from proxy.admin.spend import Prices, spend_of
 from proxy.admin.totals import totals_of
 from proxy.observing import figures
@@ -32,7 +32,7 @@ _WORTH_SHARING = 20
 _MOST_FAILED_OPEN = 0.01
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """A span of time that figures are of; hours: this one and those before it. step: hours of each of its parts."""
 
     name: str
@@ -41,12 +41,12 @@ class Span(NamedTuple):
     step: int
 
 
-DAY = Span("24h", "last 24 hours", 24, 1)
+DAY = TimeSpan("24h", "last 24 hours", 24, 1)
 SPANS = (
-    Span("1h", "hour so far", 1, 1),
+    TimeSpan("1h", "hour so far", 1, 1),
     DAY,
-    Span("7d", "last 7 days", 7 * 24, 24),
-    Span("30d", "last 30 days", 30 * 24, 24),
+    TimeSpan("7d", "last 7 days", 7 * 24, 24),
+    TimeSpan("30d", "last 30 days", 30 * 24, 24),
 )
 
 
@@ -85,7 +85,7 @@ class Minute(msgspec.Struct, frozen=True):
     sent: int
 
 
-class Part(msgspec.Struct, frozen=True):
+class SpanPart(msgspec.Struct, frozen=True):
     """An hour or a day of the span. at: when it began, in Unix seconds. received, sent: tokens.
 
     failed: requests without an answer of 2xx, or of a shape that is not understood. cost: US dollars, None where no
@@ -107,7 +107,7 @@ class Part(msgspec.Struct, frozen=True):
     latency_p95: float | None = None
 
 
-class Told(msgspec.Struct, frozen=True):
+class CompactionNote(msgspec.Struct, frozen=True):
     """A compaction and why it was made."""
 
     event: CompactionEnded
@@ -135,10 +135,10 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     span: str
     is_whole: bool
     figures: Figures
-    parts: list[Part]
+    parts: list[SpanPart]
     minutes: list[Minute]
-    near: list[Row] | None
-    compactions: list[Told] | None
+    near: list[SessionRow] | None
+    compactions: list[CompactionNote] | None
     advice: list[str]
 
 
@@ -191,8 +191,8 @@ def minutes(found: Iterable[tuple[int, Tally]], now: float) -> list[Minute]:
 
 
 def parts(
-    found: Mapping[int, Mapping[tuple[str, str], Tally]], tenant: str | None, span: Span, now: float, price: Prices
-) -> list[Part]:
+    found: Mapping[int, Mapping[tuple[str, str], Tally]], tenant: str | None, span: TimeSpan, now: float, price: Prices
+) -> list[SpanPart]:
     """All hours or days of a span, quiet ones too. found: sums by hours since 1970."""
     newest = int(now) // HOUR
     oldest = newest - span.hours + 1
@@ -202,10 +202,10 @@ def parts(
     ]
 
 
-def _part(at: int, sums: Mapping[tuple[str, str], Tally], tenant: str | None, price: Prices) -> Part:
+def _part(at: int, sums: Mapping[tuple[str, str], Tally], tenant: str | None, price: Prices) -> SpanPart:
     found = [(model, tally) for (owner, model), tally in sums.items() if tenant in (None, owner)]
     used, tally = totals_of("", found, price), total(each for _, each in found)
-    return Part(
+    return SpanPart(
         at=at,
         requests=used.requests,
         received=used.received,
@@ -238,7 +238,7 @@ def by_minute(shown: Sequence[Minute]) -> Series:
     return Series(drawn, titles, f"Tokens received and sent in each minute of the last hour: {told}")
 
 
-def by_part(shown: Sequence[Part], span: Span) -> dict[str, Series]:
+def by_part(shown: Sequence[SpanPart], span: TimeSpan) -> dict[str, Series]:
     """Tokens, failures, money and latency over the span."""
     each_one, named = ("hour", _clock) if span.step == 1 else ("day", _day)
     every = max(1, ceil(len(shown) / _MOST_LABELS))
@@ -275,29 +275,29 @@ def by_part(shown: Sequence[Part], span: Span) -> dict[str, Series]:
 def _drawn(
     spans: Sequence[tuple[float, float]],
     labels: Sequence[str],
-    wide: chart.Frame,
+    wide: chart.PlotArea,
     least: float = 1.0,
     written: Callable[[float], str] = words.round_number,
 ) -> list[chart.Bars]:
     return [chart.bars(spans, labels, frame, least, written) for frame in (wide, chart.NARROW)]
 
 
-def _tokens(each: Minute | Part) -> str:
+def _tokens(each: Minute | SpanPart) -> str:
     told = f"{words.exact(each.received)} received, {words.exact(each.sent)} sent"
     return f"{told}, {words.plural(each.requests, 'request')}"
 
 
-def _failures(each: Part) -> str:
+def _failures(each: SpanPart) -> str:
     told = f"{words.exact(each.failed)} of {words.plural(each.requests, 'request')} failed"
     return f"{told}, {words.plural(each.passed_on, 'overflow')} passed on"
 
 
-def _money(each: Part) -> str:
+def _money(each: SpanPart) -> str:
     told = f"{words.usd(each.cost)}, {words.usd(each.cost_of_summaries)} of it for summaries"
     return told if each.saved is None else f"{told}, {words.usd(each.saved)} saved by estimate"
 
 
-def _latency(each: Part) -> str:
+def _latency(each: SpanPart) -> str:
     told = f"p95 {words.span(each.latency_p95)}, half within {words.span(each.latency_p50)}"
     return f"{told}, {words.plural(each.requests - each.failed, 'answered request')}"
 
@@ -310,15 +310,15 @@ def _day(at: int) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%d %b}".lstrip("0")
 
 
-def near(trails: Iterable[SessionTrail]) -> list[Row]:
+def near(trails: Iterable[SessionTrail]) -> list[SessionRow]:
     """Sessions near their window, the fullest first."""
     found = [listing.row_of(trail) for trail in trails if figures.is_near(trail.newest)]
     return sorted(found, key=lambda row: -(row.used or 0.0))[:_MOST_ROWS]
 
 
-def told(events: Iterable[CompactionEnded]) -> list[Told]:
+def newest_compactions(events: Iterable[CompactionEnded]) -> list[CompactionNote]:
     """The newest compactions."""
-    return [Told(event, why.compaction(event)) for event, _ in zip(events, range(_MOST_ROWS), strict=False)]
+    return [CompactionNote(event, why.compaction(event)) for event, _ in zip(events, range(_MOST_ROWS), strict=False)]
 
 
 def advice(shown: Figures) -> Iterator[str]:

@@ -12,11 +12,11 @@ from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext, viewed_tenant
 from proxy.admin.guard import form_of
 from proxy.admin.recent import page_of
-from proxy.admin.rendering import Frame
+from proxy.admin.rendering import PageFrame
 from proxy.admin.sessions.one_request import request_view, unknown_request
 from proxy.admin.totals import as_csv
 from proxy.admin.views import (
-    Used,
+    UsageTable,
     asked_of,
     forget_learned,
     models_of,
@@ -38,7 +38,7 @@ class HtmlPages:
 
     def __init__(self, context: Callable[[], AdminContext]) -> None:
         self._find = context
-        self._frame = Frame(context)
+        self._frame = PageFrame(context)
 
     async def overview(self, request: Request, visitor: Visitor) -> Response:
         tenant = viewed_tenant(request, visitor, self._find())
@@ -78,7 +78,7 @@ class SetupPages:
 
     def __init__(self, context: Callable[[], AdminContext]) -> None:
         self._find = context
-        self._frame = Frame(context)
+        self._frame = PageFrame(context)
 
     async def models(self, request: Request, visitor: Visitor) -> Response:
         used = await self._used_by(request, visitor, by_model=True)
@@ -88,7 +88,7 @@ class SetupPages:
     async def models_csv(self, request: Request, visitor: Visitor) -> Response:
         return _csv("models", request, await self._used_by(request, visitor, by_model=True))
 
-    async def _used_by(self, request: Request, visitor: Visitor, *, by_model: bool) -> Used:
+    async def _used_by(self, request: Request, visitor: Visitor, *, by_model: bool) -> UsageTable:
         return await used_of(self._find(), visitor, span_of(request), sort_of(request), by_model=by_model)
 
     async def forget_model(self, request: Request, visitor: Visitor) -> Response:
@@ -139,6 +139,6 @@ def _table_query(request: Request) -> dict[str, object]:
     return {"span": span_of(request), "spans": overview.SPANS, "sort": sort_of(request)}
 
 
-def _csv(name: str, request: Request, used: Used) -> Response:
+def _csv(name: str, request: Request, used: UsageTable) -> Response:
     file = f'attachment; filename="{name}-{span_of(request).name}.csv"'
     return Response(as_csv(used.rows), media_type="text/csv; charset=utf-8", headers={"content-disposition": file})

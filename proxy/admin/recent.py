@@ -24,7 +24,7 @@ Shown = RequestEnded | CompactionEnded
 _SHOWN = (RequestEnded, CompactionEnded)  # a union takes several times as long to ask
 
 
-class Entry(NamedTuple):
+class NumberedEvent(NamedTuple):
     """An event and its number: later ones have higher ones."""
 
     number: int
@@ -35,7 +35,7 @@ class Recent:
     """A hook that keeps the last thousand events of this process, and tells those who watch."""
 
     def __init__(self) -> None:
-        self._entries: deque[Entry] = deque(maxlen=_KEPT)
+        self._entries: deque[NumberedEvent] = deque(maxlen=_KEPT)
         self._number = 0
         self._viewers: set[Viewer] = set()
 
@@ -43,16 +43,16 @@ class Recent:
         if not isinstance(event, _SHOWN):
             return
         self._number += 1
-        entry = Entry(self._number, event)
+        entry = NumberedEvent(self._number, event)
         self._entries.append(entry)
         for viewer in self._viewers:
             viewer.put(entry)
 
-    def newest(self, before: int | None = None) -> Iterator[Entry]:
+    def newest(self, before: int | None = None) -> Iterator[NumberedEvent]:
         """The newest first, of those with a lower number than `before`."""
         return (entry for entry in reversed(self._entries) if before is None or entry.number < before)
 
-    def since(self, number: int | None) -> Iterator[Entry]:
+    def since(self, number: int | None) -> Iterator[NumberedEvent]:
         """The newest first, of those with a higher number; none where there is no number."""
         return takewhile(lambda entry: number is not None and entry.number > number, reversed(self._entries))
 
@@ -82,7 +82,7 @@ class Recent:
         self._entries = deque(kept, _KEPT)
 
     @contextmanager
-    def watched(self) -> Iterator["Viewer | None"]:
+    def watch(self) -> Iterator["Viewer | None"]:
         """What comes in from now on; None where as many watch as may."""
         if len(self._viewers) >= _MOST_VIEWERS:
             yield None
@@ -104,16 +104,16 @@ class Viewer:
     """Somebody who watches. lost: entries that it was too slow to read."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Entry] = deque(maxlen=_WAITING)
+        self._waiting: deque[NumberedEvent] = deque(maxlen=_WAITING)
         self._came = asyncio.Event()
         self.lost = 0
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: NumberedEvent) -> None:
         self.lost += len(self._waiting) == _WAITING
         self._waiting.append(entry)
         self._came.set()
 
-    async def taken(self, seconds: float) -> list[Entry]:
+    async def take(self, seconds: float) -> list[NumberedEvent]:
         """What has come in, the oldest first; empty where nothing did for so many seconds."""
         timer = asyncio.get_running_loop().call_later(seconds, self._came.set)
         try:
@@ -156,7 +156,7 @@ class Filter(NamedTuple):
         return self.status in ("", str(status))
 
 
-class Page(msgspec.Struct, frozen=True):
+class RequestsPage(msgspec.Struct, frozen=True):
     """Requests, the newest first. cursor: asks for older ones; None where there are none."""
 
     requests: list[RequestEnded]
@@ -168,18 +168,20 @@ def number_of(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
-def page_of(recent: Recent, wanted: Callable[[RequestEnded], bool], before: int | None, limit: int = PAGE) -> Page:
+def page_of(
+    recent: Recent, wanted: Callable[[RequestEnded], bool], before: int | None, limit: int = PAGE
+) -> RequestsPage:
     """The newest requests that are wanted, of those before a cursor."""
-    found: list[Entry] = []
+    found: list[NumberedEvent] = []
     for entry in recent.newest(before):
         if isinstance(entry.event, RequestEnded) and wanted(entry.event):
             if len(found) == limit:
-                return Page(_requests(found), found[-1].number)
+                return RequestsPage(_requests(found), found[-1].number)
             found.append(entry)
-    return Page(_requests(found), None)
+    return RequestsPage(_requests(found), None)
 
 
-def _requests(entries: Iterable[Entry]) -> list[RequestEnded]:
+def _requests(entries: Iterable[NumberedEvent]) -> list[RequestEnded]:
     return [entry.event for entry in entries if isinstance(entry.event, RequestEnded)]
 
 
@@ -193,7 +195,7 @@ async def stream(
 
     after: the last that was received before a connection was lost; what is still known of what came then is sent first.
     """
-    with recent.watched() as viewer:
+    with recent.watch() as viewer:
         if viewer is None:
             yield b"event: full\ndata: {}\n\n"
             return
@@ -203,7 +205,7 @@ async def stream(
                 yield _written(entry)
         quiet, lost = 0, 0
         while not is_ended():
-            entries = await viewer.taken(_LOOK_EVERY)
+            entries = await viewer.take(_LOOK_EVERY)
             if viewer.lost > lost:
                 yield b'event: lost\ndata: {"lost": %d}\n\n' % (viewer.lost - lost)
                 lost = viewer.lost
@@ -215,6 +217,6 @@ async def stream(
                 yield b":\n\n"
 
 
-def _written(entry: Entry) -> bytes:
+def _written(entry: NumberedEvent) -> bytes:
     kind = b"event: compaction\n" if isinstance(entry.event, CompactionEnded) else b""
     return b"id: %d\n%bdata: %b\n\n" % (entry.number, kind, msgspec.json.encode(entry.event))

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
-from proxy.admin.endpoints import ADMIN, Page, find_page
+from proxy.admin.endpoints import ADMIN, AdminPage, find_page
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
@@ -100,7 +100,7 @@ def wants_html(request: Request) -> bool:
 class Link(NamedTuple):
     """A page in the navigation. key: goes there, after g."""
 
-    page: Page
+    page: AdminPage
     text: str
     key: str
 
@@ -136,7 +136,7 @@ def navigation(visitor: Visitor) -> list[list[Link]]:
     return [group for group in groups if group]
 
 
-class Frame:
+class PageFrame:
     """Renders views in their frame."""
 
     def __init__(self, context: Callable[[], AdminContext]) -> None:

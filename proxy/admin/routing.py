@@ -8,11 +8,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from proxy.admin.access import Visitor
-from proxy.admin.endpoints import ADMIN, API, OPENAPI, Endpoint, Page
+from proxy.admin.endpoints import ADMIN, API, OPENAPI, AdminPage, Endpoint
 from proxy.admin.guard import Entrance, Guard, as_json
 from proxy.admin.openapi import Handler, document
 
-_Row = TypeVar("_Row", Endpoint, Page)
+_Row = TypeVar("_Row", Endpoint, AdminPage)
 
 
 def handlers_of(rows: Iterable[_Row], owners: Iterable[object]) -> dict[_Row, Handler]:
@@ -42,7 +42,7 @@ def api_routes(guard: Guard, handlers: Mapping[Endpoint, Handler]) -> list[Route
     ]
 
 
-def page_routes(guard: Guard, handlers: Mapping[Page, Handler]) -> list[Route]:
+def page_routes(guard: Guard, handlers: Mapping[AdminPage, Handler]) -> list[Route]:
     """Every page at its path; the overview behind the entrance."""
     pages = {row.path: (row, guard.only(handler, row.roles)) for row, handler in handlers.items()}
     _, overview = pages.pop("")

@@ -26,7 +26,7 @@ from proxy.stores.base import Facts
 _SHOWN = 12
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True):
+class TenantModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model as one tenant's requests know it. window: None where nobody says; usable: what of it a prompt may take.
 
     price: US dollars for a million tokens, of prompts and of answers.
@@ -165,7 +165,7 @@ class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
 
 def models(
     sources: Iterable[Sources], config: Config, price: Callable[[str], Price | None], is_exact: Callable[[str], bool]
-) -> list[Model]:
+) -> list[TenantModel]:
     """One row for each tenant, upstream and model: a tenant's keys may know more than one of them."""
     found = {(each.place.tenant, each.place.base_url, each.place.model): each for each in sources}
     return [
@@ -174,9 +174,9 @@ def models(
     ]
 
 
-def _model(known: Sources, config: Config, price: Price | None, *, exact: bool) -> Model:
+def _model(known: Sources, config: Config, price: Price | None, *, exact: bool) -> TenantModel:
     window = known.window
-    return Model(
+    return TenantModel(
         place=known.place,
         upstream=upstream_of(known.place, config),
         window=window,

@@ -35,7 +35,7 @@ _WELCOME = {
 }
 
 
-class Pages:
+class AdminSite:
     """An ASGI application for the paths that are ours."""
 
     def __init__(

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from proxy.admin import overview, setup, words
 from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
-from proxy.admin.overview import Figures, Health, Overview, Span
+from proxy.admin.overview import Figures, Health, Overview, TimeSpan
 from proxy.admin.recent import Filter, number_of
-from proxy.admin.setup import Model, Probe, Reloaded, StoreView, TenantRow, TenantView
+from proxy.admin.setup import Probe, Reloaded, StoreView, TenantModel, TenantRow, TenantView
 from proxy.admin.totals import COLUMNS, Totals, order_rows, totals, totals_of
 from proxy.errors import InvalidRequestError, NotFoundError
 from proxy.observing.events import AdminActed, CompactionEnded
@@ -35,7 +35,7 @@ def asked_of(request: Request, visitor: Visitor) -> tuple[Filter, int | None]:
     return Filter(**asked), before
 
 
-def span_of(request: Request) -> Span:
+def span_of(request: Request) -> TimeSpan:
     """The span that `?range=` names; unsaid, a day."""
     name = request.query_params.get("range", "") or overview.DAY.name
     found = next((span for span in overview.SPANS if span.name == name), None)
@@ -45,7 +45,9 @@ def span_of(request: Request) -> Span:
     return found
 
 
-async def overview_of(context: AdminContext, visitor: Visitor, tenant: str | None, span: Span, now: float) -> Overview:
+async def overview_of(
+    context: AdminContext, visitor: Visitor, tenant: str | None, span: TimeSpan, now: float
+) -> Overview:
     """Of one tenant, or of all that the visitor sees."""
     engine, names_sessions = context.engine, visitor.role != "nobody"
     trails = [trail for trail in context.trails.newest() if tenant in (None, trail.key.tenant)]
@@ -62,7 +64,7 @@ async def overview_of(context: AdminContext, visitor: Visitor, tenant: str | Non
         parts=overview.parts(sums.parts, tenant, span, now, engine.windows.price),
         minutes=overview.minutes(engine.tallies.minutes(tenant), now),
         near=overview.near(trails) if names_sessions else None,
-        compactions=overview.told(events) if names_sessions else None,
+        compactions=overview.newest_compactions(events) if names_sessions else None,
         advice=[*overview.advice(shown)],
     )
 
@@ -87,7 +89,7 @@ def health_of(context: AdminContext, shown: Figures, replicas: Sequence[Replica]
     return Health(level, [words.plural(len(replicas), "replica"), up, *(text for _, text in parts)])
 
 
-def models_of(context: AdminContext) -> list[Model]:
+def models_of(context: AdminContext) -> list[TenantModel]:
     """What is known of models, and who says so."""
     router, windows = context.active().router, context.engine.windows
     known = [windows.sources(place, router.configured_window(place.model)) for place in windows.places()]
@@ -111,7 +113,7 @@ async def forget_learned(context: AdminContext, visitor: Visitor, tenant: str, u
     context.engine.observe(AdminActed(visitor.role, "learned_forgotten", tenant))
 
 
-class Used(msgspec.Struct, frozen=True):
+class UsageTable(msgspec.Struct, frozen=True):
     """What was used in a span, as rows in the order that was asked for. is_whole: whether of all replicas, or of this
     one alone since the store does not answer."""
 
@@ -129,8 +131,8 @@ def sort_of(request: Request) -> str:
 
 
 async def used_of(
-    context: AdminContext, visitor: Visitor, span: Span, sort: str, *, by_model: bool, tenant: str | None = None
-) -> Used:
+    context: AdminContext, visitor: Visitor, span: TimeSpan, sort: str, *, by_model: bool, tenant: str | None = None
+) -> UsageTable:
     """By tenants or by models: of one tenant, or of all that the visitor sees."""
     sums, price = await context.figures.last(span.hours), context.engine.windows.price
     seen = {key: tally for key, tally in sums.of.items() if visitor.sees(key[0]) and tenant in (None, key[0])}
@@ -139,20 +141,20 @@ async def used_of(
         rows |= {name: totals_of(name, (), price) for name in context.config.tenants if name not in rows}
     shown = [row for name, row in rows.items() if by_model or visitor.sees(name)]
     whole = totals_of("all", ((model, tally) for (_, model), tally in seen.items()), price)
-    return Used(order_rows(shown, sort), whole, sums.is_whole)
+    return UsageTable(order_rows(shown, sort), whole, sums.is_whole)
 
 
-def tenants_of(context: AdminContext, used: Used) -> list[TenantRow]:
+def tenants_of(context: AdminContext, used: UsageTable) -> list[TenantRow]:
     """Tenants, and what they use."""
-    return setup.tenants(context.config, used.rows, context.in_flight, context.engine.spending.used())
+    return setup.tenants(context.config, used.rows, context.in_flight, context.engine.spending.used_shares())
 
 
-async def tenant_view(context: AdminContext, visitor: Visitor, name: str, span: Span) -> TenantView:
+async def tenant_view(context: AdminContext, visitor: Visitor, name: str, span: TimeSpan) -> TenantView:
     """One tenant and its policy. Raises NotFoundError."""
     if name not in context.config.tenants or not visitor.sees(name):
         raise NotFoundError("No tenant has this name.")
     models = await used_of(context, visitor, span, "cost", by_model=True, tenant=name)
-    whole = Used([structs.replace(models.all, name=name)], models.all, models.is_whole)
+    whole = UsageTable([structs.replace(models.all, name=name)], models.all, models.is_whole)
     (row,) = tenants_of(context, whole)
     return setup.tenant(row, models.rows, context.reloader)
 

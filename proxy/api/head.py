@@ -54,7 +54,7 @@ class ApiHead(RequestHead):
     @cached_property
     def mount(self) -> Mount:
         """Where its client has its API."""
-        return self.reading.mount.versioned(self.target.partition("?")[2])
+        return self.reading.mount.for_query(self.target.partition("?")[2])
 
     @cached_property
     def conversation(self) -> Dialect | None:

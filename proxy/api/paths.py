@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import dropwhile
 from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
-from proxy.dialects.table import DIALECTS, Found, found_at, found_below
+from proxy.dialects.table import DIALECTS, MatchedPath, found_at, found_below
 from proxy.errors import InvalidRequestError
 
 # Whether anybody is there, as Claude Code asks before its first request (code.claude.com, llm-gateway-protocol).
@@ -86,7 +86,7 @@ class Mount:
             return self.prefix
         return self.prefix[: found.end()] + quote(model)
 
-    def versioned(self, query: str) -> "Mount":
+    def for_query(self, query: str) -> "Mount":
         """The same of a request with this query."""
         found = (parameter for parameter in query.split("&") if _named_by(parameter) == _VERSION)
         return replace(self, version=next(found, ""))
@@ -96,7 +96,7 @@ NO_MOUNT = Mount()
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PathReading:
     """A path as the most lenient server reads it: decoded as often as it can be, \\ for /, empty segments left out.
 
     names:    its segments without parameters, dot segments among them.
@@ -114,8 +114,8 @@ class Reading:
     asked: tuple[str, ...] = ()
     route: str | None = None
     mount: Mount = NO_MOUNT
-    found: Found | None = None
-    below: Found | None = None
+    found: MatchedPath | None = None
+    below: MatchedPath | None = None
 
     @property
     def model(self) -> str:
@@ -123,7 +123,7 @@ class Reading:
         return (self.found.model if self.found else "") or self.mount.model
 
     @property
-    def resolved(self) -> list[str]:
+    def resolved_names(self) -> list[str]:
         """The names that are left where dot segments are followed."""
         left: list[str] = []
         for name in self.names:
@@ -135,7 +135,7 @@ class Reading:
 
 
 @lru_cache(_REMEMBERED)
-def reading(path: bytes) -> Reading:
+def reading(path: bytes) -> PathReading:
     """The path of a request's target, without its query, as it came."""
     raw = path.decode("latin-1")
     for _ in range(_MOST_DECODINGS):
@@ -144,7 +144,7 @@ def reading(path: bytes) -> Reading:
             break
         path = decoded
     else:
-        return Reading("", (), has_dots=True)
+        return PathReading("", (), has_dots=True)
     segments = _SEPARATORS.split(unicodedata.normalize("NFKC", path.decode("utf-8", "replace")).strip("/\\"))
     names = tuple(filter(None, map(_name, segments)))
     plain = tuple(dropwhile(lambda name: name.casefold() == "v1", names))
@@ -154,18 +154,18 @@ def reading(path: bytes) -> Reading:
     if below is not None:
         found = below if len(below.names) == len(plain) else None
         asked = found.names if found else asked
-        return Reading(whole, names, has_dots, asked, _route(whole, asked), found=found, below=below)
+        return PathReading(whole, names, has_dots, asked, _route(whole, asked), found=found, below=below)
     route = _route(whole, asked)
     end, mount, found = ((), NO_MOUNT, None) if has_dots else _split_mount(raw, names, asked)
     if end:
         route = route or _route("/v1/" + "/".join(end), end)
-        return Reading(whole, names, has_dots, end, route, mount, found, found)
-    return Reading(whole, names, has_dots, asked, route)
+        return PathReading(whole, names, has_dots, end, route, mount, found, found)
+    return PathReading(whole, names, has_dots, asked, route)
 
 
 def _split_mount(
     raw: str, names: tuple[str, ...], asked: tuple[str, ...]
-) -> tuple[tuple[str, ...], Mount, Found | None]:
+) -> tuple[tuple[str, ...], Mount, MatchedPath | None]:
     """The end of a path that is ours or a dialect's, what stands before it, and the dialect's path; nothing for any
     other, and where a server might read the path otherwise than it is written."""
     if asked[: len(EXPLAIN)] == EXPLAIN or names != tuple(filter(None, unquote(raw).split("/"))):
@@ -197,17 +197,17 @@ def _route(path: str, asked: tuple[str, ...]) -> str | None:
 
 
 @lru_cache(_REMEMBERED)
-def is_ours(found: Reading) -> bool:
+def is_ours(found: PathReading) -> bool:
     """Whether a path is answered here and never relayed: the root, and everything at or below a name of ours."""
     if not found.path:
         return False
-    starts = {*found.names[:1], *found.resolved[:1]}
-    if tuple(found.resolved) == _HELLO:
+    starts = {*found.names[:1], *found.resolved_names[:1]}
+    if tuple(found.resolved_names) == _HELLO:
         return True
-    return not found.resolved or any(name.casefold() in OURS for name in starts)
+    return not found.resolved_names or any(name.casefold() in OURS for name in starts)
 
 
-def resource(found: Reading) -> tuple[str, ...]:
+def resource(found: PathReading) -> tuple[str, ...]:
     """What a path asks for."""
     return found.asked
 
@@ -273,7 +273,7 @@ def _named_by(parameter: str) -> str:
     return unquote(parameter.partition("=")[0]).casefold()
 
 
-def allows(rules: Iterable[str], method: str, found: Reading) -> bool:
+def allows(rules: Iterable[str], method: str, found: PathReading) -> bool:
     """Whether one of these rules holds: paths with * and ? as in file names, some for one method only."""
     path = f"/v1{found.path}" if _RESOURCES.match(found.path) else found.path
     return any(_fits(rule, method, path) for rule in rules)

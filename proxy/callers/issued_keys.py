@@ -195,7 +195,7 @@ class KeyRing:
         self.version += 1
 
 
-def revoked(key: IssuedKey, now: float) -> IssuedKey:
+def as_revoked(key: IssuedKey, now: float) -> IssuedKey:
     return key if key.revoked is not None else replace(key, revoked=now)
 
 

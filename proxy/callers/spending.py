@@ -14,7 +14,7 @@ class Spending:
         self._spent: dict[str, int] = {}
         self._limits: dict[str, int] = {}
 
-    def used(self) -> dict[str, float]:
+    def used_shares(self) -> dict[str, float]:
         """The share of its limit that each tenant with one has used today; may be asked for in any thread."""
         spent = self._spent.copy() if int(self._clock()) // _DAY == self._day else {}
         return {tenant: spent.get(tenant, 0) / limit for tenant, limit in self._limits.copy().items()}

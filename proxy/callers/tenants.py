@@ -127,7 +127,7 @@ class Tenants:
         """Whether a header's value or a query holds an issued key of this store that is not the caller's own."""
         return self._key_prefix in value and (caller.issued is None or not caller.issued.is_in(value))
 
-    def named(self, tenant: str) -> Caller | None:
+    def operator_of(self, tenant: str) -> Caller | None:
         """A caller of this tenant as the operator stands for it, without a key; None where there is no such tenant."""
         return self._caller_with_scope(tenant, b"") if tenant in self._callers else None
 

@@ -270,7 +270,7 @@ def replay(
     :param as_json: Print the figures as JSON.
     """
     from proxy.commands.replay import found, run, show
-    from proxy.engine.replay.memory import Memory
+    from proxy.engine.replay.memory import MemoryMeasure
 
     loaded = load_config(config)
     callers = [caller_of(loaded, DEFAULT, name) for name in dict.fromkeys(policy or preset_names())]
@@ -279,7 +279,9 @@ def replay(
         err(f"skipped {why}")
 
     recordings = found(path, model, skipped)
-    replayed = run(loaded, recordings, callers, window, console(stderr=True), skipped, Memory() if memory else None)
+    replayed = run(
+        loaded, recordings, callers, window, console(stderr=True), skipped, MemoryMeasure() if memory else None
+    )
     if not replayed.sessions:
         fail(f"{path}: nothing to replay")
     output(replayed, show, as_json=as_json, indent=2)

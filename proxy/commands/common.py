@@ -44,7 +44,7 @@ def load_config(path: Path | None) -> Config:
 
 def caller_of(config: Config, tenant: str, policy: str | None = None) -> Caller:
     """A caller of this tenant, under another policy if one is named."""
-    caller = Tenants(config).named(tenant)
+    caller = Tenants(config).operator_of(tenant)
     if caller is None:
         fail(f"--tenant {tenant}: no tenant has this name; {suggest(tenant, config.tenants, 'known names')}")
     if policy is None:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from proxy.admin.words import usd
 from proxy.callers import store_secret
-from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, key_prefix, new_key, revoked
+from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, as_revoked, key_prefix, new_key
 from proxy.callers.key_usage import Used, used_by
 from proxy.commands.common import err, fail, plain
 from proxy.commands.sessions import NothingStoredError, moment
@@ -52,7 +52,7 @@ async def add(config: Config, tenant: str, *, name: str, expires: float | None, 
                 fail(f"--name {name}: key {key.id} of {tenant} has this name; choose another, or revoke it first")
         prefix = key_prefix(store_secret.secret_in_force(config))
         secret, key = new_key(tenant, now, name=name, expires=expires, limits=limits, prefix=prefix)
-        await KeyShelf(config.store.sealed(store)).put(key)
+        await KeyShelf(config.store.seal(store)).put(key)
         return secret, key.id
 
 
@@ -83,13 +83,13 @@ async def revoke(config: Config, tenant: str, name: str) -> IssuedKey:
         found = [key for key in found if key.revoked is None] or found
         if len(found) > 1:
             fail(f"several keys are called {name}; name one: {', '.join(key.id for key in found)}")
-        gone = revoked(found[0], time.time())
-        await KeyShelf(config.store.sealed(store)).put(gone)
+        gone = as_revoked(found[0], time.time())
+        await KeyShelf(config.store.seal(store)).put(gone)
         return gone
 
 
 async def _keys_of(config: Config, store: Store, tenant: str | None) -> list[IssuedKey]:
-    shelf = KeyShelf(config.store.sealed(store))
+    shelf = KeyShelf(config.store.seal(store))
     keys = await shelf.every()
     if shelf.unreadable:
         err(f"note: {shelf.unreadable} more keys were lost, or are sealed with another store.encryption_key")

@@ -52,7 +52,7 @@ def serve_mcp(config: Config, caller: Caller) -> None:
             found = []
         except StoreError as error:
             return f"The store cannot be searched: {error}."
-        index = Index(utterance for one in found for utterance in _said(*one))
+        index = Index(utterance for one in found for utterance in _utterances_of(*one))
         lines = found_for(index, query, budget=_TOKENS, count=lambda text: tokenizer.count(text, DEFAULT_ENCODING))
         return "\n".join(lines) or f"Nothing was found in {len(found)} conversations."
 
@@ -60,7 +60,7 @@ def serve_mcp(config: Config, caller: Caller) -> None:
     server.run("stdio")
 
 
-def _said(session: Session, record: Record) -> Iterator[Utterance]:
+def _utterances_of(session: Session, record: Record) -> Iterator[Utterance]:
     """What a record carries; each part says which conversation it is of."""
     name = session.label or session.id[:_ID]
     for entry in record.entries:

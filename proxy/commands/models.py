@@ -35,7 +35,7 @@ _PATIENCE = 3.0
 _WILDCARDS = frozenset("*?[")
 
 
-class _Models(msgspec.Struct):
+class _KnownModels(msgspec.Struct):
     """What its admin API answers."""
 
     models: list[Sources]
@@ -58,7 +58,7 @@ async def sources(
     store = CircuitBreaker(_stored(config, report), time.monotonic)
     store.on_change = lambda is_available, reason: None if is_available else report(reason)
     try:
-        windows = Windows(table, config.store.sealed(store), time.time)
+        windows = Windows(table, config.store.seal(store), time.time)
         if ask:
             await _ask(config, names, tenant, windows)
         return [one for name in names for one in await _of_model(config, name, tenant, windows)]
@@ -82,7 +82,7 @@ def of_running(config: Config, tenant: str) -> list[Sources]:
         return []
     try:
         text = b"".join(answer_lines(config, None, find_endpoint("models"), {}, _PATIENCE))
-        known = msgspec.json.decode(text, type=_Models).models
+        known = msgspec.json.decode(text, type=_KnownModels).models
     except (UnansweredError, msgspec.DecodeError):
         return []
     return [one for one in known if one.place.tenant == tenant]

@@ -15,8 +15,8 @@ from rich.table import Table
 from proxy.callers.tenants import Caller
 from proxy.commands.common import plain
 from proxy.config.loading import Config, preset_names
-from proxy.engine.replay.figures import LEGEND, NO_PROXY, Replayed, Row, Session
-from proxy.engine.replay.memory import Memory
+from proxy.engine.replay.figures import LEGEND, NO_PROXY, PolicyRow, Replayed, ReplayedSession
+from proxy.engine.replay.memory import MemoryMeasure
 from proxy.engine.replay.recordings import Recording, RecordingError, read_recordings
 from proxy.engine.replay.replay import replay, with_window
 from proxy.wiring import open_apart
@@ -53,7 +53,7 @@ def run(
     window: int | None,
     console: Console,
     skipped: Callable[[str], None],
-    memory: Memory | None = None,
+    memory: MemoryMeasure | None = None,
 ) -> Replayed:
     """Play everything; where that takes over a second, a terminal sees how far it is."""
     steps = (len(callers) + 1) * sum(recording.requests for recording in recordings)
@@ -115,13 +115,13 @@ def _window(window: int | None) -> str:
     return f"window {window:,} tokens"
 
 
-def _heading(session: Session) -> str:
+def _heading(session: ReplayedSession) -> str:
     without = session.policies[NO_PROXY]
     first = "" if without.first_over is None else f"; request {without.first_over} is the first over the window"
     return f"{plain(session.name)}: {session.requests} requests, {without.tokens_received:,} tokens received{first}"
 
 
-def _table(session: Session) -> Table:
+def _table(session: ReplayedSession) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in _COLUMNS:
         table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
@@ -130,7 +130,7 @@ def _table(session: Session) -> Table:
     return table
 
 
-def _memory(session: Session) -> Table:
+def _memory(session: ReplayedSession) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in _MEMORY_COLUMNS:
         table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
@@ -141,7 +141,7 @@ def _memory(session: Session) -> Table:
     return table
 
 
-def _cells(row: Row) -> Iterator[str]:
+def _cells(row: PolicyRow) -> Iterator[str]:
     yield f"{row.tokens_sent:,}"
     yield f"{row.saved:.0%}"
     for number in (row.compactions_inline, row.compactions_background, row.cooled_batches, row.summarizer_calls):

@@ -27,7 +27,7 @@ from proxy.observing.log import open_log
 from proxy.runtime import descriptors, heap
 from proxy.server.addresses import address, reachable
 from proxy.server.peers import Peers
-from proxy.server.process import Listens, Server
+from proxy.server.process import Listens, OrderlyServer
 from proxy.server.workers import Supervisor
 
 # The path of a Unix socket has 104 bytes at most, on macOS.
@@ -102,7 +102,7 @@ def run(
     return 0
 
 
-class _Process(Server):
+class _Process(OrderlyServer):
     """Says where it listens as soon as it does, and has the config read again by SIGHUP."""
 
     def __init__(self, config: Config, name: str, console: Console, source: Source | None, peers: Peers | None) -> None:
@@ -140,7 +140,7 @@ def announcement(config: Config, host: str, port: int) -> Iterator[str]:
     policy_name = config.tenants[DEFAULT].policy
     policy = config.policies[policy_name]
     egress = upstream.egress(os.environ)
-    by = f", by the proxy {egress.proxy.shown} ({egress.source})" if egress.proxy else ""
+    by = f", by the proxy {egress.proxy.without_credentials} ({egress.source})" if egress.proxy else ""
     yield f"concertina listens on http://{address(host, port)}, upstream {name} ({upstream.base_url}){by}"
     yield f"  export OPENAI_BASE_URL=http://{reachable(host, port)}/v1"
     yield f"  export ANTHROPIC_BASE_URL=http://{reachable(host, port)}"

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from policies.record.lineage import Lineage
-from proxy.admin.sessions.records import Exported, Row, export_session, row_of
+from proxy.admin.sessions.records import Exported, RecordRow, export_session, row_of
 from proxy.callers.tenants import Caller
 from proxy.commands.common import plain
 from proxy.commands.sessions import moment, open_sessions
@@ -24,7 +24,7 @@ class Details(msgspec.Struct, frozen=True):
     for."""
 
     session: Session
-    generations: list[Row]
+    generations: list[RecordRow]
     lineage: Lineage | None
     text: str | None = None
 
@@ -89,7 +89,7 @@ def _plural(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def _table(generations: Sequence[Row]) -> Table:
+def _table(generations: Sequence[RecordRow]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("DIGEST", no_wrap=True)
     for heading in _HEADINGS:

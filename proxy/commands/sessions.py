@@ -39,12 +39,12 @@ async def other_tenants(config: Config, caller: Caller) -> list[str]:
     """The tenants that have sessions, but for the caller's; raises StoreError."""
     tenants = Tenants(config)
     async with open_sessions(config) as sessions:
-        others = [other for name in config.tenants if (other := tenants.named(name)) and name != caller.tenant]
+        others = [other for name in config.tenants if (other := tenants.operator_of(name)) and name != caller.tenant]
         return [other.tenant for other in others if await sessions.every(other)]
 
 
 @dataclass(frozen=True, slots=True)
-class Erased:
+class ErasureResult:
     """What came of an erasure.
 
     ids:      sessions that were erased.
@@ -57,7 +57,7 @@ class Erased:
     by_proxy: bool
 
 
-def erase(config: Config, caller: Caller, names: Sequence[str]) -> Erased:
+def erase(config: Config, caller: Caller, names: Sequence[str]) -> ErasureResult:
     """Erase the sessions of these names, or all of the tenant where there are none.
 
     Raises NotDoneError and StoreError, and then some may be left.
@@ -73,14 +73,14 @@ def erase(config: Config, caller: Caller, names: Sequence[str]) -> Erased:
     return _erasure_of(ids, by_proxy=True)
 
 
-def _erasure_of(ids: Mapping[str | None, list[str]], *, by_proxy: bool) -> Erased:
+def _erasure_of(ids: Mapping[str | None, list[str]], *, by_proxy: bool) -> ErasureResult:
     unknown = [name for name, found in ids.items() if name is not None and not found]
-    return Erased(list(dict.fromkeys(chain.from_iterable(ids.values()))), unknown, by_proxy)
+    return ErasureResult(list(dict.fromkeys(chain.from_iterable(ids.values()))), unknown, by_proxy)
 
 
 async def _in_store(config: Config, caller: Caller, names: Sequence[str]) -> dict[str | None, list[str]]:
     async with open_sessions(config) as sessions:
-        by_name: dict[str | None, list[Target]] = {name: await sessions.named(caller, name) for name in names}
+        by_name: dict[str | None, list[Target]] = {name: await sessions.find_targets(caller, name) for name in names}
         if not names:
             by_name[None] = await sessions.every(caller)
         found = [*chain.from_iterable(by_name.values())]
@@ -122,7 +122,7 @@ async def one_of(config: Config, caller: Caller, name: str) -> Session:
 async def open_sessions(config: Config) -> AsyncIterator[Sessions]:
     """What the store has of sessions; raises StoreError."""
     async with open_stored(config) as store:
-        yield Sessions(config.store.sealed(store), Memory())
+        yield Sessions(config.store.seal(store), Memory())
 
 
 @asynccontextmanager

@@ -84,7 +84,7 @@ def parse(text: str, file: str, env: Mapping[str, str]) -> Document:
         raise _fatal(file, "is empty; write at least one section, or name no file to use the built-in defaults")
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError([Problem(file, _line(root), "", "must be a mapping of sections, such as `server:`")])
-    reader = _Reader(file, env)
+    reader = _NodeReader(file, env)
     values = reader.mapping(root, ())
     return Document(file, MappingProxyType(values), MappingProxyType(reader.lines), tuple(reader.problems))
 
@@ -137,7 +137,7 @@ def _compose(text: str, file: str) -> yaml.Node | None:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _NodeReader:
     """Turns nodes into values; aliases are expanded here, so the values are counted here."""
 
     file: str

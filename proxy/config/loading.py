@@ -122,7 +122,7 @@ class _Loading:
         self.check_references("upstream", values["upstreams"])
         self.check_references("policy", _laid_over(entries, values["policies"]))
         self.check_keys()
-        config = self.validated(values, groundless)
+        config = self.validate(values, groundless)
         if config is not None:
             self.check_admin_token(config)
             self.check_providers(config)
@@ -139,7 +139,7 @@ class _Loading:
         path = dotted_path(location)
         self.problems.setdefault(path, Problem(self.document.file, line, path, message))
 
-    def validated(self, values: Mapping[str, object], groundless: frozenset[str]) -> Config | None:
+    def validate(self, values: Mapping[str, object], groundless: frozenset[str]) -> Config | None:
         """The config as far as types, bounds and known keys go."""
         try:
             return Config.model_validate(values)

@@ -34,7 +34,7 @@ class Proxy:
     source: str
 
     @property
-    def shown(self) -> str:
+    def without_credentials(self) -> str:
         """Its address without its credentials."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{'***@' if self.authorization else ''}{host}:{self.port}"

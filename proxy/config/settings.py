@@ -158,7 +158,7 @@ class StoreConfig(Settings):
         retired = [key for text in self.retired_keys if (key := decode_key(text.get_secret_value())) is not None]
         return Sealer(self.encryption_key_bytes, retired)
 
-    def sealed(self, store: Store) -> SealedStore:
+    def seal(self, store: Store) -> SealedStore:
         """This store as records are kept in it."""
         return SealedStore(store, self.sealer(), self.ttl)
 

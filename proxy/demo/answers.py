@@ -32,7 +32,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ReplyUsage:
     """Tokens of a prompt and of what was answered."""
 
     prompt: int
@@ -96,7 +96,7 @@ def too_long(window: int, prompt: int, output: int) -> Answer:
     return refused(400, message, code="context_length_exceeded")
 
 
-def completion(reply: Reply, model: str, number: int, usage: Usage) -> Answer:
+def completion(reply: Reply, model: str, number: int, usage: ReplyUsage) -> Answer:
     """A chat completion in one piece."""
     message: dict[str, object] = {"role": "assistant", "content": reply.text or None, "refusal": None}
     if reply.call is not None:
@@ -105,7 +105,7 @@ def completion(reply: Reply, model: str, number: int, usage: Usage) -> Answer:
     return plain(200, _envelope("chat.completion", model, number) | {"choices": [choice], "usage": usage.as_json()})
 
 
-def stream(reply: Reply, model: str, number: int, usage: Usage | None) -> Answer:
+def stream(reply: Reply, model: str, number: int, usage: ReplyUsage | None) -> Answer:
     """A chat completion word by word; with `usage` in a last chunk if it is wanted."""
     envelope = _envelope("chat.completion.chunk", model, number)
     deltas: list[dict[str, object]] = [{"role": "assistant", "content": "" if reply.call is None else None}]

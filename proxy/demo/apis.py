@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from proxy.demo import answers, messages, prompt, responses
-from proxy.demo.answers import Answer, Usage
-from proxy.demo.prompt import Chat, Message
+from proxy.demo.answers import Answer, ReplyUsage
+from proxy.demo.prompt import Chat, PromptMessage
 from proxy.demo.replies import Reply
 
 
@@ -29,9 +29,9 @@ class Api:
 
     path: str
     read: Callable[[bytes], Chat | None]
-    defects: Callable[[Sequence[Message]], Iterator[str]]
-    whole: Callable[[Reply, str, int, Usage], Answer]
-    stream: Callable[[Reply, str, int, Usage | None], Answer]
+    defects: Callable[[Sequence[PromptMessage]], Iterator[str]]
+    whole: Callable[[Reply, str, int, ReplyUsage], Answer]
+    stream: Callable[[Reply, str, int, ReplyUsage | None], Answer]
     too_long: Callable[[int, int, int], Answer]
     refused: _Refused
     count_path: str | None = None

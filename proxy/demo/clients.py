@@ -31,48 +31,48 @@ class Client:
     refusal: Callable[[object], str]
 
 
-class _Function(msgspec.Struct):
+class _ClientFunction(msgspec.Struct):
     name: str
     arguments: str = ""
     description: str = ""
     parameters: dict[str, object] = {}
 
 
-class _Call(msgspec.Struct):
+class _ClientCall(msgspec.Struct):
     id: str
-    function: _Function
+    function: _ClientFunction
 
 
-class _Told(msgspec.Struct):
+class _StoryMessage(msgspec.Struct):
     """A message of the story."""
 
     role: str
     content: str
-    tool_calls: list[_Call] = []
+    tool_calls: list[_ClientCall] = []
     tool_call_id: str = ""
 
 
-class _Tool(msgspec.Struct):
-    function: _Function
+class _ClientTool(msgspec.Struct):
+    function: _ClientFunction
 
 
 class _Text(msgspec.Struct):
     text: str = ""
 
 
-class _Said(msgspec.Struct):
+class _ClientText(msgspec.Struct):
     content: str | list[_Text] | None = None
 
 
-class _Choice(msgspec.Struct):
-    message: _Said
+class _ClientChoice(msgspec.Struct):
+    message: _ClientText
 
 
-class _Answer(msgspec.Struct):
+class _ClientAnswer(msgspec.Struct):
     """What is read of an answer: a chat's choices, a response's output, a message's content."""
 
-    choices: list[_Choice] = []
-    output: list[_Said] = []
+    choices: list[_ClientChoice] = []
+    output: list[_ClientText] = []
     content: list[_Text] = []
 
 
@@ -85,12 +85,12 @@ class _Refusal(msgspec.Struct):
     error: _Error = msgspec.field(default_factory=_Error)
 
 
-def _called_tools(messages: Sequence[Message]) -> list[_Told]:
-    return msgspec.convert(messages, list[_Told])
+def _called_tools(messages: Sequence[Message]) -> list[_StoryMessage]:
+    return msgspec.convert(messages, list[_StoryMessage])
 
 
-def _functions() -> Iterator[_Function]:
-    return (tool.function for tool in msgspec.convert(TOOLS, tuple[_Tool, ...]))
+def _functions() -> Iterator[_ClientFunction]:
+    return (tool.function for tool in msgspec.convert(TOOLS, tuple[_ClientTool, ...]))
 
 
 def _chat_body(messages: Sequence[Message]) -> Json:
@@ -104,7 +104,7 @@ def _responses_body(messages: Sequence[Message]) -> Json:
     return {"instructions": system.content, "input": [item for told in rest for item in _items(told)], "tools": tools}
 
 
-def _items(told: _Told) -> Iterator[Json]:
+def _items(told: _StoryMessage) -> Iterator[Json]:
     if told.role == "tool":
         yield {"type": "function_call_output", "call_id": told.tool_call_id, "output": told.content}
         return
@@ -124,7 +124,7 @@ def _messages_body(messages: Sequence[Message]) -> Json:
     return {"system": system.content, "messages": written, "tools": tools, "max_tokens": _OUTPUT}
 
 
-def _message(told: _Told) -> Json:
+def _message(told: _StoryMessage) -> Json:
     if told.role == "tool":
         result = {"type": "tool_result", "tool_use_id": told.tool_call_id, "content": told.content}
         return {"role": "user", "content": [result]}
@@ -143,7 +143,7 @@ def _message(told: _Told) -> Json:
 
 def answer_text(answer: object) -> str:
     """The text of a decoded answer in any dialect."""
-    read = msgspec.convert(answer, _Answer)
+    read = msgspec.convert(answer, _ClientAnswer)
     contents = [*(choice.message.content for choice in read.choices), *(item.content for item in read.output)]
     texts = (
         content if isinstance(content, str) else _join_texts(content or ()) for content in [*contents, read.content]

@@ -7,15 +7,24 @@ from itertools import groupby
 
 import msgspec
 
-from proxy.demo.answers import Answer, Json, Usage, events, named_event, plain, words
-from proxy.demo.prompt import WITH_USAGE, Call, Chat, Function, Message, Part, decode_as, function_tool
+from proxy.demo.answers import Answer, Json, ReplyUsage, events, named_event, plain, words
+from proxy.demo.prompt import (
+    WITH_USAGE,
+    Chat,
+    ContentPart,
+    Function,
+    PromptCall,
+    PromptMessage,
+    decode_as,
+    function_tool,
+)
 from proxy.demo.replies import Reply
 
 _KINDS = {401: "authentication_error", 500: "api_error"}
 _RESULT = "tool_result"
 
 
-class _Block(msgspec.Struct):
+class _ContentBlock(msgspec.Struct):
     type: str = "text"
     text: str | None = None
     id: str = ""
@@ -26,15 +35,15 @@ class _Block(msgspec.Struct):
     thinking: str | None = None
 
 
-class _Said(msgspec.Struct):
+class _MessageText(msgspec.Struct):
     role: str
-    content: str | list[_Block]
+    content: str | list[_ContentBlock]
 
 
-class _Body(msgspec.Struct):
-    messages: list[_Said]
+class _MessagesBody(msgspec.Struct):
+    messages: list[_MessageText]
     model: str = ""
-    system: str | list[_Block] = ""
+    system: str | list[_ContentBlock] = ""
     stream: bool = False
     tools: list[dict[str, object]] = []
     max_tokens: int | None = None
@@ -42,10 +51,10 @@ class _Body(msgspec.Struct):
 
 def read(body: bytes) -> Chat | None:
     """The request, or None where the body is none."""
-    asked = decode_as(body, _Body)
+    asked = decode_as(body, _MessagesBody)
     if asked is None:
         return None
-    system = [Message("instructions", _content(asked.system))] if asked.system else []
+    system = [PromptMessage("instructions", _content(asked.system))] if asked.system else []
     return Chat(
         messages=[*system, *(message for said in asked.messages for message in _messages(said))],
         model=asked.model,
@@ -56,36 +65,38 @@ def read(body: bytes) -> Chat | None:
     )
 
 
-def _messages(said: _Said) -> Iterator[Message]:
+def _messages(said: _MessageText) -> Iterator[PromptMessage]:
     """Its results one by one, and what stands between them, in the order in which they stand."""
     if isinstance(said.content, str) or not said.content:
-        yield Message(said.role, said.content if isinstance(said.content, str) else [])
+        yield PromptMessage(said.role, said.content if isinstance(said.content, str) else [])
         return
     for is_result, blocks in groupby(said.content, key=lambda block: block.type == _RESULT):
         if is_result:
-            yield from (Message("tool", _result(block.content), tool_call_id=block.tool_use_id) for block in blocks)
+            yield from (
+                PromptMessage("tool", _result(block.content), tool_call_id=block.tool_use_id) for block in blocks
+            )
             continue
         together = list(blocks)
         calls = [block for block in together if block.type == "tool_use"]
-        made = [Call(call.id, Function(call.name, bytes(call.input).decode())) for call in calls]
+        made = [PromptCall(call.id, Function(call.name, bytes(call.input).decode())) for call in calls]
         content = [_part(block) for block in together if block.type != "tool_use"] or None
-        yield Message(said.role, content, tool_calls=made or None)
+        yield PromptMessage(said.role, content, tool_calls=made or None)
 
 
-def _content(value: str | list[_Block]) -> str | list[Part]:
+def _content(value: str | list[_ContentBlock]) -> str | list[ContentPart]:
     return value if isinstance(value, str) else [_part(block) for block in value]
 
 
-def _part(block: _Block) -> Part:
+def _part(block: _ContentBlock) -> ContentPart:
     """Thinking is read as it stands; without text it counts like an image, as all that is no text."""
-    return Part(block.type, (block.thinking or None) if block.type == "thinking" else block.text)
+    return ContentPart(block.type, (block.thinking or None) if block.type == "thinking" else block.text)
 
 
-def _result(content: object) -> str | list[Part]:
-    return _content(msgspec.convert(content or "", str | list[_Block]))
+def _result(content: object) -> str | list[ContentPart]:
+    return _content(msgspec.convert(content or "", str | list[_ContentBlock]))
 
 
-def defects(messages: Sequence[Message]) -> Iterator[str]:
+def defects(messages: Sequence[PromptMessage]) -> Iterator[str]:
     """What is wrong with its messages, in Anthropic's words: results stand right behind their calls, and come first."""
     said = [message for message in messages if message.role != "instructions"]
     if not said or said[0].role != "user":
@@ -145,15 +156,15 @@ def token_count(tokens: int) -> Answer:
     return plain(200, {"input_tokens": tokens})
 
 
-def whole(reply: Reply, model: str, number: int, usage: Usage) -> Answer:
+def whole(reply: Reply, model: str, number: int, usage: ReplyUsage) -> Answer:
     """A message in one piece."""
     billed = _usage(usage, usage.completion)
     return plain(200, _message(model, number, [_block(reply)], _stop_reason(reply), billed))
 
 
-def stream(reply: Reply, model: str, number: int, usage: Usage | None) -> Answer:
+def stream(reply: Reply, model: str, number: int, usage: ReplyUsage | None) -> Answer:
     """A message event by event."""
-    usage = usage or Usage(0, 0)
+    usage = usage or ReplyUsage(0, 0)
     if reply.call is None:
         begun: Json = {"type": "text", "text": ""}
         deltas: list[Json] = [{"type": "text_delta", "text": word} for word in words(reply.text)]
@@ -193,7 +204,7 @@ def _message(model: str, number: int, content: list[Json], reason: str | None, u
     return {**said, "content": content, "stop_reason": reason, "stop_sequence": None, "usage": usage}
 
 
-def _usage(usage: Usage, output: int) -> Json:
+def _usage(usage: ReplyUsage, output: int) -> Json:
     """What a cache has read is told apart from the rest of the prompt."""
     return {
         "input_tokens": usage.prompt - usage.cached,

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from proxy.demo import answers
-from proxy.demo.answers import Answer, Header, Usage
+from proxy.demo.answers import Answer, Header, ReplyUsage
 from proxy.demo.apis import APIS, Api
 from proxy.demo.prompt import Chat, count_tokens
 from proxy.demo.replies import Reply, Summaries, asks_for_summary, ordinary, summary
@@ -67,7 +67,7 @@ Script = Callable[[int, bytes], Fault | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedRequest:
     """One request as it arrived, and what came of it; `prompt_tokens` is 0 where nothing was counted."""
 
     method: str
@@ -80,7 +80,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class _ReplyOutcome:
     answer: Answer
     prompt_tokens: int = 0
     is_summary: bool = False
@@ -100,7 +100,7 @@ class ModelServer:
         remember: int = 1_000,
     ) -> None:
         self.summaries = summaries
-        self.received: deque[Received] = deque(maxlen=remember)
+        self.received: deque[ReceivedRequest] = deque(maxlen=remember)
         self.requests = 0
         self.defects = 0
         self.summary_calls = 0
@@ -111,8 +111,8 @@ class ModelServer:
         self._ratio = token_ratio
         self._script = script
         self._count = lru_cache(_COUNTS_KEPT)(partial(Tokenizer().count, encoding=DEFAULT_ENCODING))
-        self._quick = {api.path: _Outcome(api.whole(_QUICK, MODELS[0], 0, Usage(0, 0))) for api in APIS}
-        self._quick_stream = {api.path: _Outcome(api.stream(_QUICK, MODELS[0], 0, None)) for api in APIS}
+        self._quick = {api.path: _ReplyOutcome(api.whole(_QUICK, MODELS[0], 0, ReplyUsage(0, 0))) for api in APIS}
+        self._quick_stream = {api.path: _ReplyOutcome(api.stream(_QUICK, MODELS[0], 0, None)) for api in APIS}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)
@@ -127,14 +127,16 @@ class ModelServer:
             fault = replace(fault, before=self.let_summaries_go.wait)
         await self._send(outcome.answer, fault, receive, send)
 
-    def _log(self, scope: Scope, body: bytes, outcome: _Outcome) -> None:
+    def _log(self, scope: Scope, body: bytes, outcome: _ReplyOutcome) -> None:
         status, headers = outcome.answer.status, tuple(scope["headers"])
         self.summary_calls += outcome.is_summary
         self.received.append(
-            Received(scope["method"], scope["path"], headers, body, outcome.prompt_tokens, status, outcome.is_summary)
+            ReceivedRequest(
+                scope["method"], scope["path"], headers, body, outcome.prompt_tokens, status, outcome.is_summary
+            )
         )
 
-    def _outcome(self, method: str, path: str, body: bytes, number: int) -> _Outcome:
+    def _outcome(self, method: str, path: str, body: bytes, number: int) -> _ReplyOutcome:
         resource = path.removeprefix(_VERSION)
         api = _SPOKEN.get(resource)
         if method == "POST" and api is not None:
@@ -143,25 +145,25 @@ class ModelServer:
             return self._outcome_of(api, body, number, is_counted=resource == api.count_path)
         if method == "GET" and resource == _MODELS:
             models = [{"id": name, "object": "model", "owned_by": "concertina"} for name in self._windows or MODELS]
-            return _Outcome(answers.plain(200, {"object": "list", "data": models}))
+            return _ReplyOutcome(answers.plain(200, {"object": "list", "data": models}))
         echo = {"method": method, "path": path, "sha256": hashlib.sha256(body).hexdigest()}
-        return _Outcome(answers.plain(200, echo))
+        return _ReplyOutcome(answers.plain(200, echo))
 
-    def _outcome_of(self, api: Api, body: bytes, number: int, *, is_counted: bool) -> _Outcome:
+    def _outcome_of(self, api: Api, body: bytes, number: int, *, is_counted: bool) -> _ReplyOutcome:
         chat = api.read(body)
         if chat is None:
-            return _Outcome(api.refused(400, "We could not parse the JSON body of your request."))
+            return _ReplyOutcome(api.refused(400, "We could not parse the JSON body of your request."))
         if found := list(api.defects(chat.messages)):
             self.defects += len(found)
-            return _Outcome(api.refused(400, found[0]))
+            return _ReplyOutcome(api.refused(400, found[0]))
         tokens = math.ceil(self._ratio * count_tokens(chat, self._count))
         if is_counted and api.counted is not None:
-            return _Outcome(api.counted(tokens), tokens)
+            return _ReplyOutcome(api.counted(tokens), tokens)
         is_summary = bool(chat.messages) and asks_for_summary(chat)
         window = self._windows.get(chat.model, self._window)
         if window is not None and tokens + chat.output > window:
-            return _Outcome(api.too_long(window, tokens, chat.output), tokens, is_summary)
-        return _Outcome(self._answer(api, chat, number, tokens, is_summary=is_summary), tokens, is_summary)
+            return _ReplyOutcome(api.too_long(window, tokens, chat.output), tokens, is_summary)
+        return _ReplyOutcome(self._answer(api, chat, number, tokens, is_summary=is_summary), tokens, is_summary)
 
     def _answer(self, api: Api, chat: Chat, number: int, tokens: int, *, is_summary: bool) -> Answer:
         if is_summary and self.summaries == "down":
@@ -169,7 +171,7 @@ class ModelServer:
         if is_summary and self.summaries == "refuse":
             return api.refused(401, "Incorrect API key provided.", code="invalid_api_key")
         reply = summary(chat, self.summaries) if is_summary else ordinary(chat, number)
-        usage = Usage(tokens, math.ceil(self._ratio * self._count(reply.text or "call")))
+        usage = ReplyUsage(tokens, math.ceil(self._ratio * self._count(reply.text or "call")))
         if chat.stream:
             return api.stream(reply, chat.model, number, usage if chat.wants_usage else None)
         return api.whole(reply, chat.model, number, usage)

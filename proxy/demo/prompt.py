@@ -26,27 +26,27 @@ class Function(msgspec.Struct, frozen=True):
     arguments: str = ""
 
 
-class Call(msgspec.Struct, frozen=True):
+class PromptCall(msgspec.Struct, frozen=True):
     """One tool call of an assistant message."""
 
     id: str = ""
     function: Function = Function()
 
 
-class Part(msgspec.Struct, frozen=True):
+class ContentPart(msgspec.Struct, frozen=True):
     """One part of a message's content; anything without text counts as an image."""
 
     type: str = "text"
     text: str | None = None
 
 
-class Message(msgspec.Struct, frozen=True):
+class PromptMessage(msgspec.Struct, frozen=True):
     """One message, as far as it is counted and checked."""
 
     role: str
-    content: str | list[Part] | None = None
+    content: str | list[ContentPart] | None = None
     name: str | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[PromptCall] | None = None
     tool_call_id: str | None = None
 
     @property
@@ -66,7 +66,7 @@ class Message(msgspec.Struct, frozen=True):
 class Chat(msgspec.Struct, frozen=True):
     """A chat completion request; requests of the other APIs are read as one."""
 
-    messages: list[Message]
+    messages: list[PromptMessage]
     model: str = ""
     stream: bool = False
     stream_options: dict[str, bool] | None = None
@@ -118,7 +118,7 @@ def count_tokens(chat: Chat, count: Callable[[str], int]) -> int:
     return MESSAGE_TOKENS + tools + sum(_message_tokens(message, count) for message in chat.messages)
 
 
-def _message_tokens(message: Message, count: Callable[[str], int]) -> int:
+def _message_tokens(message: PromptMessage, count: Callable[[str], int]) -> int:
     texts = [message.role, message.text, message.name or "", message.tool_call_id or ""]
     for call in message.tool_calls or ():
         texts += [call.id, call.function.name, call.function.arguments]
@@ -126,9 +126,9 @@ def _message_tokens(message: Message, count: Callable[[str], int]) -> int:
     return MESSAGE_TOKENS + IMAGE_TOKENS * images + sum(count(text) for text in texts if text)
 
 
-def defects(messages: Sequence[Message]) -> Iterator[str]:
+def defects(messages: Sequence[PromptMessage]) -> Iterator[str]:
     """What is wrong between tool calls and their answers, in OpenAI's words."""
-    caller: Message | None = None
+    caller: PromptMessage | None = None
     open_calls: set[str] = set()
     for index, message in enumerate(messages):
         if message.role != "tool":
@@ -150,7 +150,7 @@ def _unanswered_calls(calls: set[str]) -> Iterator[str]:
         )
 
 
-def _wrong_answer(index: int, answered: str, caller: Message | None, open_calls: set[str]) -> str | None:
+def _wrong_answer(index: int, answered: str, caller: PromptMessage | None, open_calls: set[str]) -> str | None:
     if answered in open_calls:
         return None
     if caller is None or not caller.tool_calls:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from proxy.demo.prompt import Call, Chat, Function, Message
+from proxy.demo.prompt import Chat, Function, PromptCall, PromptMessage
 
 Summaries = Literal["faithful", "useless", "garbage", "slow", "refuse", "down"]
 """How it summarizes: well, fluently about nothing, without headings, when let, not with this key, not at all."""
@@ -42,7 +42,7 @@ class Reply:
     """Text, or one tool call."""
 
     text: str = ""
-    call: Call | None = None
+    call: PromptCall | None = None
 
     @property
     def finish_reason(self) -> str:
@@ -65,7 +65,7 @@ class _Tool(msgspec.Struct):
 
 def ordinary(chat: Chat, number: int) -> Reply:
     """The answer to a request of a client; `number` makes the id of a tool call."""
-    last = chat.messages[-1] if chat.messages else Message("user")
+    last = chat.messages[-1] if chat.messages else PromptMessage("user")
     if chat.tools and last.role == "user" and _ORDER in last.text.lower():
         return Reply(call=_call(msgspec.json.decode(chat.tools[0], type=_Tool), number))
     for question in _QUESTIONS if last.role == "user" else ():
@@ -74,7 +74,7 @@ def ordinary(chat: Chat, number: int) -> Reply:
     return Reply(f"Noted; {len(chat.messages)} messages read.")
 
 
-def _recall(name: str, messages: Sequence[Message]) -> str:
+def _recall(name: str, messages: Sequence[PromptMessage]) -> str:
     """The newest line of the prompt that holds the name and is no question itself."""
     for line in _lines_backwards(messages):
         if name.lower() in line.lower() and not line.rstrip().endswith(_QUESTION_END):
@@ -82,16 +82,16 @@ def _recall(name: str, messages: Sequence[Message]) -> str:
     return f"Nothing in this conversation says what {name} is."
 
 
-def _lines_backwards(messages: Sequence[Message]) -> Iterator[str]:
+def _lines_backwards(messages: Sequence[PromptMessage]) -> Iterator[str]:
     for message in reversed(messages):
         if message.role != "assistant":
             yield from reversed(message.text.splitlines())
 
 
-def _call(tool: _Tool, number: int) -> Call:
+def _call(tool: _Tool, number: int) -> PromptCall:
     declared = tool.function.parameters
     arguments = {name: _example(declared.properties.get(name, {})) for name in declared.required}
-    return Call(f"call_{number:08d}", Function(tool.function.name, msgspec.json.encode(arguments).decode()))
+    return PromptCall(f"call_{number:08d}", Function(tool.function.name, msgspec.json.encode(arguments).decode()))
 
 
 def _example(schema: Mapping[str, object]) -> object:
@@ -134,12 +134,12 @@ def _is_behind(chat: Chat) -> bool:
     return _newest(chat).last_text.startswith(_opening("aligned"))
 
 
-def _newest(chat: Chat) -> Message:
+def _newest(chat: Chat) -> PromptMessage:
     """The user's newest message; instructions may follow it."""
-    return next((message for message in reversed(chat.messages) if message.role == "user"), Message("user"))
+    return next((message for message in reversed(chat.messages) if message.role == "user"), PromptMessage("user"))
 
 
-def _retold(messages: Sequence[Message]) -> Iterator[str]:
+def _retold(messages: Sequence[PromptMessage]) -> Iterator[str]:
     """What a transcript would show of a session: the record so far, what the user said, what was called."""
     for number, message in enumerate(messages):
         is_ours = message.text.startswith("<conversation_record>")

@@ -6,8 +6,17 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from proxy.demo.answers import Answer, Json, Usage, events, named_event, plain, words
-from proxy.demo.prompt import WITH_USAGE, Call, Chat, Function, Message, Part, decode_as, function_tool
+from proxy.demo.answers import Answer, Json, ReplyUsage, events, named_event, plain, words
+from proxy.demo.prompt import (
+    WITH_USAGE,
+    Chat,
+    ContentPart,
+    Function,
+    PromptCall,
+    PromptMessage,
+    decode_as,
+    function_tool,
+)
 from proxy.demo.replies import Reply
 
 _CREATED = 1_750_000_000
@@ -17,7 +26,7 @@ _TOO_LONG = "Your input exceeds the context window of this model. Please adjust 
 _STORED = "item_reference"
 
 
-class _Body(msgspec.Struct):
+class _ResponsesBody(msgspec.Struct):
     input: str | list[dict[str, object]]
     model: str = ""
     instructions: str | None = None
@@ -30,14 +39,14 @@ class _Body(msgspec.Struct):
 
 def read(body: bytes) -> Chat | None:
     """The request, or None where the body is none."""
-    asked = decode_as(body, _Body)
+    asked = decode_as(body, _ResponsesBody)
     if asked is None:
         return None
     text = asked.input
     items: list[Json] = [{"role": "user", "content": text}] if isinstance(text, str) else text
-    messages = [Message("instructions", asked.instructions)] if asked.instructions else []
+    messages = [PromptMessage("instructions", asked.instructions)] if asked.instructions else []
     if asked.previous_response_id or asked.conversation:
-        messages.append(Message(_STORED))
+        messages.append(PromptMessage(_STORED))
     return Chat(
         messages=[*messages, *map(_message, items)],
         model=asked.model,
@@ -48,32 +57,37 @@ def read(body: bytes) -> Chat | None:
     )
 
 
-def _message(item: Json) -> Message:
+def _message(item: Json) -> PromptMessage:
     kind = str(item.get("type") or ("message" if "role" in item else _STORED))
     name = item.get("call_id") or item.get("approval_request_id")
     call = str(name or item.get("id"))
     if kind == "message":
-        return Message(str(item.get("role")), _content(item.get("content")))
+        return PromptMessage(str(item.get("role")), _content(item.get("content")))
     if kind == "reasoning":
-        return Message(kind, [Part(kind)])
+        return PromptMessage(kind, [ContentPart(kind)])
     if (kind.endswith("_output") and name) or kind == "mcp_approval_response":
-        return Message("tool", _content(item.get("output")), tool_call_id=call)
+        return PromptMessage("tool", _content(item.get("output")), tool_call_id=call)
     if kind in ("function_call", "custom_tool_call"):
         function = Function(str(item.get("name")), str(item.get("arguments") or item.get("input") or ""))
-        return Message("assistant", tool_calls=[Call(call, function)])
+        return PromptMessage("assistant", tool_calls=[PromptCall(call, function)])
     if name or kind == "mcp_approval_request":
-        return Message("assistant", tool_calls=[Call(call, Function(kind, msgspec.json.encode(item).decode()))])
-    return Message(kind, msgspec.json.encode(item).decode())
+        return PromptMessage(
+            "assistant", tool_calls=[PromptCall(call, Function(kind, msgspec.json.encode(item).decode()))]
+        )
+    return PromptMessage(kind, msgspec.json.encode(item).decode())
 
 
-def _content(value: object) -> str | list[Part]:
+def _content(value: object) -> str | list[ContentPart]:
     if not isinstance(value, list):
         return value if isinstance(value, str) else msgspec.json.encode(value).decode()
     parts = [part if isinstance(part, dict) else {} for part in value]
-    return [Part(str(part.get("type")), text if isinstance(text := part.get("text"), str) else None) for part in parts]
+    return [
+        ContentPart(str(part.get("type")), text if isinstance(text := part.get("text"), str) else None)
+        for part in parts
+    ]
 
 
-def defects(messages: Sequence[Message]) -> Iterator[str]:
+def defects(messages: Sequence[PromptMessage]) -> Iterator[str]:
     """What is wrong with its items, in OpenAI's words: results are found by the ids of calls, wherever they stand."""
     stored = any(message.role == _STORED for message in messages)
     open_calls: set[str] = set()
@@ -93,7 +107,7 @@ def defects(messages: Sequence[Message]) -> Iterator[str]:
         yield f"No tool output found for function call {call}."
 
 
-def _of_texts(at: int, message: Message) -> Iterator[str]:
+def _of_texts(at: int, message: PromptMessage) -> Iterator[str]:
     if message.role not in ("tool", "reasoning") and isinstance(message.content, list):
         if not message.content:
             yield f"Invalid 'input[{at}].content': empty array."
@@ -101,7 +115,7 @@ def _of_texts(at: int, message: Message) -> Iterator[str]:
             yield f"Invalid 'input[{at}].content': empty string."
 
 
-def _goes_on(following: Sequence[Message]) -> bool:
+def _goes_on(following: Sequence[PromptMessage]) -> bool:
     """Whether what was thought is followed by what it was thought for."""
     role = next((message.role for message in following if message.role != "reasoning"), None)
     return role not in (None, "user", "system", "developer", "tool")
@@ -122,12 +136,12 @@ def token_count(tokens: int) -> Answer:
     return plain(200, {"object": "response.input_tokens", "input_tokens": tokens})
 
 
-def whole(reply: Reply, model: str, number: int, usage: Usage) -> Answer:
+def whole(reply: Reply, model: str, number: int, usage: ReplyUsage) -> Answer:
     """A response in one piece."""
     return plain(200, _response(model, number, "completed", [_item(reply, number)], usage))
 
 
-def stream(reply: Reply, model: str, number: int, usage: Usage | None) -> Answer:
+def stream(reply: Reply, model: str, number: int, usage: ReplyUsage | None) -> Answer:
     """A response event by event."""
     begun = _response(model, number, "in_progress", [], None)
     item = _item(reply, number)
@@ -173,13 +187,13 @@ def _item(reply: Reply, number: int) -> Json:
     return {**called, "call_id": reply.call.id, "name": function.name, "arguments": function.arguments}
 
 
-def _response(model: str, number: int, status: str, output: list[Json], usage: Usage | None) -> Json:
+def _response(model: str, number: int, status: str, output: list[Json], usage: ReplyUsage | None) -> Json:
     fields: Json = {"id": f"resp_{number:08d}", "object": "response", "created_at": _CREATED, "status": status}
     rest: Json = {"error": None, "incomplete_details": None, "model": model, "output": output}
     return {**fields, **rest, "usage": usage and _usage(usage)}
 
 
-def _usage(usage: Usage) -> Json:
+def _usage(usage: ReplyUsage) -> Json:
     return {
         "input_tokens": usage.prompt,
         "input_tokens_details": {"cached_tokens": usage.cached},

@@ -21,7 +21,7 @@ from proxy.demo import show
 from proxy.demo.clients import CLIENTS, Client, answer_text
 from proxy.demo.model_server import MODELS, WINDOW, ModelServer
 from proxy.demo.serving import serving
-from proxy.demo.show import Asked, Result, Step
+from proxy.demo.show import AskedFact, DemoStep, Result
 from proxy.demo.story import PLANTED, Message, Planted, histories, user
 from proxy.upstream.http import UpstreamClient
 
@@ -38,16 +38,16 @@ logging: {{level: warning}}
 """
 
 
-class _Figures(msgspec.Struct):
+class _ShownFigures(msgspec.Struct):
     summaries: int
 
 
-class _Overview(msgspec.Struct):
-    figures: _Figures
+class _ShownOverview(msgspec.Struct):
+    figures: _ShownFigures
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _TimedAnswer:
     status: int
     headers: dict[str, str]
     body: bytes
@@ -96,13 +96,13 @@ class Stage:
         assert token is not None  # noqa: S101 - the app is open while there is a stage
         return f"{self.address}{ADMIN}?token={token.value}"
 
-    async def play(self) -> AsyncIterator[Step]:
+    async def play(self) -> AsyncIterator[DemoStep]:
         """Every request of the story, through the proxy, and directly until that fails."""
         direct = "ok"
         for number, self._history in enumerate(histories(), start=1):
             direct = self._outcome(await self._send(self._upstream, self._history)) if direct == "ok" else ""
             through = await self._send(self.address, self._history)
-            yield Step(
+            yield DemoStep(
                 number,
                 received=int(through.headers.get("x-compaction-tokens-received", 0)),
                 sent=int(through.headers.get("x-compaction-tokens-sent", 0)),
@@ -111,33 +111,33 @@ class Stage:
                 compaction=through.headers.get("x-compaction", "missing"),
             )
 
-    async def ask(self, fact: Planted) -> Asked:
+    async def ask(self, fact: Planted) -> AskedFact:
         """Whether the model, asked at the end and through the proxy, still knows."""
         through = await self._send(self.address, [*self._history, user(fact.question)])
         text = answer_text(_read(through.body)) if through.status == _OK else ""
-        return Asked(fact.question, text or self._outcome(through), known=fact.is_told_by(text))
+        return AskedFact(fact.question, text or self._outcome(through), known=fact.is_told_by(text))
 
     async def summary_tokens(self) -> int:
         """What summaries took so far, as the dashboard has it."""
         upstream, url = Upstream(base_url=f"{self.address}/v1"), self.address + find_endpoint("overview").path_for()
         response = await self._client.send(upstream, "GET", url, [], None)
         try:
-            return msgspec.json.decode(await response.read(_MOST) or b"", type=_Overview).figures.summaries
+            return msgspec.json.decode(await response.read(_MOST) or b"", type=_ShownOverview).figures.summaries
         finally:
             response.close()
 
-    async def _send(self, address: str, messages: Sequence[Message]) -> _Answer:
+    async def _send(self, address: str, messages: Sequence[Message]) -> _TimedAnswer:
         body = json.dumps({"model": MODELS[0], **self.spoken.body(messages)}).encode()
         response = await self._client.send(
             Upstream(base_url=f"{address}/v1"), "POST", address + self.spoken.path, _HEADERS, body
         )
         try:
             headers = {name.decode().lower(): value.decode("latin-1") for name, value in response.headers}
-            return _Answer(response.status, headers, await response.read(_MOST) or b"")
+            return _TimedAnswer(response.status, headers, await response.read(_MOST) or b"")
         finally:
             response.close()
 
-    def _outcome(self, answer: _Answer) -> str:
+    def _outcome(self, answer: _TimedAnswer) -> str:
         """`ok`, or the error in short."""
         if answer.status == _OK:
             return "ok"

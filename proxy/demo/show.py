@@ -19,7 +19,7 @@ _COLUMNS = ("request", "tokens received", "tokens sent", "direct", "through the 
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DemoStep:
     """One request of the session: its size as the client wrote it and as it was sent on, and what became of it.
 
     direct, through: `ok` or the error; `direct` is empty once the direct session has died.
@@ -39,7 +39,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedFact:
     """A planted fact that was asked for at the end."""
 
     question: str
@@ -51,13 +51,13 @@ class Asked:
 class Result:
     """How the whole demo went. summary_tokens: that all summaries took, prompts and answers."""
 
-    steps: Sequence[Step]
-    asked: Sequence[Asked]
+    steps: Sequence[DemoStep]
+    asked: Sequence[AskedFact]
     summaries: int
     summary_tokens: int
 
     @property
-    def died_at(self) -> Step | None:
+    def died_at(self) -> DemoStep | None:
         """The request at which the direct session ended."""
         return next((step for step in self.steps if step.direct not in ("ok", "")), None)
 
@@ -66,7 +66,7 @@ class Result:
         return self.died_at is not None and self.died_at.direct.endswith(_OVERFLOWS)
 
     @property
-    def failed(self) -> list[Step]:
+    def failed(self) -> list[DemoStep]:
         return [step for step in self.steps if step.through != "ok"]
 
     @property
@@ -84,27 +84,27 @@ class Result:
 
 
 @contextmanager
-def live(console: Console) -> Iterator[Callable[[Step], None]]:
+def live(console: Console) -> Iterator[Callable[[DemoStep], None]]:
     """A function that shows the next step."""
     if not console.is_terminal:
         console.print("  ".join(_COLUMNS), highlight=False)
         yield lambda step: console.print(_line(step), highlight=False)
         return
-    rows: deque[Step] = deque(maxlen=_ROWS)
+    rows: deque[DemoStep] = deque(maxlen=_ROWS)
     with Live(console=console, refresh_per_second=20) as display:
 
-        def add(step: Step) -> None:
+        def add(step: DemoStep) -> None:
             rows.append(step)
             display.update(_table(rows))
 
         yield add
 
 
-def _line(step: Step) -> str:
+def _line(step: DemoStep) -> str:
     return f"{step.number:>7}  {step.received:>15,}  {step.sent:>11,}  {step.direct or '-':<6}  {step.proxied}"
 
 
-def _table(steps: Iterable[Step]) -> Table:
+def _table(steps: Iterable[DemoStep]) -> Table:
     table = Table(*_COLUMNS, min_width=80)
     for column in table.columns[:3]:
         column.justify = "right"

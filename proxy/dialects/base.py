@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 import msgspec
 from msgspec import structs
 
-from policies.assembly import Injected, Item, Merged, Rules, Words
+from policies.assembly import Injected, Item, MergedMessage, Rules, UserWords
 from policies.conversation import CHAT_ORDER, MessageIndex, Order
 from policies.message import Message
 from policies.price import Tokens
@@ -30,7 +30,7 @@ StreamForm = Literal["events", "array"]
 _REMEMBERED_MODELS = 256
 
 
-class Settings(msgspec.Struct, frozen=True, gc=False):
+class RequestSettings(msgspec.Struct, frozen=True, gc=False):
     """What a request says beside its items.
 
     max_output:   the limit of its answer, None without one; output_key: the field by which this client sets it.
@@ -74,10 +74,10 @@ class Items(Protocol):
     def utterances(self, item: object, position: int, tools: Sequence[str | None], /) -> list[Utterance]:
         """What a decoded item says, by role; `tools` are those whose results it holds, in their order."""
 
-    def injected(self, item: Injected, /) -> bytes:
+    def inject(self, item: Injected, /) -> bytes:
         """An item of ours."""
 
-    def merged(self, text: str, raw: bytes | memoryview, /) -> bytes:
+    def merge(self, text: str, raw: bytes | memoryview, /) -> bytes:
         """An item whose content begins with a text of ours; what it said itself keeps its bytes."""
 
     def words(self, raw: bytes | memoryview, /) -> bytes:
@@ -90,7 +90,7 @@ class Items(Protocol):
         """An item with other texts for its results, in their order, or for its content where it holds none; None leaves
         one as it is, and nothing else changes."""
 
-    def shortened(self, raw: bytes | memoryview, /, share: float) -> bytes:
+    def shorten(self, raw: bytes | memoryview, /, share: float) -> bytes:
         """An item in which every text keeps this share of its length; what links it to others stays, and what may not
         change."""
 
@@ -189,7 +189,7 @@ class Questions(Protocol):
     def ask(self, model: str, prompt: Prompt, limit: tuple[str, int], temperature: float | None, /) -> bytes:
         """A request of ours; `limit` is of its answer: the field and the tokens."""
 
-    def continued(
+    def continuation(
         self, body: bytes, fields: Fields, limit: tuple[str, int], temperature: float | None = None, /
     ) -> bytes | None:
         """A client's request that ends with an instruction of ours, made one of ours: the same prompt to the model,
@@ -253,7 +253,7 @@ class Dialect:
     name: str
     paths: tuple[DialectPath, ...]
     array: Array
-    settings: Callable[[Fields], Settings]
+    settings: Callable[[Fields], RequestSettings]
     items: Items
     answers: Answers
     questions: Questions
@@ -321,18 +321,18 @@ class Dialect:
             readable = replaced.get(index) or parsed.text[slice(*parsed.spans[index])]
             return kept(index)[-len(json_array.split_items(readable)[-1]) :]
 
-        def words(item: MessageIndex | Words) -> bytes:
-            return self.items.words(said(item.of)) if isinstance(item, Words) else said(item)
+        def words(item: MessageIndex | UserWords) -> bytes:
+            return self.items.words(said(item.of)) if isinstance(item, UserWords) else said(item)
 
         def piece(item: Item) -> int | bytes:
             match item:
                 case Injected(role="assistant"):
-                    return self.items.injected(item)
+                    return self.items.inject(item)
                 case Injected():
-                    return self._record(self.items.injected(item), is_marked=is_marked)
-                case Merged():
-                    return self._record(self.items.merged(item.text, words(item.into)), is_marked=is_marked)
-                case Words():
+                    return self._record(self.items.inject(item), is_marked=is_marked)
+                case MergedMessage():
+                    return self._record(self.items.merge(item.text, words(item.into)), is_marked=is_marked)
+                case UserWords():
                     return words(item)
                 case Rules():
                     return self.items.rules(said(item.of))

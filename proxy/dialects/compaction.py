@@ -156,25 +156,25 @@ class Compacting(Protocol):
     BETAS: Sequence[str]
     DROPS_BEFORE: bool
 
-    def asked(
+    def parse_request(
         self, fields: Mapping[str, msgspec.Raw], items: Mapping[int, object], length: int, /
     ) -> CompactionRequest:
         """What a request of so many items asks for by its fields, and by those of its items that `compacts`; raises
         CompactionRequestError."""
 
-    def held(self, item: object, raw: bytes, /) -> Held | None:
+    def find_compaction(self, item: object, raw: bytes, /) -> Held | None:
         """The compaction in an item; None for an item without one."""
 
     def is_question(self, item: object, /) -> bool:
         """Whether an item asks for a compaction, and says nothing else."""
 
-    def malformed(self, position: int, /) -> CompactionRequestError:
+    def malformed_item_error(self, position: int, /) -> CompactionRequestError:
         """The refusal of an item that holds nothing sealed."""
 
     def unreadable(self, position: int, reason: str, how: How | None, /) -> CompactionRequestError:
         """The refusal of an item that cannot be opened, in the provider's words."""
 
-    def unfinished(self, items: Sequence[object], /) -> CompactionRequestError | None:
+    def unfinished_calls_error(self, items: Sequence[object], /) -> CompactionRequestError | None:
         """The refusal of a question behind calls without a result; None where all have theirs."""
 
     def is_made_in(self, answer: Mapping[str, object], /) -> bool:
@@ -212,17 +212,17 @@ class CompactEndpoint(Protocol):
         """A user's message as the answer of the endpoint repeats it, with an id only if it has one; None for any other
         item."""
 
-    def compacted(self, answer: CompactionAnswer, kept: Sequence[Mapping[str, object]], /) -> bytes:
+    def answer_of(self, answer: CompactionAnswer, kept: Sequence[Mapping[str, object]], /) -> bytes:
         """The answer of the endpoint."""
 
 
 class ClearingForms(Protocol):
     """Writes what is left of results that a client wants to be cleared."""
 
-    def cleared(self, raw: bytes, results: Collection[int], calls: Collection[str], /) -> bytes:
+    def clear(self, raw: bytes, results: Collection[int], calls: Collection[str], /) -> bytes:
         """An item without the contents of these results, counted from its first, and the inputs of these calls."""
 
-    def applied(self, uses: int, tokens: int, /) -> Mapping[str, object]:
+    def applied_edits(self, uses: int, tokens: int, /) -> Mapping[str, object]:
         """What is told of results that were cleared."""
 
     def with_original(self, counted: bytes, tokens: int, /) -> bytes:

@@ -7,7 +7,7 @@ import msgspec
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
 
 
-class Read(msgspec.Struct):
+class ReadTokens(msgspec.Struct):
     """Of a prompt. cache_write_tokens: OpenRouter's, and OpenAI's from GPT-5.6 on."""
 
     cached_tokens: Tokens | None = None
@@ -20,7 +20,7 @@ class Thought(msgspec.Struct):
     reasoning_tokens: Tokens | None = None
 
 
-class Written(msgspec.Struct):
+class CacheWrites(msgspec.Struct):
     """What Anthropic's cache took for longer than five minutes (platform.claude.com, "Prompt caching")."""
 
     ephemeral_1h_input_tokens: Tokens | None = None

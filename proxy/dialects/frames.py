@@ -8,9 +8,9 @@ from typing import NamedTuple
 import msgspec
 
 from proxy.dialects import bounds, json_array
-from proxy.dialects.base import Dialect, Settings
+from proxy.dialects.base import Dialect, RequestSettings
 from proxy.dialects.json_array import Envelope, Parsed
-from proxy.dialects.spans import Spans
+from proxy.dialects.spans import ByteSpans
 from proxy.models.media import family_of
 
 # Of both sides together; what is longer is read anew with every request.
@@ -33,7 +33,7 @@ class Frame(msgspec.Struct, frozen=True):
     """The top level of a request but for its items, read. `name` is the measure's."""
 
     envelope: Envelope
-    settings: Settings
+    settings: RequestSettings
     measure: Measure
     name: str
 
@@ -55,7 +55,7 @@ class Repeated(msgspec.Struct):
     behind: bytes
     _frame: Frame | None = None
 
-    def parsed(self, body: bytes) -> Parsed | None:
+    def parse(self, body: bytes) -> Parsed | None:
         """A body of this very frame; None for any other, and where the items are none or not to be read.
 
         What is valid JSON around one array is so around another one in its place.
@@ -65,7 +65,7 @@ class Repeated(msgspec.Struct):
             return None
         return json_array.with_items(body, self.frame.envelope, start - 1, end + 1)
 
-    def longer(self, body: bytes, length: int, known: Spans, array_start: int) -> Parsed | None:
+    def longer(self, body: bytes, length: int, known: ByteSpans, array_start: int) -> Parsed | None:
         """The same of a body that is known up to the end of an item at `length`, with the spans of all items so far."""
         end = len(body) - len(self.behind)
         if array_start != len(self.before) - 1 or not (body.startswith(self.before) and body.endswith(self.behind)):
@@ -92,7 +92,7 @@ class Repeated(msgspec.Struct):
         return self._frame
 
 
-def repeated(parsed: Parsed, dialect: Dialect, encoding_of: Callable[[str], str]) -> Repeated | None:
+def repeated_frame(parsed: Parsed, dialect: Dialect, encoding_of: Callable[[str], str]) -> Repeated | None:
     """What may come again around other items; None where there are none, and for what is not worth it."""
     body, (start, end) = parsed.text, parsed.array
     if parsed.envelope.text or start + len(body) - end > _MOST_BYTES:

@@ -341,10 +341,10 @@ def rebuild(body: bytes, parsed: Parsed, items: Iterable[int | bytes]) -> bytes:
             parts.append(view[start:end])
         else:
             parts.append(item)
-    return _joined([view[: parsed.array[0]], *parts, b"]", view[parsed.array[1] :]], len(body))
+    return _join([view[: parsed.array[0]], *parts, b"]", view[parsed.array[1] :]], len(body))
 
 
-def _joined(parts: Iterable[bytes | memoryview], size: int) -> bytes:
+def _join(parts: Iterable[bytes | memoryview], size: int) -> bytes:
     """Of about so many bytes. What is large is written part by part: nothing else of the process runs while memory is
     joined at once."""
     if size < bounds.MOST_SKIPPED:
@@ -355,7 +355,7 @@ def _joined(parts: Iterable[bytes | memoryview], size: int) -> bytes:
     return written.getvalue()
 
 
-def selected(body: bytes, parsed: Parsed, indexes: Sequence[int]) -> tuple[bytes, Parsed]:
+def select(body: bytes, parsed: Parsed, indexes: Sequence[int]) -> tuple[bytes, Parsed]:
     """The body with only these of its items, and where they lie in it."""
     spans = []
     position = parsed.array[0] + 1

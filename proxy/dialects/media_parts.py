@@ -41,19 +41,19 @@ class MediaPart(NamedTuple):
 
 def parts_of(item: object) -> list[MediaPart]:
     """Those of a decoded item, in their order."""
-    return [_described(part, is_of_result=is_of_result) for part, is_of_result in _found(item)]
+    return [_describe(part, is_of_result=is_of_result) for part, is_of_result in _find_media(item)]
 
 
 def tokens_in_results(item: object, count: CountTokens, family: str) -> int:
     """Tokens of those that stand in results."""
-    found = [part for part, is_of_result in _found(item) if is_of_result]
+    found = [part for part, is_of_result in _find_media(item) if is_of_result]
     pictures = [{**part, "type": "input_image"} if _is_screenshot(part) else part for part in found]
     return sum(media_tokens(part, count, family) for part in pictures)
 
 
 def digests_of(item: object) -> list[bytes]:
     """What tells media of a decoded item from all others, in their order. A megabyte takes half a millisecond."""
-    return [_digest(data_of(part)[0]) for part, _ in _found(item)]
+    return [_digest(data_of(part)[0]) for part, _ in _find_media(item)]
 
 
 def with_notes(raw: bytes, notes: Mapping[int, str], text_kind: str) -> bytes:
@@ -63,11 +63,11 @@ def with_notes(raw: bytes, notes: Mapping[int, str], text_kind: str) -> bytes:
     changed, before = [], 0
     for item in split_items(cut.text):
         decoded = decode(readable(item))
-        found = [part for part, _ in _found(decoded)]
+        found = [part for part, _ in _find_media(decoded)]
         own = {id(part): notes[at] for at, part in enumerate(found, before) if at in notes}
         changed.append(_with_texts(decoded, own, text_kind) if own else item)
         before += len(found)
-    return cut.restored(b",".join(changed))
+    return cut.restore(b",".join(changed))
 
 
 def _with_texts(item: object, texts: Mapping[int, str], text_kind: str) -> bytes:
@@ -89,7 +89,7 @@ def _with_texts(item: object, texts: Mapping[int, str], text_kind: str) -> bytes
     return msgspec.json.encode(replaced(item))
 
 
-def _found(item: object) -> Iterator[tuple[dict[str, object], bool]]:
+def _find_media(item: object) -> Iterator[tuple[dict[str, object], bool]]:
     """Media of an item, and whether they stand in a result."""
     if not isinstance(item, dict):
         return
@@ -117,7 +117,7 @@ def _is_screenshot(part: Mapping[str, object]) -> bool:
     return part.get("type") == "computer_screenshot" and isinstance(url := part.get("image_url"), str) and url != GREY
 
 
-def _described(part: Mapping[str, object], *, is_of_result: bool) -> MediaPart:
+def _describe(part: Mapping[str, object], *, is_of_result: bool) -> MediaPart:
     data, media_type = data_of(part)
     kind = _NAMES.get(str(part.get("type")), str(part.get("type"))) if not _is_screenshot(part) else "image"
     is_inline = is_data(data) or bool(media_type)

@@ -18,7 +18,7 @@ from proxy.dialects.bounds import QUICK
 from proxy.dialects.frames import Repeated
 from proxy.dialects.history import History
 from proxy.dialects.json_array import MAX_ITEMS, Array, Envelope, Parsed, rest_position, walk
-from proxy.dialects.spans import Spans
+from proxy.dialects.spans import ByteSpans
 from proxy.memory import Cache, Memory
 
 _LEAST_BYTES = 4_096
@@ -43,7 +43,7 @@ class Prefix:
     envelope: Envelope
     array_start: int
     measure: str
-    spans: Spans
+    spans: ByteSpans
     items: list[Message]
     history: History
     line: object
@@ -54,7 +54,7 @@ class Prefix:
         return self.array_start + _MESSAGE_BYTES * len(self.items)
 
 
-class Read(NamedTuple):
+class ReadBody(NamedTuple):
     """A body as it was read: its items, each described by this measure."""
 
     array: Array
@@ -101,7 +101,7 @@ class PrefixCache:
         return None
 
     def remember(
-        self, scope: bytes, body: bytes, read: Read, histories: Sequence[History], found: Prefix | None
+        self, scope: bytes, body: bytes, read: ReadBody, histories: Sequence[History], found: Prefix | None
     ) -> None:
         """Keep what was learnt of as many items as each history has, in the place of the prefix that was found: a fork
         from there is read as a whole once."""
@@ -114,7 +114,7 @@ class PrefixCache:
         else:
             envelope = read.array.envelope(body[:start] + b"[]}")
         entries = [one for one in self._entries.get(key) or () if found is None or one.line is not found.line]
-        spans = read.parsed.spans if isinstance(read.parsed.spans, Spans) else Spans(read.parsed.spans)
+        spans = read.parsed.spans if isinstance(read.parsed.spans, ByteSpans) else ByteSpans(read.parsed.spans)
         line = object()
         for history in histories:
             number = history.ends[-1]

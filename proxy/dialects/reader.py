@@ -21,13 +21,13 @@ from policies.stamps import harness_spans
 from policies.transcript import Utterance
 from policies.voices.parts import parts_of
 from proxy.dialects import bounds, json_array, surrogates
-from proxy.dialects.base import Dialect, Settings
-from proxy.dialects.frames import Frame, Repeated, frame_of, repeated
+from proxy.dialects.base import Dialect, RequestSettings
+from proxy.dialects.frames import Frame, Repeated, frame_of, repeated_frame
 from proxy.dialects.heads import head_digest
 from proxy.dialects.history import NO_HISTORY, History
 from proxy.dialects.json_array import Array, Parsed
 from proxy.dialects.media_parts import tokens_in_results
-from proxy.dialects.prefixes import Prefix, PrefixCache, Read, worth_remembering
+from proxy.dialects.prefixes import Prefix, PrefixCache, ReadBody, worth_remembering
 from proxy.errors import InvalidJSONError
 from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
@@ -95,7 +95,7 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
     parsed: Parsed
     history: History
     tools_tokens: int
-    settings: Settings
+    settings: RequestSettings
     encoding: str
     dropped_tokens: int = 0
     repeated: Repeated | None = None
@@ -165,7 +165,7 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
         late = conversation.late_results(position)
         kept = [conversation.index(i) for i in range(position, len(conversation.body)) if i not in late]
         items = [*conversation.indexes[: conversation.head_length], *with_instructions(conversation, position, kept)]
-        body, parsed = json_array.selected(self.body, self.parsed, items)
+        body, parsed = json_array.select(self.body, self.parsed, items)
         messages = [self.messages[i] for i in items]
         dropped = self.tokens - self.tools_tokens - sum(message.tokens for message in messages)
         *_, history = NO_HISTORY.longer(messages, ())
@@ -229,13 +229,13 @@ class RequestReader:
         found = self._prefixes.find(scope, body, dialect.array, before)
         parsed = found[1] if found else None
         if parsed is None and before is not None and bounds.is_quick(body):
-            parsed = before.parsed(body)
+            parsed = before.parse(body)
         if parsed is None:
             parsed = await self._parse(body, dialect.array)
         if parsed is None:
             return None
         if before is None or not before.is_around(parsed):
-            before = repeated(parsed, dialect, encoding_of)
+            before = repeated_frame(parsed, dialect, encoding_of)
             frame = frame_of(parsed.envelope, dialect, encoding_of)
         else:
             frame = before.frame
@@ -319,7 +319,7 @@ class RequestReader:
         *histories, whole = history.longer(messages, lengths)
         frame, dialect = news.frame, news.frame.measure.dialect
         if histories:
-            now = Read(dialect.array, parsed, frame.name, messages)
+            now = ReadBody(dialect.array, parsed, frame.name, messages)
             self._prefixes.remember(scope, body, now, histories, found)
         settings = frame.settings
         if reason := settings.passthrough or ("unknown_shape" if parsed.envelope.text else whole.bypass):

@@ -58,7 +58,7 @@ class CutItems(NamedTuple):
     text: bytes
     values: list[memoryview]
 
-    def restored(self, text: bytes) -> bytes:
+    def restore(self, text: bytes) -> bytes:
         """A text with what its stand-ins stand for."""
         between, *others = _stand_ins(text)
         pairs = zip(others[::2], others[1::2], strict=True)

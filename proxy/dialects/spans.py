@@ -10,7 +10,7 @@ from typing import overload
 Span = tuple[int, int]
 
 
-class Spans(Sequence[Span]):
+class ByteSpans(Sequence[Span]):
     """First and last of the bytes of each item, packed: a pair for each would take eight times as much."""
 
     __slots__ = ("_offsets",)
@@ -25,9 +25,9 @@ class Spans(Sequence[Span]):
     def __getitem__(self, at: int) -> Span: ...
 
     @overload
-    def __getitem__(self, at: slice) -> Spans: ...
+    def __getitem__(self, at: slice) -> ByteSpans: ...
 
-    def __getitem__(self, at: int | slice) -> Span | Spans:
+    def __getitem__(self, at: int | slice) -> Span | ByteSpans:
         """Slices without a step."""
         if isinstance(at, slice):
             first, last, step = at.indices(len(self))
@@ -36,12 +36,12 @@ class Spans(Sequence[Span]):
             return _of(self._offsets[2 * first : 2 * last])
         return self._offsets[2 * at], self._offsets[2 * at + 1]
 
-    def __add__(self, later: Iterable[Span]) -> Spans:
-        return _of(self._offsets + Spans(later)._offsets)
+    def __add__(self, later: Iterable[Span]) -> ByteSpans:
+        return _of(self._offsets + ByteSpans(later)._offsets)
 
 
-def _of(offsets: array[int]) -> Spans:
-    spans = Spans.__new__(Spans)
+def _of(offsets: array[int]) -> ByteSpans:
+    spans = ByteSpans.__new__(ByteSpans)
     spans._offsets = offsets  # noqa: SLF001 - of its own module
     return spans
 

@@ -83,7 +83,7 @@ DEFAULT_DIALECT = CHAT
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MatchedPath:
     """A path of a dialect. names: its segments, as they are sent. model: the one that it names; empty for none."""
 
     dialect: Dialect
@@ -92,16 +92,16 @@ class Found:
     model: str
 
 
-def found_at(names: Sequence[str]) -> Found | None:
+def found_at(names: Sequence[str]) -> MatchedPath | None:
     """By a path's segments without /v1 or any other mount; None where no dialect has it."""
     for dialect in DIALECTS:
         for path in dialect.paths:
             if (model := path.model_in(names)) is not None:
-                return Found(dialect, path, path.naming(model), model)
+                return MatchedPath(dialect, path, path.naming(model), model)
     return None
 
 
-def found_below(names: Sequence[str]) -> Found | None:
+def found_below(names: Sequence[str]) -> MatchedPath | None:
     """The same of a path, or of what stands below it."""
     ends = range(len(names), 0, -1)
     return next((found for end in ends if (found := found_at(names[:end])) is not None), None)

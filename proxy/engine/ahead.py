@@ -80,7 +80,7 @@ class Ahead:
         policy = case.caller.policy
         prompt, total = _shares(case, sent, usage)
         if sent.record is not None:
-            await self._lineages.showed(
+            await self._lineages.note_share(
                 case.chain.tag,
                 sent.record,
                 share=prompt,
@@ -115,7 +115,7 @@ class Ahead:
             return
         if await self._trails.unstable(case, standing) is not None:
             return
-        started = self._lineages.seen(case.chain.first_link)
+        started = self._lineages.first_seen(case.chain.first_link)
         rebuild = await self._is_rebuilt(case, standing, target, plan)
         job = Job(case, view, plan, standing or case.carried, target, started, _DEADLINE, rebuild)
         await self._compactions.ahead(job)

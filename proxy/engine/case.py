@@ -74,7 +74,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
         """What was written about the conversation, likewise."""
         return mask_secrets(text) if self.caller.policy.secrets == "mask" else text
 
-    def allowed(self, record: Record) -> Record:
+    def allowed_record(self, record: Record) -> Record:
         """A record of the conversation, likewise."""
         return as_allowed(record, self.caller.policy.secrets)
 
@@ -175,7 +175,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         at = self._carried_at
         if at is None or self.request.carried is None:
             return None
-        return self.allowed(replace(self.request.carried.record, covered=at + 1))
+        return self.allowed_record(replace(self.request.carried.record, covered=at + 1))
 
     @cached_property
     def shift(self) -> int:
@@ -435,5 +435,5 @@ def with_newest_lessons(case: CompactionContext, router: Router) -> CompactionCo
         experience=router.experience(case.place),
         learned_media=router.media_limits(case.place),
         last_answer=router.longest_answer(case.place, case.chain.session),
-        summarizer=router.summary_target(case.caller, case.request, router.measured(case.route)),
+        summarizer=router.summary_target(case.caller, case.request, router.measure(case.route)),
     )

@@ -19,7 +19,7 @@ _MOST_JOINED = 3
 
 
 @dataclass(slots=True, eq=False)
-class _Flight:
+class _CompactionFlight:
     """One compaction under way, and how many wait for it."""
 
     job: Job
@@ -40,7 +40,7 @@ class Compactions:
     _trails: Trails
     _sessions: Sessions
     _background: Background
-    _flights: dict[str, list[_Flight]] = field(default_factory=dict)
+    _flights: dict[str, list[_CompactionFlight]] = field(default_factory=dict)
     """By the tag of their conversation."""
 
     async def next(self, job: Job) -> Record:
@@ -64,7 +64,7 @@ class Compactions:
                 firm = True
         return await self._wait_for_flight(self._begin(job))
 
-    async def unpublished(self, job: Job) -> Record:
+    async def make_unpublished(self, job: Job) -> Record:
         """A record that covers nothing which any other request could begin with; raises CompactionError."""
         return await self._compactor.make(job)
 
@@ -74,7 +74,7 @@ class Compactions:
             with suppress(CompactionError):
                 await self._wait_for_flight(self._begin(job))
 
-    def _joinable(self, job: Job, *, firm: bool = False) -> _Flight | None:
+    def _joinable(self, job: Job, *, firm: bool = False) -> _CompactionFlight | None:
         """What is under way for a prefix of this very request, beyond the record that it has, wherever it is cut; where
         it has to be `firm`, only what gives up no sooner than the job would.
 
@@ -96,20 +96,20 @@ class Compactions:
         flights = self._flights.get(job.case.chain.tag, ())
         return any(flight.job.case.chain.digests[last : last + 1] == digests[last:] for flight in flights)
 
-    def _begin(self, job: Job) -> _Flight:
-        flight = _Flight(job, asyncio.create_task(self._make_record(job)))
+    def _begin(self, job: Job) -> _CompactionFlight:
+        flight = _CompactionFlight(job, asyncio.create_task(self._make_record(job)))
         self._flights.setdefault(job.case.chain.tag, []).append(flight)
         flight.task.add_done_callback(lambda _: self._forget(flight))
         return flight
 
-    def _forget(self, flight: _Flight) -> None:
+    def _forget(self, flight: _CompactionFlight) -> None:
         flights = self._flights.get(flight.job.case.chain.tag, [])
         if flight in flights:
             flights.remove(flight)
         if not flights:
             self._flights.pop(flight.job.case.chain.tag, None)
 
-    async def _join_flight(self, job: Job, flight: _Flight, *, firm: bool) -> Record | None:
+    async def _join_flight(self, job: Job, flight: _CompactionFlight, *, firm: bool) -> Record | None:
         """The record of another request's flight; None where it found one of another branch. Raises CompactionError,
         and TimeoutError where it takes longer than the job may wait; a `firm` flight is waited for like one's own."""
         patience = job.deadline if job.plan.must else job.policy.join_wait
@@ -119,7 +119,7 @@ class Compactions:
         self._forget(flight)
         return None
 
-    async def _wait_for_flight(self, flight: _Flight, seconds: float | None = None) -> Record:
+    async def _wait_for_flight(self, flight: _CompactionFlight, seconds: float | None = None) -> Record:
         """What comes of it. Raises CompactionError, and TimeoutError after so many seconds."""
         flight.waiting += 1
         try:
@@ -134,13 +134,13 @@ class Compactions:
             raise CompactionError("pending")
         return flight.task.result()
 
-    def _finish_alone(self, flight: _Flight) -> None:
+    def _finish_alone(self, flight: _CompactionFlight) -> None:
         flight.waiting += 1
         if not self._background.start("summary", self._finished_alone(flight)):
             self._forget(flight)
             flight.task.cancel()
 
-    async def _finished_alone(self, flight: _Flight) -> None:
+    async def _finished_alone(self, flight: _CompactionFlight) -> None:
         """Wait in the place of those who left. Their session has to be listed, now that something is stored of it: by
         the case that the record was made or found for, since it may be none of theirs."""
         with suppress(CompactionError):
@@ -162,13 +162,13 @@ class Compactions:
     async def _compact_and_note(self, job: Job) -> Record:
         """The record of a job; what becomes of it is noted in the state of its lineage."""
         try:
-            record = await self._compactor.compact(await self._compactor.fitted(job))
+            record = await self._compactor.compact(await self._compactor.fit(job))
         except CompactionError as error:
             if str(error) == "no_gain":
                 await self._sessions.lineages.gained_nothing(job.case.chain.tag, job.parent, job.case.request.tokens)
-            await self._sessions.lineages.failed(job.case.chain.tag, job.parent)
+            await self._sessions.lineages.note_failure(job.case.chain.tag, job.parent)
             raise
-        await self._sessions.lineages.compacted(job.case.chain.tag, record, len(job.case.conversation.messages))
+        await self._sessions.lineages.note_compaction(job.case.chain.tag, record, len(job.case.conversation.messages))
         await self._trails.note(job.case, record)
         return record
 

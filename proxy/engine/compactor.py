@@ -13,7 +13,7 @@ from msgspec import structs
 from policies.plan import soft_share
 from policies.price import payoff_of
 from policies.record import record as records
-from policies.record.record import Record, Written
+from policies.record.record import Record, WrittenSummary
 from policies.transcript import CountTokens
 from proxy.callers.spending import Spending
 from proxy.engine.fitting import fitted_job
@@ -75,7 +75,7 @@ class Compactor:
         finally:
             await lock.give_back()
 
-    async def fitted(self, job: Job) -> Job:
+    async def fit(self, job: Job) -> Job:
         """The job with the cut that its record leaves room for."""
         return await self._workers.run(fitted_job, job, self._count(job))
 
@@ -92,7 +92,7 @@ class Compactor:
 
     async def _look(self, job: Job) -> Record | None:
         found = await self._checkpoints.find(job.case.chain.digests, [job.plan.cut.position])
-        return None if found is None else job.case.allowed(found)
+        return None if found is None else job.case.allowed_record(found)
 
     async def _turn(self, lock: Lock, job: Job) -> Record | Literal[True] | None:
         """The record, or the right to make it: the holder of the lock may have given up; None while it is held."""
@@ -101,7 +101,7 @@ class Compactor:
         return True if await lock.take() else None
 
     async def _publish(self, job: Job, record: Record) -> Record:
-        return job.case.allowed(await self._checkpoints.publish(job.case.chain.digests, record))
+        return job.case.allowed_record(await self._checkpoints.publish(job.case.chain.digests, record))
 
     def aside(self, checkpoints: Checkpoints) -> "Compactor":
         """One that keeps its records there, and whose compactions are not reported."""
@@ -149,11 +149,11 @@ class Compactor:
             async with within(job.deadline):
                 written = await self._writer.write(job, target, bill)
         except TimeoutError:
-            self._summarizer.failed(target, "transient")
+            self._summarizer.note_failure(target, "transient")
             return await self._without_model(job, bill, "summarizer_timeout")
         except SummarizerError as error:
             return await self._without_model(job, bill, f"summarizer_{error.kind}")
-        self._summarizer.succeeded(target)
+        self._summarizer.note_success(target)
         return await self._build(job, written)
 
     async def _without_model(self, job: Job, bill: Bill, reason: str) -> Record:
@@ -162,10 +162,10 @@ class Compactor:
             raise CompactionError(reason)
         return await self._build(job, None)
 
-    async def _build(self, job: Job, written: Written | None) -> Record:
+    async def _build(self, job: Job, written: WrittenSummary | None) -> Record:
         return await self._workers.run(self._build_now, job, written)
 
-    def _build_now(self, job: Job, written: Written | None) -> Record:
+    def _build_now(self, job: Job, written: WrittenSummary | None) -> Record:
         now = self._clock()
         record = records.build(
             job.span,

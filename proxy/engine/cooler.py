@@ -156,7 +156,7 @@ class Cooler:
         before = raw
 
         def shorter(share: float) -> bytes:
-            return dialect.rewritten(before, partial(dialect.items.shortened, share=share))
+            return dialect.rewritten(before, partial(dialect.items.shorten, share=share))
 
         return self._cut_to(case, raw, tokens, limit, 1.0, shorter)
 

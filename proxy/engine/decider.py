@@ -17,7 +17,7 @@ from proxy.engine.media import MediaAger
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
-from proxy.engine.thinking import Thinking, Use
+from proxy.engine.thinking import ThinkingTrimmer, Use
 from proxy.records.lineages import Lineages
 
 
@@ -79,7 +79,7 @@ class Decider:
         standing: StandingRecords,
         cooler: Cooler,
         media: MediaAger,
-        thinking: Thinking,
+        thinking: ThinkingTrimmer,
         quoter: Quoter,
         lineages: Lineages,
     ) -> None:
@@ -97,7 +97,7 @@ class Decider:
             return Decision(Forward(reason), view=await self._small(case))
         force, policy = case.mode == "force", case.caller.policy
         record = self._whole(case, await self._standing.in_use(case))
-        view = await self.cooled(case, record)
+        view = await self.cool(case, record)
         plan = decide(view.conversation, case.limits, policy, standing_of(record), force=force)
         if isinstance(plan, Compact):
             plan = await self._hopeful(case, plan, record, force=force)
@@ -108,7 +108,7 @@ class Decider:
     async def _small(self, case: CompactionContext) -> PromptView | None:
         """A request that goes out as it came, but for media that its upstream has no room for, and for the thinking
         that it had lost before it became small."""
-        view = await self._media.aged(case, PromptView(case.conversation))
+        view = await self._media.age(case, PromptView(case.conversation))
         if case.binds_thinking and await self._thinking.is_removed(case):
             return await self._thinking.left_out(case, None, view, await self._thinking.use(case, None))
         return view if view.media else None
@@ -121,20 +121,20 @@ class Decider:
         most, count = case.limits.budget.record, self._cooler.counter(case)
         return with_left_out(record, origin.resumed.left_out, most, count)
 
-    async def cooled(self, case: CompactionContext, record: Record | None) -> PromptView:
+    async def cool(self, case: CompactionContext, record: Record | None) -> PromptView:
         """The conversation as it is sent behind this record."""
         use = await self._thinking.use(case, record)
         view = await self._thinking.left_out(case, record, await self._fitting(case, record, use), use)
         # Last: what names the front that thinking is bound to must not depend on what is asked behind it.
-        return await self._quoter.quoted(case, record, view)
+        return await self._quoter.quote(case, record, view)
 
     async def _fitting(self, case: CompactionContext, record: Record | None, use: Use | None) -> PromptView:
         """The conversation with its thinking, large messages cooled and what would not fit cut."""
         if case.route.window is None:
-            return await self._media.aged(case, PromptView(case.conversation))
+            return await self._media.age(case, PromptView(case.conversation))
         window = case.route.window.tokens
         view = await self._cooler.cool(case, record.covered if record else 0, use.first if use else None)
-        view = await self._media.aged(case, view)
+        view = await self._media.age(case, view)
         if not case.cannot_take(least_tokens(view.conversation)):
             return view
         newest = view.conversation.units[-1] if view.conversation.units else 0
@@ -142,7 +142,7 @@ class Decider:
         limits = oversized_messages(view.conversation, case.steady_budget(window), harness)
         return await self._cooler.cut(case, view, limits)
 
-    async def shortened(
+    async def shorten(
         self, case: CompactionContext, record: Record | None, view: PromptView, limits: Mapping[MessageIndex, int]
     ) -> PromptView:
         """The conversation with contents cut to so many tokens, by index of a message."""
@@ -156,7 +156,7 @@ class Decider:
         """The conversation behind this record without any thinking, for good."""
         everything = len(case.conversation.body)
         view = await self._fitting(case, record, Use(everything, everything))
-        return await self._quoter.quoted(case, record, await self._thinking.removed(case, record, view))
+        return await self._quoter.quote(case, record, await self._thinking.remove_all(case, record, view))
 
     async def _hopeful(self, case: CompactionContext, plan: Compact, record: Record | None, *, force: bool) -> Plan:
         """The plan, but no model is asked where its summaries have been in vain lately, or the same one gained

@@ -47,21 +47,21 @@ class Drafter:
     _workers: Workers
     _observe: Hook
 
-    async def placed(self, case: CompactionContext) -> CompactionContext:
+    async def place(self, case: CompactionContext) -> CompactionContext:
         """The case under the link that its conversation has now; one that needs no store costs no look at it."""
         if bypass_reason(case) is not None:
             return case
         if small_reason(case) == "below_floor" and not case.binds_thinking:
             return await self._place_case(case) if case.ages_media else case
-        return await self._trails.resumed(await self._place_case(case))
+        return await self._trails.resume(await self._place_case(case))
 
     async def _place_case(self, case: CompactionContext) -> CompactionContext:
-        chain = await self._sessions.erasures.placed(case.chain, stores=not case.is_let_through)
+        chain = await self._sessions.erasures.place(case.chain, stores=not case.is_let_through)
         return case if chain is case.chain else structs.replace(case, chain=chain)
 
     def plain(self, named: RoutedRequest) -> Draft:
         """The draft of a request that goes out as it came, whatever else is known of it."""
-        self._sessions.lineages.seen(named.chain.first_link)
+        self._sessions.lineages.first_seen(named.chain.first_link)
         return untouched_draft(named.request, "none", "below_floor")
 
     async def decision(self, case: CompactionContext) -> Decision:
@@ -77,7 +77,7 @@ class Drafter:
 
     async def _carried_out(self, case: CompactionContext, decision: Decision) -> Draft:
         if not isinstance(decision.plan, Bypass):
-            self._sessions.lineages.seen(case.chain.first_link)
+            self._sessions.lineages.first_seen(case.chain.first_link)
         if case.mode == "shadow" and decision.view is not None:
             return untouched_draft(case.request, "shadow", decision.would)
         match decision.plan:
@@ -126,7 +126,7 @@ class Drafter:
         case = await self._place_case(case)
         since = self._sessions.lineages.now()
         record = refused.record or await self._standing.newest(case)
-        view = refused.view or await self._decider.cooled(case, record)
+        view = refused.view or await self._decider.cool(case, record)
         rung = ladder.next_rung(
             view.conversation,
             budget,
@@ -144,7 +144,7 @@ class Drafter:
             record = await self._compactions.next(self._job(case, view, plan, record, target))
             waited = time.perf_counter() - began
             if case.binds_thinking:
-                view = await self._decider.cooled(case, record)
+                view = await self._decider.cool(case, record)
         outcome = _outcome_with(record, since, refused)
         draft = structs.replace(draft_of(case, view, record, outcome, "overflow_retry"), waited=waited)
         if rung.tail_tokens is not None:
@@ -206,9 +206,9 @@ class Drafter:
         window, limit = stated or told, case.request.settings.max_output
         if window is None or limit is None or case.real_tokens(draft.tokens) + limit <= window:
             return draft
-        return self.lowered(case, draft, ladder.StatedLimit(window)) or draft
+        return self.with_less_output(case, draft, ladder.StatedLimit(window)) or draft
 
-    def lowered(self, case: CompactionContext, refused: Draft, stated: ladder.StatedLimit) -> Draft | None:
+    def with_less_output(self, case: CompactionContext, refused: Draft, stated: ladder.StatedLimit) -> Draft | None:
         """The same prompt with less room for the output, where that is what did not fit; else None."""
         request, window = case.request, case.route.window
         if case.is_let_through:
@@ -223,14 +223,14 @@ class Drafter:
         )
         return None if room is None else _with_output(case, refused, room)
 
-    def capped(self, case: CompactionContext, refused: Draft, most: int) -> Draft | None:
+    def with_capped_output(self, case: CompactionContext, refused: Draft, most: int) -> Draft | None:
         """The same with the most output that the upstream allows, where its limit alone was refused; else None."""
         if case.is_let_through:
             return None
         room = ladder.capped_output(most, max_output=case.request.settings.max_output, floor=case.output_floor)
         return None if room is None else _with_output(case, refused, room)
 
-    def halved(self, case: CompactionContext, refused: Draft) -> Draft | None:
+    def halve(self, case: CompactionContext, refused: Draft) -> Draft | None:
         """Without half of what was refused, and a note in its place: for when no record can be made (R1)."""
         record = refused.record
         if case.is_let_through:
@@ -260,7 +260,7 @@ class Drafter:
             return structs.replace(draft, waited=time.perf_counter() - began)
         waited = time.perf_counter() - began
         outcome = _outcome_with(made, since)
-        draft = draft_of(case, await self._decider.cooled(case, made), made, outcome, plan.trigger)
+        draft = draft_of(case, await self._decider.cool(case, made), made, outcome, plan.trigger)
         draft = structs.replace(draft, waited=waited)
         if made.covered >= plan.cut.position or not _is_too_large(case, draft):
             return draft
@@ -280,7 +280,10 @@ class Drafter:
         record: Record | None,
         target: SummaryTarget | None,
     ) -> Job:
-        started, deadline = self._sessions.lineages.seen(case.chain.first_link), case.caller.policy.summarizer.timeout
+        started, deadline = (
+            self._sessions.lineages.first_seen(case.chain.first_link),
+            case.caller.policy.summarizer.timeout,
+        )
         return Job(case, view, plan, record or case.carried, target, started, deadline)
 
     async def _cut_contents(
@@ -291,7 +294,7 @@ class Drafter:
         assert rung.tail_tokens is not None  # noqa: S101 - the caller's condition
         kept = kept_behind(view.conversation, covered)
         limits = limits_for(view.conversation, kept, rung.tail_tokens, case.request.harness_shares(kept))
-        shorter = await self._decider.shortened(case, record, view, limits)
+        shorter = await self._decider.shorten(case, record, view, limits)
         cut = draft_of(case, shorter, record, draft.outcome, draft.reason)
         return structs.replace(cut, view=view, waited=draft.waited)
 

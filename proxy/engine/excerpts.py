@@ -75,7 +75,7 @@ class Excerpts:
         except (SummarizerError, SummarizerOverflowError):
             return False
         if isinstance(verdict, Invalid):
-            self._summarizer.failed(target, "invalid")
+            self._summarizer.note_failure(target, "invalid")
             return False
         await self._cooler.keep_summary(key, case.allowed_text(verdict.text))
         return True
@@ -86,7 +86,7 @@ class Excerpts:
         prompt = fill_excerpt(self._prompts, text, texts_for(language_of([text])), MAX_SUMMARY_TOKENS)
         answer = await self._summarizer.ask(target, prompt, int(2 * MAX_SUMMARY_TOKENS * target.calibration))
         verdict, used = await self._workers.run(self._verdict, case, target, prompt.user, answer)
-        self._summarizer.answered(target, answer, used, "invalid" if isinstance(verdict, Invalid) else "ok")
+        self._summarizer.note_answer(target, answer, used, "invalid" if isinstance(verdict, Invalid) else "ok")
         return verdict
 
     def _verdict(

@@ -104,7 +104,9 @@ class Job:
         """What the messages that are sent beside the record say and call."""
         case, cut = self.case, self.plan.cut.position
         said = [
-            each for at in self.cooled.conversation.repeated(cut) for each in case.utterances(at, at + 1, self.said)
+            each
+            for at in self.cooled.conversation.repeated_messages(cut)
+            for each in case.utterances(at, at + 1, self.said)
         ]
         said += case.utterances(cut, len(case.conversation.body), self.said)
         return [text for each in said for text in (each.text, *(call.arguments for call in each.calls))]

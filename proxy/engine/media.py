@@ -50,7 +50,7 @@ class FoundMedia:
     parts: Mapping[Medium, MediaPart]
     outline: MediaOutline
 
-    def left(self, view: PromptView, covered: int) -> list[Medium]:
+    def media_behind(self, view: PromptView, covered: int) -> list[Medium]:
         """Those that are sent behind a record of so many messages."""
         return [medium for medium in self.all if medium.position >= covered and medium.place not in view.left_out]
 
@@ -67,7 +67,7 @@ class MediaAger:
         self._rewritten: Cache[_NotesKey, tuple[bytes, int]] = Cache(memory, "media_notes")
         self._languages: Cache[bytes, Language] = Cache(memory, "media_languages")
 
-    async def aged(self, case: CompactionContext, view: PromptView) -> PromptView:
+    async def age(self, case: CompactionContext, view: PromptView) -> PromptView:
         """The conversation without what its upstream has no room for, as far as that is known, and without what has
         cooled down; the same view if it has room for all."""
         if not case.ages_media:
@@ -75,9 +75,9 @@ class MediaAger:
         lessons = await self.lessons(case)
         if not (case.route.media.is_any or lessons.limits or lessons.refused or view.cooled_media):
             return view
-        return await self._workers.run(self._aged, case, view, lessons)
+        return await self._workers.run(self._age, case, view, lessons)
 
-    def _aged(self, case: CompactionContext, view: PromptView, lessons: MediaLessons) -> PromptView:
+    def _age(self, case: CompactionContext, view: PromptView, lessons: MediaLessons) -> PromptView:
         media = self.of(case, view, lessons.refused)
         gone = policy.reasons(media.all, media.outline, case.route.media, lessons.limits)
         held = case.route.media.at_most(lessons.limits[-1].limits) if lessons.limits else case.route.media
@@ -121,7 +121,7 @@ class MediaAger:
         attempt: int,
     ) -> PromptView | None:
         media, refused = self.of(case, view, lessons.refused), lessons.refused
-        left = media.left(view, covered)
+        left = media.media_behind(view, covered)
         if refusal.what == "one":
             theirs = (medium for medium in left if not _is_of_user_now(media.outline, medium))
             gone: dict[Medium, policy.Why] = {medium: "refused" for medium in theirs if medium.is_refused}
@@ -138,9 +138,9 @@ class MediaAger:
             gone = policy.reasons(media.all, media.outline, case.route.media, taught)
             fewer, weight = [medium for medium in left if medium not in gone], outline.fixed + sum(outline.sizes)
             weight -= sum(medium.size for medium in left if medium in gone)
-            if len(fewer) < len(left) and policy.is_within(fewer, weight, _scaled(learned, policy.USERS_RELIEF)):
+            if len(fewer) < len(left) and policy.is_within(fewer, weight, _scale(learned, policy.USERS_RELIEF)):
                 return self._without(case, view, media, gone, refused)
-        most = _scaled(learned, _TARGETS[attempt] if attempt < _LAST else 0.0)
+        most = _scale(learned, _TARGETS[attempt] if attempt < _LAST else 0.0)
         fewest = policy.shed(left, outline, most, hot_too=attempt >= _LAST) or policy.shed(
             left, outline, most, hot_too=True
         )
@@ -152,7 +152,7 @@ class MediaAger:
         return await self._workers.run(self._is_of_texts, case, view, covered, sent)
 
     def _is_of_texts(self, case: CompactionContext, view: PromptView, covered: int, sent: int) -> bool:
-        return sum(medium.size for medium in self.of(case, view).left(view, covered)) < _HALF * sent
+        return sum(medium.size for medium in self.of(case, view).media_behind(view, covered)) < _HALF * sent
 
     async def refused_one(
         self, case: CompactionContext, view: PromptView, refusal: MediaRefusal, covered: int
@@ -164,7 +164,7 @@ class MediaAger:
         self, case: CompactionContext, view: PromptView, refusal: MediaRefusal, covered: int
     ) -> str | None:
         media = self.of(case, view)
-        left = media.left(view, covered)
+        left = media.media_behind(view, covered)
         if refusal.at is not None and not covered:
             left = [one for one in left if case.conversation.index(one.position) == refusal.at] or left
         largest = max(left, key=lambda medium: medium.size, default=None)
@@ -238,12 +238,12 @@ class MediaAger:
             }
             if notes:
                 index = case.conversation.index(position)
-                others[index] = self._noted(case, index, view.replaced.get(index), notes)
+                others[index] = self._write_notes(case, index, view.replaced.get(index), notes)
         rewritten = view.rewritten(Step.MEDIA, others) if others else view
         places = {medium.place: why for medium, why in gone.items()}
         return replace(rewritten, media=media.all, left_out={**places, **view.left_out})
 
-    def _noted(
+    def _write_notes(
         self, case: CompactionContext, index: MessageIndex, changed: bytes | None, notes: Mapping[int, str]
     ) -> tuple[bytes, int]:
         """A message with these notes, and its tokens. What is small then, as the client sent it, is made once."""
@@ -337,7 +337,7 @@ def media_left(draft: Draft, media: Sequence[Medium]) -> list[Medium]:
     return [medium for medium in media if medium.position >= covered and medium.place not in left_out]
 
 
-def _scaled(limits: MediaLimits, share: float) -> MediaLimits:
+def _scale(limits: MediaLimits, share: float) -> MediaLimits:
     """A share of each, but for the side."""
     some = [None if limit is None else int(share * limit) for limit in limits]
     return MediaLimits(*some)._replace(side=limits.side)

@@ -85,6 +85,6 @@ class PromptView:
         for index, one in quotations.items():
             # Items that say nothing of their own stand before the message that they were read with.
             *silent, said = json_array.split_items(self.replaced.get(index) or request.message_bytes(index))
-            raw = b",".join([*silent, request.dialect.items.merged(one.text, said)])
+            raw = b",".join([*silent, request.dialect.items.merge(one.text, said)])
             others[index] = raw, self.conversation.messages[index].tokens + one.tokens
         return replace(self.rewritten(Step.QUOTATION, others), quotations=quotations)

@@ -29,7 +29,7 @@ _GROWTH = 6
 _Key = tuple[bytes, str, int, str, Secrets]
 
 
-class _Known(NamedTuple):
+class _PrecedingMessage(NamedTuple):
     """What stands before a message; None for nothing."""
 
     quotation: Quotation | None
@@ -42,10 +42,10 @@ class Quoter:
     _tokenizer: Tokenizer
     _workers: Workers
     _observe: Hook
-    _quotations: Cache[_Key, _Known]
+    _quotations: Cache[_Key, _PrecedingMessage]
     _indexes: Cache[tuple[str, Secrets], Index]
 
-    async def quoted(self, case: CompactionContext, record: Record | None, view: PromptView) -> PromptView:
+    async def quote(self, case: CompactionContext, record: Record | None, view: PromptView) -> PromptView:
         """The view with quotations in front of what is asked behind the record."""
         settings, vanished = case.caller.policy.recall, case.resumed is not None and case.resumed.shift
         if record is None or settings.mode != "quote" or case.route.window is None or vanished:
@@ -95,7 +95,7 @@ class Quoter:
             if one is not None and self._quotations.get(key) is None:
                 model = case.request.settings.model
                 self._observe(Recalled(case.caller.tenant, case.route.name, model, len(one.passages), one.tokens))
-            self._quotations.keep(key, _Known(one), _KEY_BYTES + (0 if one is None else 4 * len(one.text)))
+            self._quotations.keep(key, _PrecedingMessage(one), _KEY_BYTES + (0 if one is None else 4 * len(one.text)))
         self._indexes.keep((record.digest, case.caller.policy.secrets), index, _GROWTH * index.size)
 
 

@@ -75,7 +75,7 @@ class StandingRecords:
     async def newest(self, case: CompactionContext) -> Record | None:
         """The longest checkpoint that matches this prefix: from memory where it is enough, else from the store."""
         record = await self._newest(case)
-        return None if record is None else case.allowed(record)
+        return None if record is None else case.allowed_record(record)
 
     async def _newest(self, case: CompactionContext) -> Record | None:
         known = self._checkpoints.recall(case.chain.digests, case.cuts)
@@ -150,8 +150,8 @@ class StandingRecords:
         return await self._known_record(case, cuts)
 
     async def _known_record(self, case: CompactionContext, cuts: Collection[int]) -> Record | None:
-        record = await self._checkpoints.known(case.chain.digests, cuts)
-        return None if record is None else case.allowed(record)
+        record = await self._checkpoints.find_newest(case.chain.digests, cuts)
+        return None if record is None else case.allowed_record(record)
 
     def _fits(self, case: CompactionContext, record: Record | None, share: float) -> bool:
         return tokens_with(case.conversation, standing_of(record)) < case.limits.budget.at(share)

@@ -32,7 +32,7 @@ class Use(msgspec.Struct, frozen=True):
     front: str = ""
 
 
-class Thinking:
+class ThinkingTrimmer:
     """Leaves bound thinking out; one per store."""
 
     def __init__(self, sealed: SealedStore, cooler: Cooler, memory: Memory) -> None:
@@ -66,7 +66,7 @@ class Thinking:
             await self._uses.put(_key(case, record), use)
         return await self._without(case, record, view, use.since)
 
-    async def removed(self, case: CompactionContext, record: Record | None, view: PromptView) -> PromptView:
+    async def remove_all(self, case: CompactionContext, record: Record | None, view: PromptView) -> PromptView:
         """The conversation without any, for good: after a refusal."""
         now = len(case.conversation.body)
         await self._uses.put(_key(case, record), Use(now, now, _front(view)))
@@ -86,7 +86,7 @@ class Thinking:
     ) -> PromptView:
         covered = record.covered if record else 0
         conversation = view.conversation
-        before = (*conversation.loading(covered), *conversation.repeated(covered))
+        before = (*conversation.loading(covered), *conversation.repeated_messages(covered))
         sent = (*before, *range(covered, min(since, len(conversation.body))))
         bound = [conversation.index(i) for i in sent if conversation.body[i].signed == "bound"]
         if not bound:

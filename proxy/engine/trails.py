@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from policies.chain import Origin, hash_tag
 from policies.plan import soft_share
 from policies.record.record import Record
-from policies.slide import Slide, begun, follow_slides
+from policies.slide import Slide, follow_slides, slides_behind
 from policies.trail import (
     LONGEST,
     Restarts,
@@ -49,7 +49,7 @@ class _Pointer(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _RecordPlace:
     """Where a record lies: the tag and first link of its conversation, and how a request goes on from it."""
 
     tag: str
@@ -78,13 +78,13 @@ class Trails:
         self._held: OrderedDict[str, list[Slide]] = OrderedDict()
         """The newest request that each record held for, by its digest."""
 
-    async def resumed(self, case: CompactionContext) -> CompactionContext:
+    async def resume(self, case: CompactionContext) -> CompactionContext:
         """The case as a part of the conversation that it goes on from, where a summary of it would be made and there is
         no record for it; as it is where it goes on from none."""
         if not _is_due(case):
             return case
         if (record := await self._standing.newest(case)) is not None:
-            remember(self._held, record.digest, begun(case.conversation.body), _HELD)
+            remember(self._held, record.digest, slides_behind(case.conversation.body), _HELD)
             return case
         body = case.conversation.body
         cuts = sorted(case.cuts, reverse=True)[:_LOOKED_UP]
@@ -102,7 +102,7 @@ class Trails:
             kin = kin or (place.tag if place else "")
         return replace(case, kin=kin) if kin else case
 
-    async def _place(self, case: CompactionContext, cut: int | None, pointer: _Pointer) -> _Place | None:
+    async def _place(self, case: CompactionContext, cut: int | None, pointer: _Pointer) -> _RecordPlace | None:
         """What a pointer leads to, and how body[:cut] goes on from there; None if it leads nowhere."""
         link = await self._sessions.erasures.link(pointer.first + case.chain.mark)
         tag = hash_tag(case.chain.digests_under(link)[1])
@@ -111,9 +111,9 @@ class Trails:
             return None
         came = None if cut is None else find_resumption(trail, case.conversation.body, case.joined_digests, cut)
         origin = None if cut is None or came is None else Origin(pointer.first, cut, pointer.digest, came)
-        return _Place(tag, link, origin)
+        return _RecordPlace(tag, link, origin)
 
-    async def _resume_behind(self, case: CompactionContext, places: Sequence[_Place]) -> CompactionContext | None:
+    async def _resume_behind(self, case: CompactionContext, places: Sequence[_RecordPlace]) -> CompactionContext | None:
         """The case behind the one of these records that goes back furthest; None if none holds for it.
 
         Of a record whose front has vanished that is so only once the client's window was seen to slide.
@@ -126,7 +126,7 @@ class Trails:
                 continue
             there = replace(case, chain=replace(case.chain, link=place.link, origin=origin))
             # Without its record the trail names what nobody has: another one must not lie under that name.
-            if await self._sessions.checkpoints.known(there.chain.digests, [origin.cut]) is not None:
+            if await self._sessions.checkpoints.find_newest(there.chain.digests, [origin.cut]) is not None:
                 return there
         return None
 
@@ -168,7 +168,7 @@ class Trails:
         """The slides behind a record that is made for this request: those that led to it, if its front has vanished."""
         origin = case.chain.origin
         if origin is None or not origin.resumed.shift:
-            return begun(case.conversation.body)
+            return slides_behind(case.conversation.body)
         (slides,) = await self._slides.look_up([_slide(case, origin.digest.hex())])
         return slides or []
 

@@ -5,14 +5,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from policies.assembly import Injected, Item, Merged, Rules, Words, assemble
+from policies.assembly import Injected, Item, MergedMessage, Rules, UserWords, assemble
 from policies.ledger import ledger
 from policies.plan import tokens_with
 from policies.price import Price, Tokens
 from policies.record import record as records
-from policies.record.bisect import Call, MergeCall, Outcome, Overflow, Result, SummarizeCall, bisect
+from policies.record.bisect import BisectOutcome, Call, MergeCall, Overflow, Result, SummarizeCall, bisect
 from policies.record.prompting import Continuity, Prompt, Prompts, fill, fill_aligned
-from policies.record.record import Segment, Spent, Written
+from policies.record.record import Segment, Spent, WrittenSummary
 from policies.record.texts import Texts, texts_for
 from policies.record.validation import Invalid, SummaryAnswer, Valid, split_timeline, validate
 from policies.transcript import Block, CountTokens, newest_within, render
@@ -70,7 +70,7 @@ class Bill:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _SharedWork:
     """What the calls of one job share."""
 
     job: Job
@@ -111,7 +111,7 @@ class Writer:
         """The same, with parts kept elsewhere."""
         return replace(self, _checkpoints=checkpoints)
 
-    async def write(self, job: Job, target: SummaryTarget, bill: Bill) -> Written:
+    async def write(self, job: Job, target: SummaryTarget, bill: Bill) -> WrittenSummary:
         """The summary of a job, in as many calls as it takes; what they use is added to `bill`.
 
         Raises SummarizerError.
@@ -122,20 +122,24 @@ class Writer:
         blocks = await self._workers.run(lambda: render(job.source, count, job.policy.parts_to_keep))
         texts = texts_for(records.language_for(job.parent, job.span))
         room = int(_STATEMENTS_SHARE * (target.window or job.plan.budget.window) / target.calibration)
-        work = _Work(job, target, texts, await self._workers.run(lambda: _continuity(job, room, count)), count, bill)
+        work = _SharedWork(
+            job, target, texts, await self._workers.run(lambda: _continuity(job, room, count)), count, bill
+        )
         outcome = await self._drive(work, blocks)
         if outcome.text is None:
             # One that takes no part in so many calls is left alone for a while; a depth of our own is not its fault.
             if not outcome.is_bounded or 2 * outcome.calls >= job.policy.bisect.max_calls:
-                self._summarizer.failed(target, "invalid")
+                self._summarizer.note_failure(target, "invalid")
             if outcome.is_bounded:
                 raise SummarizerError("bounded", "no part of the span was small enough for a call")
             raise SummarizerError("invalid", "no part of the span could be summarized")
         summary, segment = split_timeline(ledger.without_superseded_section(outcome.text or ""), texts, work.segment)
         latency = int(1000 * (self._ticks() - started))
-        return Written(summary, segment, outcome, target.model, latency, bill.spent, outcome.text or "", job.rebuild)
+        return WrittenSummary(
+            summary, segment, outcome, target.model, latency, bill.spent, outcome.text or "", job.rebuild
+        )
 
-    async def _drive(self, work: _Work, blocks: list[Block]) -> Outcome:
+    async def _drive(self, work: _SharedWork, blocks: list[Block]) -> BisectOutcome:
         """Run the bisection: every wave of calls side by side."""
         around = self._around(work)
         window = work.target.window
@@ -148,11 +152,11 @@ class Writer:
             try:
                 calls = next(run) if results is None else run.send(results)
             except StopIteration as finished:
-                outcome: Outcome = finished.value
+                outcome: BisectOutcome = finished.value
                 return outcome
             results = await _side_by_side([self._result(work, call, around, slots) for call in calls])
 
-    async def _result(self, work: _Work, call: Call, around: int, slots: asyncio.Semaphore) -> Result:
+    async def _result(self, work: _SharedWork, call: Call, around: int, slots: asyncio.Semaphore) -> Result:
         try:
             async with slots:
                 return await self._summarize(work, call)
@@ -165,12 +169,12 @@ class Writer:
             calibration = max(1.0, stated.input_tokens / estimated) if stated.input_tokens else target.calibration
             return Overflow(_capacity(work, stated.limit, around, calibration))
 
-    def _around(self, work: _Work) -> int:
+    def _around(self, work: _SharedWork) -> int:
         """Tokens of a prompt without its transcript."""
         empty = fill(self._templates(work), SummarizeCall((), 0), work.continuity, work.texts, work.length)
         return work.count(empty.system) + work.count(empty.user)
 
-    async def _summarize(self, work: _Work, call: Call) -> str:
+    async def _summarize(self, work: _SharedWork, call: Call) -> str:
         """The summary of one call; a part of several is looked up first and kept afterwards."""
         prompt = fill(self._templates(work), call, work.continuity, work.texts, work.length_of(call), work.segment)
         if isinstance(call, SummarizeCall) and call.parts == 1:
@@ -184,19 +188,19 @@ class Writer:
         await self._checkpoints.keep_part(work.job.case.chain.tag, content, summary)
         return summary
 
-    async def _validated_answer(self, work: _Work, prompt: Prompt, first: Valid | Invalid | None = None) -> str:
+    async def _validated_answer(self, work: _SharedWork, prompt: Prompt, first: Valid | Invalid | None = None) -> str:
         """One validated answer; an unusable one, or the `first` that was had otherwise, gets a single reminder."""
         verdict = first or await self._ask(work, prompt)
         if isinstance(verdict, Invalid):
             reminder = self._prompts.reminder.replace("{reason}", verdict.reason)
             verdict = await self._ask(work, replace(prompt, user=f"{prompt.user}\n\n{reminder}"), "reminded")
         if isinstance(verdict, Invalid):
-            self._summarizer.failed(work.target, "invalid")
+            self._summarizer.note_failure(work.target, "invalid")
             raise SummarizerError("invalid", verdict.reason)
         # A session's own prompt, which may be what was asked about, holds what transcripts do not.
         return work.job.case.allowed_text(verdict.text)
 
-    async def _aligned_answer(self, work: _Work, prompt: Prompt) -> Valid | Invalid | None:
+    async def _aligned_answer(self, work: _SharedWork, prompt: Prompt) -> Valid | Invalid | None:
         """What is answered at the end of the session's own prompt; None where that is not asked, or in vain."""
         if (body := await self._aligned_question(work)) is None:
             return None
@@ -211,12 +215,12 @@ class Writer:
             of_form = isinstance(error, FormRefusedError)
         finally:  # also where time is up
             if isinstance(verdict, Valid):
-                self._summarizer.succeeded(work.target, is_aligned=True)
+                self._summarizer.note_success(work.target, is_aligned=True)
             else:
-                self._summarizer.failed(work.target, "invalid", is_aligned=True, of_form=of_form)
+                self._summarizer.note_failure(work.target, "invalid", is_aligned=True, of_form=of_form)
         return verdict
 
-    async def _aligned_question(self, work: _Work) -> bytes | None:
+    async def _aligned_question(self, work: _SharedWork) -> bytes | None:
         """The session's prompt with our question at its end, None where that is not wanted, or has no room."""
         job = work.job
         is_wanted = job.is_aligned and job.policy.summarizer.cache_aligned and not job.rebuild
@@ -228,7 +232,7 @@ class Writer:
             return None
         return await self._workers.run(_aligned_body, work, instruction)
 
-    async def _ask_aligned(self, work: _Work, prompt: Prompt, body: bytes) -> Valid | Invalid:
+    async def _ask_aligned(self, work: _SharedWork, prompt: Prompt, body: bytes) -> Valid | Invalid:
         target = work.target
         headers = for_questions(work.job.case.route.headers, target.dialect.questions.HEADERS, is_aligned=True)
         answer = await self._summarizer.send(replace(target, headers=headers), body, is_aligned=True)
@@ -236,7 +240,7 @@ class Writer:
         seen = replace(prompt, user=f"{prompt.user}\n{body.decode(errors='replace')}")
         return await self._judge_answer(work, seen, answer)
 
-    def _templates(self, work: _Work) -> Prompts:
+    def _templates(self, work: _SharedWork) -> Prompts:
         own = work.job.policy.summarizer.prompt
         if own is None:
             return self._prompts
@@ -248,19 +252,19 @@ class Writer:
             aligned=f"{prompts.aligned}\n{own}",
         )
 
-    async def _ask(self, work: _Work, prompt: Prompt, fine: CallResult = "ok") -> Valid | Invalid:
+    async def _ask(self, work: _SharedWork, prompt: Prompt, fine: CallResult = "ok") -> Valid | Invalid:
         return await self._judge_answer(
             work, prompt, await self._summarizer.ask(work.target, prompt, _answer_room(work)), fine
         )
 
     async def _judge_answer(
-        self, work: _Work, prompt: Prompt, answer: SummaryAnswer, fine: CallResult = "ok"
+        self, work: _SharedWork, prompt: Prompt, answer: SummaryAnswer, fine: CallResult = "ok"
     ) -> Valid | Invalid:
         verdict, used = await self._workers.run(self._validate, work, prompt, answer)
-        self._summarizer.answered(work.target, answer, used, "invalid" if isinstance(verdict, Invalid) else fine)
+        self._summarizer.note_answer(work.target, answer, used, "invalid" if isinstance(verdict, Invalid) else fine)
         return verdict
 
-    def _validate(self, work: _Work, prompt: Prompt, answer: SummaryAnswer) -> tuple[Valid | Invalid, Tokens]:
+    def _validate(self, work: _SharedWork, prompt: Prompt, answer: SummaryAnswer) -> tuple[Valid | Invalid, Tokens]:
         tokens = work.count(prompt.user)
         used = answer.usage or Tokens(tokens, work.count(answer.text[:100_000]))
         self._spending.add(work.job.case.caller.tenant, used.prompt + used.output)
@@ -300,7 +304,7 @@ def _continuity(job: Job, room: int, count: CountTokens) -> Continuity:
     return Continuity(None if job.rebuild else job.parent.summary, segments, statements)
 
 
-def _aligned_body(work: _Work, instruction: str) -> bytes | None:
+def _aligned_body(work: _SharedWork, instruction: str) -> bytes | None:
     """The session's prompt up to the cut and one instruction more, for the same model and tools."""
     job = work.job
     request, conversation = job.case.request, job.cooled.conversation
@@ -310,13 +314,13 @@ def _aligned_body(work: _Work, instruction: str) -> bytes | None:
     if job.parent is not None and job.parent is not job.case.carried:
         items = assemble(conversation, job.covered, job.parent.text, job.case.experience.shape)
     end = conversation.index(job.plan.cut.position)
-    upto = [item for item in items if isinstance(item, Injected | Merged | Words | Rules) or item < end]
+    upto = [item for item in items if isinstance(item, Injected | MergedMessage | UserWords | Rules) or item < end]
     body = request.dialect.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)
     fields, limit = request.parsed.envelope.fields, (request.settings.output_key, _answer_room(work))
-    return request.dialect.questions.continued(body, fields, limit, work.target.temperature)
+    return request.dialect.questions.continuation(body, fields, limit, work.target.temperature)
 
 
-def _has_room(work: _Work, instruction: str) -> bool:
+def _has_room(work: _SharedWork, instruction: str) -> bool:
     """Whether the window holds what was sent up to the cut, the instruction and the answer."""
     job, target = work.job, work.target
     conversation = job.cooled.conversation
@@ -325,7 +329,7 @@ def _has_room(work: _Work, instruction: str) -> bool:
     return target.calibration * (sent + work.count(instruction)) + _answer_room(work) <= _USED_WINDOW * window
 
 
-def _answer_room(work: _Work) -> int:
+def _answer_room(work: _SharedWork) -> int:
     """Tokens the summarizer may write, in its own; the length asked for is in ours."""
     answer = max(_LEAST_ANSWER, int(1.3 * work.length * work.target.calibration))
     window = work.target.window or work.job.plan.budget.window
@@ -333,7 +337,7 @@ def _answer_room(work: _Work) -> int:
     return min(work.target.dialect.questions.room(answer), max(answer, int(_THOUGHT_SHARE * window)))
 
 
-def _capacity(work: _Work, window: int, around: int, calibration: float) -> int:
+def _capacity(work: _SharedWork, window: int, around: int, calibration: float) -> int:
     """Tokens of transcript that fit one call, of our estimate; `window` is in the summarizer's own tokens."""
     prompt = int((_USED_WINDOW * window - _answer_room(work)) / calibration)
     return max(_LEAST_CAPACITY, prompt - around)

@@ -22,7 +22,7 @@ from proxy.overflow.media_refusals import MediaRefusal, media_refusal, media_ref
 from proxy.server import content_coding
 from proxy.server.sse import EVENT_END, LONGEST_END, data_of, name_of
 from proxy.upstream.http import UpstreamResponse
-from proxy.upstream.response import Body, is_event_stream
+from proxy.upstream.response import BodySource, is_event_stream
 
 # After so many bytes it is known whether JSON begins like an error report.
 _OPENING_BYTES = 400
@@ -43,7 +43,7 @@ _BEFORE_FIELDS = b"\xef\xbb\xbf \t\r\n"
 _FAILED = 400
 
 
-class _Reported(msgspec.Struct):
+class _ReportedError(msgspec.Struct):
     """An answer that reports an error, in any dialect."""
 
     error: object = None
@@ -118,7 +118,7 @@ async def look_at(
 def _known_at_once(response: UpstreamResponse, reads: Answers, window: int | None) -> UpstreamAnswer | None:
     """The answer, if what has come with its head says enough; that is nearly always so, unless it is a failure."""
     body = response.body
-    begun = body.taken() if response.status < _FAILED else b""
+    begun = body.take() if response.status < _FAILED else b""
     if not begun:
         return None
     body.untake(begun)
@@ -132,7 +132,7 @@ def _known_at_once(response: UpstreamResponse, reads: Answers, window: int | Non
 class _Beginning:
     """The beginning of a body, as it came and decoded; it is given back in the end."""
 
-    def __init__(self, body: Body, decoder: content_coding.Decoder, clock: Callable[[], float]) -> None:
+    def __init__(self, body: BodySource, decoder: content_coding.Decoder, clock: Callable[[], float]) -> None:
         self._body = body
         self._decoder = decoder
         self._clock = clock
@@ -156,7 +156,7 @@ class _Beginning:
 
     def _take(self) -> bytes:
         """What is there of it now, beginning with what was there before."""
-        chunk = self._body.taken()
+        chunk = self._body.take()
         try:
             self._read += self._decoder(chunk) if chunk else b""
         except content_coding.UndecodableError:
@@ -214,7 +214,7 @@ def full_answer(data: bytes, reads: Answers, window: int | None) -> StatedLimit 
 def error_of(answer: UpstreamAnswer) -> object:
     """The error that an upstream's answer in JSON reports; None if it reports none."""
     try:
-        error = msgspec.json.decode(answer.error, type=_Reported).error
+        error = msgspec.json.decode(answer.error, type=_ReportedError).error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
     return error or None

@@ -62,9 +62,7 @@ class CompactionAnswers:
         self._engine = engine
         self._natives = engine.clients.natives
 
-    async def settled(
-        self, received: Received, request: CountedRequest, route: Route
-    ) -> tuple[CountedRequest, Settled]:
+    async def settle(self, received: Received, request: CountedRequest, route: Route) -> tuple[CountedRequest, Settled]:
         """The request without what it has to do with a compaction, and what that was; as it came, but for items of
         ours, if that is the upstream's to answer or its answer has to be tried.
 
@@ -146,23 +144,23 @@ class CompactionAnswers:
         dropped = case.request.received_tokens - read.tokens
         request = structs.replace(read, dropped_tokens=max(0, dropped))
         named = named_as(request, case.caller, case.mode, case.label, case.route, case.experience)
-        return await self._engine.drafter.placed(with_lessons(named, received.active.router))
+        return await self._engine.drafter.place(with_lessons(named, received.active.router))
 
-    async def edited(
+    async def edit(
         self, received: Received, case: CompactionContext, compaction: ClientCompaction
     ) -> tuple[ClientCompaction, CompactionContext]:
         """The request as its client wants it to be edited: without old results, and if it is as long as that, with an
         item, as the next one will be."""
         settled = compaction.settled
-        compaction, case = await self.cleared(received, case, compaction)
+        compaction, case = await self.clear_results(received, case, compaction)
         if settled.asked.how is None or not await self._is_due(case, settled):
             return compaction, case
         made = await self.make(case, settled)
-        expanded = self._engine.clients.expander.expanded(case.request, made.item)
+        expanded = self._engine.clients.expander.expand_settled(case.request, made.item)
         read = expanded.carried_in(await self._reread(received, case.request, expanded.body))
         return replace(compaction, made=made), await self._with_body(received, case, read)
 
-    async def cleared(
+    async def clear_results(
         self, received: Received, case: CompactionContext, compaction: ClientCompaction
     ) -> tuple[ClientCompaction, CompactionContext]:
         """The request without the old results that its client wants to be left out."""
@@ -222,7 +220,7 @@ class CompactionAnswers:
         compaction = replace(compaction, made=made)
         answer = compaction.answer(case.request.dialect)
         endpoint = case.request.dialect.compact_endpoint if compaction.how == "endpoint" else None
-        body = endpoint.compacted(answer, _kept_user_items(case)) if endpoint is not None else compacting.whole(answer)
+        body = endpoint.answer_of(answer, _kept_user_items(case)) if endpoint is not None else compacting.whole(answer)
         length = (b"content-length", b"%d" % len(body))
         if exchange.end_comments():
             return compaction
@@ -311,7 +309,7 @@ def _check_whole(request: CountedRequest, settled: Settled) -> None:
     if passthrough in _STORED:
         raise CompactionRequestError(_ELSEWHERE.format(field=passthrough), param=passthrough)
     items = msgspec.json.decode(settled.body).get(request.dialect.array.name)
-    if isinstance(items, list) and (refusal := compacting.unfinished(items)) is not None:
+    if isinstance(items, list) and (refusal := compacting.unfinished_calls_error(items)) is not None:
         raise refusal
 
 

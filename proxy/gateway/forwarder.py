@@ -52,7 +52,7 @@ class Forwarder:
 
     async def forward(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
         """Send the draft, or what is left of it to try; where only a copy of ours is refused, the original."""
-        answer, sent = await self._forwarded(delivery)
+        answer, sent = await self._forward_until_it_fits(delivery)
         return await self._original(delivery, answer, sent) or (answer, sent)
 
     async def _original(
@@ -78,7 +78,7 @@ class Forwarder:
             self._observe(CopyRefused(**where, status=answer.response.status, words=words_of(answer.error)))
         return second, original
 
-    async def _forwarded(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
+    async def _forward_until_it_fits(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
         """Send the draft; while the upstream overflows before the first byte reached the client, send smaller ones.
 
         The last error of a ladder in vain is the first. Where the output's limit alone was refused, it is lowered once,
@@ -92,7 +92,7 @@ class Forwarder:
             return first
         stated, most = await self._media.excess(delivery, *first), None
         if stated is None:
-            answer, sent = await self._capped(delivery, first)
+            answer, sent = await self._retry_capped(delivery, first)
             stated, most = answer.overflow, sent.max_output
             if stated is None:
                 return answer, sent
@@ -143,20 +143,22 @@ class Forwarder:
         """What a step of the ladder sends; where a fault of ours leaves nothing, that without half of the history."""
         case = delivery.counted
         if step.lowers_output:
-            lowered = self._fail_open.call(lambda: self._drafter.lowered(case, step.refused, step.stated), None)
+            lowered = self._fail_open.call(
+                lambda: self._drafter.with_less_output(case, step.refused, step.stated), None
+            )
             is_more = lowered is None or most is None or lowered.max_output is None or lowered.max_output < most
             return lowered if is_more else None
         with commenting(delivery.exchange, case, self._fail_open):
             retry = self._drafter.retry(case, step.refused, step.stated, attempt=step.attempt)
             smaller = await self._fail_open.run(retry, _FAULT, delivery.received.patience)
             if smaller is _FAULT:
-                smaller = self._fail_open.call(lambda: self._drafter.halved(case, step.refused), None)
+                smaller = self._fail_open.call(lambda: self._drafter.halve(case, step.refused), None)
         if smaller is not None:
             delivery.waited += smaller.waited
         if smaller is None or most is None or (smaller.max_output is not None and smaller.max_output <= most):
             return smaller
         draft = smaller
-        return self._fail_open.call(lambda: self._drafter.capped(case, draft, most), None) or draft
+        return self._fail_open.call(lambda: self._drafter.with_capped_output(case, draft, most), None) or draft
 
     def _learn(self, delivery: Delivery, sent: Draft, stated: StatedLimit) -> None:
         case = delivery.counted
@@ -179,7 +181,9 @@ class Forwarder:
 
         delivery.named = self._fail_open.call(learn, case)
 
-    async def _capped(self, delivery: Delivery, refused: tuple[UpstreamAnswer, Draft]) -> tuple[UpstreamAnswer, Draft]:
+    async def _retry_capped(
+        self, delivery: Delivery, refused: tuple[UpstreamAnswer, Draft]
+    ) -> tuple[UpstreamAnswer, Draft]:
         """What is answered to the most output that a refusal allows; the refusal itself where that fails, unless the
         prompt overflows then."""
         capped = self._fail_open.call(lambda: self._capped_draft(delivery.counted, *refused), None)
@@ -195,7 +199,7 @@ class Forwarder:
 
     def _capped_draft(self, case: CompactionContext, answer: UpstreamAnswer, sent: Draft) -> Draft | None:
         most = most_output(answer.response.status, answer.error) if answer.error else None
-        return None if most is None else self._drafter.capped(case, sent, most)
+        return None if most is None else self._drafter.with_capped_output(case, sent, most)
 
     async def _deliver(self, delivery: Delivery, draft: Draft) -> tuple[UpstreamAnswer, Draft]:
         """Send a draft; where a template refuses the record's place among the messages, in its other shapes too."""

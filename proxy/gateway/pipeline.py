@@ -227,7 +227,7 @@ class Gateway:
         sender.repeated = request.repeated
         way, settled = sender.way(received.head, request.settings.model, self._client, read), None
         if request.compacts or received.head.is_compact:
-            request, settled = await self._compaction.settled(received, request, way.route)
+            request, settled = await self._compaction.settle(received, request, way.route)
         request = behind_separator(request, sender.caller, sender.mode)
         if request.tokens >= WORTH_LOOKING_UP and not engine.windows.is_looked_up(way.route.place):
             await engine.windows.look_up(way.route.place)
@@ -248,7 +248,7 @@ class Gateway:
         async with within(received.patience):
             case = with_lessons(named, received.active.router)
             with commenting(received.exchange, case, self._fail_open):
-                case = await self._engine.drafter.placed(case)
+                case = await self._engine.drafter.place(case)
                 placed = time.perf_counter()
                 draft = await self._engine.drafter.first(case)
         return Prepared(case.route, draft, case, template, _stages(draft, began, read, placed))
@@ -259,7 +259,7 @@ class Gateway:
         compaction = compaction_of(settled, named.request, received.exchange)
         is_theirs = received.head.is_compact and compaction.how is None
         if compaction.is_trial or is_theirs:
-            case = await self._engine.drafter.placed(with_lessons(named, router))
+            case = await self._engine.drafter.place(with_lessons(named, router))
             if is_theirs or compaction.how in AT_ONCE or not is_full(case):
                 draft = Draft(case.request.body, case.request.tokens, "bypass", "provider_compaction")
                 return Prepared(named.route, draft, case, compaction=compaction)
@@ -267,15 +267,15 @@ class Gateway:
             return await self._prepare(received)
         named = replace(named, route=for_settled(named.route, dialect) if named.request.is_ours else named.route)
         if compaction.how in AT_ONCE:
-            case = await self._engine.drafter.placed(with_lessons(named, router))
+            case = await self._engine.drafter.place(with_lessons(named, router))
             draft = Draft(case.request.body, case.request.tokens, "applied", "client_request", warning=settled.warning)
             return Prepared(case.route, draft, case, compaction=compaction)
         if settled.asked != NOTHING:
             async with within(received.patience):
                 case = with_lessons(named, router)
                 with commenting(received.exchange, case, self._fail_open):
-                    case = await self._engine.drafter.placed(case)
-                    compaction, case = await self._compaction.edited(received, case, compaction)
+                    case = await self._engine.drafter.place(case)
+                    compaction, case = await self._compaction.edit(received, case, compaction)
             if compaction.made is not None:
                 draft = Draft(case.request.body, case.request.tokens, "applied", "client_threshold")
                 return Prepared(case.route, replace(draft, warning=settled.warning), case, compaction=compaction)
@@ -431,12 +431,12 @@ class Gateway:
         self, received: Received, case: CompactionContext
     ) -> tuple[ClientCompaction, CompactionContext]:
         """A request that is counted or explained alone, without what it has to do with a compaction; what that was."""
-        request, settled = await self._compaction.settled(received, case.request, case.route)
+        request, settled = await self._compaction.settle(received, case.request, case.route)
         case = case_of(received.head, received.active.router, received.caller, received.mode, request)
         if request.is_ours:
             case = replace(case, route=for_settled(case.route, request.dialect))
         compaction = compaction_of(settled, request, received.exchange)
-        return await self._compaction.cleared(received, case, compaction)
+        return await self._compaction.clear_results(received, case, compaction)
 
     async def _pass_through(self, progress: Progress) -> None:
         """Any other request: relayed untouched, both bodies streamed."""
@@ -491,7 +491,7 @@ class Gateway:
         if answers:
             return body
         # A client names a response as soon as it has it.
-        await self._engine.background.ended("remember")
+        await self._engine.background.wait_for("remember")
         try:
             return self._responses.spelled_out(received.caller.scope, body)
         except CompactionRequestError:
@@ -546,7 +546,7 @@ def _stages(draft: Draft, began: float, read: float, placed: float) -> dict[str,
 
 
 def _traced_head(head: ApiHead, tracing: Tracing) -> ApiHead:
-    trace = tracing.begun(head.headers)
+    trace = tracing.begin(head.headers)
     return ApiHead(head.method, head.target, tracing.onward(head.headers, trace), trace)
 
 

@@ -48,7 +48,7 @@ async def relay(
     headers = to_client(answer.response.headers)
     if chosen is not None:  # less is passed on than has come
         headers = without(headers, b"content-length")
-    await exchange.drained()
+    await exchange.wait_for_room()
     exchange.begin(answer.response.status, [*headers, *extra])
     sink = RelaySink(exchange, answer, tap, chosen)
     speaking = pauses(sink.may_speak) if pauses is not None else None
@@ -82,13 +82,13 @@ class RelaySink:
         exchange, body = self._exchange, self._body
         exchange.on_writable = body.resume
         try:
-            begun = body.taken()
+            begun = body.take()
             if begun or body.is_complete:
                 self.take(begun, is_last=body.is_complete)
             else:
                 exchange.flush()
             if not self._has_ended:
-                await exchange.drained()
+                await exchange.wait_for_room()
                 await body.pour(self)
         except TruncatedError:
             if self._is_between_events:
@@ -97,7 +97,7 @@ class RelaySink:
         finally:
             exchange.on_writable = None
         if not self._has_ended:
-            await exchange.drained()
+            await exchange.wait_for_room()
             self.take(b"", is_last=True)
 
     def take(self, chunk: bytes, *, is_last: bool) -> bool:

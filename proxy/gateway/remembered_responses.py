@@ -24,15 +24,15 @@ _GONE = (
 )
 
 
-class _Response(msgspec.Struct):
+class _CompletedResponse(msgspec.Struct):
     id: str
     output: list[msgspec.Raw] = []
 
 
-class _Told(msgspec.Struct):
+class _ResponseEvent(msgspec.Struct):
     id: str | None = None
     output: list[msgspec.Raw] | None = None
-    response: _Response | None = None
+    response: _CompletedResponse | None = None
 
 
 def names_response(body: bytes) -> bool:
@@ -95,16 +95,16 @@ def _items(member: bytes) -> list[bytes]:
     return [b'{"role":"user","content":' + raw + b"}"] if raw.startswith(b'"') else []
 
 
-def _response_in(answer: bytes) -> _Response | None:
+def _response_in(answer: bytes) -> _CompletedResponse | None:
     whole = answer.lstrip()
     events = [whole] if whole.startswith(b"{") else map(data_of, reversed(split_events(whole)[-4:]))
     for data in events:
         try:
-            told = msgspec.json.decode(readable(bytes(data)), type=_Told)
+            told = msgspec.json.decode(readable(bytes(data)), type=_ResponseEvent)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             continue
         if told.response is not None and told.response.output:
             return told.response
         if told.id is not None and told.output:
-            return _Response(told.id, told.output)
+            return _CompletedResponse(told.id, told.output)
     return None

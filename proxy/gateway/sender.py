@@ -68,7 +68,7 @@ class Sender:
             route = router.conversation(head, self.caller, model)
             template = client.template(route.upstream, conversation_url(route, head), route.headers)
         else:
-            route, template = router.measured(known.route), known.template
+            route, template = router.measure(known.route), known.template
         way = ModelRoute(route, template, router.experience(route.place), router.changes, now + _MEASURED_SECONDS)
         if known is not None or len(self.ways) < _MOST_MODELS:
             self.ways[model] = way

@@ -55,7 +55,7 @@ async def _has_item(answer: UpstreamAnswer, dialect: Dialect) -> bool:
     found: bool | None = None
     try:
         while found is None and size < _MOST:
-            chunk = body.taken()
+            chunk = body.take()
             raw += chunk
             read = decode(chunk) if chunk else b""
             size, left = size + len(read), left + read

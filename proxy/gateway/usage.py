@@ -170,7 +170,7 @@ def usage_at_once(answer: UpstreamAnswer, reads: Answers) -> Usage | None:
     body = answer.response.body
     if answer.usage is not None or not body.is_complete:
         return answer.usage
-    tap, whole = UsageTap(answer, reads), body.taken()
+    tap, whole = UsageTap(answer, reads), body.take()
     tap.feed(whole)
     body.untake(whole)
     return tap.usage()

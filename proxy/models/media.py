@@ -145,7 +145,7 @@ def sealed_tokens(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Medium:
+class _CountedMedium:
     """One of them: its URL or base64 (empty: neither was sent), what is said of it, and how it is counted."""
 
     data: str
@@ -168,7 +168,7 @@ class _Medium:
         """Bytes that the base64 stands for."""
         return (len(self.data) - (self.data.index(",") + 1 if is_data(self.data) else 0)) * 3 // 4
 
-    def said(self, key: str) -> str:
+    def text_of(self, key: str) -> str:
         value = self.details.get(key)
         return value if isinstance(value, str) else ""
 
@@ -179,7 +179,7 @@ def _part_tokens(part: Json, count: CountTokens, rates: Rates) -> int:
     if measure is None:
         return _other(part, count, rates)
     inner = part.get(str(kind), part.get("source", part))
-    return measure(_Medium(_data(inner), inner if isinstance(inner, dict) else part, count, rates))
+    return measure(_CountedMedium(_data(inner), inner if isinstance(inner, dict) else part, count, rates))
 
 
 def _data(inner: object) -> str:
@@ -198,22 +198,22 @@ def data_of(part: Json) -> tuple[str, str]:
 _DATA_KEYS: Final = ("url", "data", "file_data", "image_url", "file_url")
 
 
-def _image(medium: _Medium) -> int:
+def _image(medium: _CountedMedium) -> int:
     width, height = image_size(medium.url) or UNSEEN_IMAGE
-    return medium.rates.image(Image(width, height, medium.said("detail")))
+    return medium.rates.image(Image(width, height, medium.text_of("detail")))
 
 
-def _audio(medium: _Medium) -> int:
+def _audio(medium: _CountedMedium) -> int:
     if not medium.is_here:
         return _UNSEEN_SECONDS * medium.rates.audio
     head = decode_beginning(medium.url, 64)
-    per_second = _AUDIO_BYTES.get(medium.said("format"), _OTHER_AUDIO_BYTES)
+    per_second = _AUDIO_BYTES.get(medium.text_of("format"), _OTHER_AUDIO_BYTES)
     if head[:4] == b"RIFF" and head[12:16] == b"fmt ":
         per_second = max(1_000, int.from_bytes(head[28:32], "little"))
     return math.ceil(medium.size / per_second * medium.rates.audio)
 
 
-def _video(medium: _Medium) -> int:
+def _video(medium: _CountedMedium) -> int:
     seconds = medium.size / _VIDEO_BYTES if medium.is_here else _UNSEEN_SECONDS
     return math.ceil(seconds * medium.rates.video)
 
@@ -221,7 +221,7 @@ def _video(medium: _Medium) -> int:
 def pages_of(part: Json) -> int:
     """Of a part that is a PDF; 0 of any other, and where its bytes were not sent."""
     inner = part.get(str(part.get("type")), part.get("source", part))
-    medium = _Medium(_data(inner), {}, len, _RATES[""])
+    medium = _CountedMedium(_data(inner), {}, len, _RATES[""])
     if not medium.is_here:
         return 0
     read = decode_beginning(medium.url, _READ_BYTES)
@@ -233,10 +233,10 @@ def _pages(read: bytes, size: int) -> int:
     return math.ceil(len(_PAGE.findall(read)) * max(1.0, size / _READ_BYTES) or size / _PAGE_BYTES)
 
 
-def _file(medium: _Medium) -> int:
+def _file(medium: _CountedMedium) -> int:
     """Text as text, a PDF by its pages, everything else by its size."""
     page, size = medium.rates.page, medium.size
-    if medium.said("type") == "text":
+    if medium.text_of("type") == "text":
         return medium.count(medium.data)
     if not medium.is_here:
         return _UNSEEN_PAGES * page
@@ -255,7 +255,7 @@ def _text(data: bytes) -> str | None:
     return text if text and "\0" not in text and len(text.encode()) > len(data) - 4 else None
 
 
-_KINDS: Final[Mapping[str, Callable[[_Medium], int]]] = {
+_KINDS: Final[Mapping[str, Callable[[_CountedMedium], int]]] = {
     **dict.fromkeys(("image_url", "image", "input_image"), _image),
     **dict.fromkeys(("input_audio", "audio_url", "audio"), _audio),
     **dict.fromkeys(("video_url", "video", "input_video"), _video),
@@ -277,7 +277,7 @@ def _without_media(value: object, media: list[int], count: CountTokens, rates: R
     if isinstance(value, str):
         if len(value) <= _TEXT_CHARS or not _is_sealed(value):
             return value
-        media.append(_image(_Medium(value, {}, count, rates)) if is_data(value) else sealed_tokens(value))
+        media.append(_image(_CountedMedium(value, {}, count, rates)) if is_data(value) else sealed_tokens(value))
         return None
     if not isinstance(value, dict | list) or depth > _DEEPEST:
         return None if isinstance(value, dict | list) else value

@@ -65,7 +65,7 @@ class Sources:
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownWindow:
     experience: ModelProfile
     looked_up: float
     is_shared: bool = True
@@ -89,7 +89,7 @@ class Windows:
         self._sealed = replace(sealed, ttl=LEARNED_TTL)
         self._clock = clock
         self._max_entries = max_entries
-        self._known: OrderedDict[ModelKey, _Known] = OrderedDict()
+        self._known: OrderedDict[ModelKey, _KnownWindow] = OrderedDict()
         self._asked: OrderedDict[str, tuple[float, Mapping[str, int]]] = OrderedDict()
         self._natives: OrderedDict[str, Mapping[str, Mapping[Protocol, bool]]] = OrderedDict()
         self._answers: OrderedDict[tuple[ModelKey, bytes], tuple[int, ...]] = OrderedDict()
@@ -106,29 +106,29 @@ class Windows:
         does what it has refused without a number, whoever promised more. After a while that is tried again.
         """
         known, now = self.experience(place), self._clock()
-        window, ceiling = self._stated(place, configured, known, now), known.ceiling_at(now)
+        window, ceiling = self._window_stated(place, configured, known, now), known.ceiling_at(now)
         if ceiling is None or (window is not None and (window.tokens <= ceiling or known.is_trial_due(now))):
             return window
         return Window(ceiling, window.max_output if window else None, "learned", of_prompt=True)
 
-    def _stated(self, place: ModelKey, configured: int | None, known: ModelProfile, now: float) -> Window | None:
-        listed = self._listed(place)
+    def _window_stated(self, place: ModelKey, configured: int | None, known: ModelProfile, now: float) -> Window | None:
+        listed = self._window_listed(place)
         max_output = listed.max_output if listed else None
         learned = known.limit_at(now)
         if learned is not None and (configured is None or (learned < configured and not known.is_trial_due(now))):
             return Window(learned, max_output, "learned", known.of_prompt)
         if configured is not None:
             return Window(configured, max_output, "policy")
-        if (told := self._told(place, now)) is not None:
+        if (told := self._window_learned(place, now)) is not None:
             return Window(told, max_output, "asked")
         return listed
 
-    def _listed(self, place: ModelKey) -> Window | None:
+    def _window_listed(self, place: ModelKey) -> Window | None:
         listed = self._table.lookup(place.model)
         wider = _VARIANTS.get(place.variant.rpartition("-")[0])
         return listed if listed is None or wider is None else replace(listed, tokens=max(wider, listed.tokens))
 
-    def _told(self, place: ModelKey, now: float) -> int | None:
+    def _window_learned(self, place: ModelKey, now: float) -> int | None:
         if place.variant:  # lists tell the window that holds without it
             return None
         at, windows = self._asked.get(place.base_url, (0.0, {}))
@@ -137,13 +137,13 @@ class Windows:
     def sources(self, place: ModelKey, configured: int | None) -> Sources:
         """What each source says of this window, and which of them wins."""
         known, now = self.experience(place), self._clock()
-        listed = self._listed(place)
+        listed = self._window_listed(place)
         return Sources(
             place=place,
             window=self.resolve(place, configured),
             configured=configured,
             learned=min(filter(None, (known.limit_at(now), known.ceiling_at(now))), default=None),
-            asked=self._told(place, now),
+            asked=self._window_learned(place, now),
             listed=listed.tokens if listed else None,
             calibration=round(known.calibration, 3),
             experience=known,
@@ -158,7 +158,7 @@ class Windows:
         if place in self._known:
             # Conversations know of media by themselves: to them it is the newest that nothing is known.
             nothing = ModelProfile(media_at=self._clock()) if self.experience(place).media_at else NOTHING
-            self._keep(place, _Known(nothing, self._clock(), is_shared=False))
+            self._keep(place, _KnownWindow(nothing, self._clock(), is_shared=False))
             self._answers = OrderedDict((key, kept) for key, kept in self._answers.items() if key[0] != place)
             self._overflowed = OrderedDict((key, kept) for key, kept in self._overflowed.items() if key[0] != place)
             self._media_in_vain.pop(place, None)
@@ -184,7 +184,7 @@ class Windows:
         key, now = _key(place), self._clock()
         (stored,) = await self._sealed.read_many([key], _decode)
         found = stored or self.experience(place)
-        self._keep(place, _Known(found, now))
+        self._keep(place, _KnownWindow(found, now))
 
     async def share(self, place: ModelKey) -> None:
         """Tell the other replicas what was learned here."""
@@ -313,9 +313,9 @@ class Windows:
         if learned == self.experience(place) or len(place.model) > MAX_NAME:
             return
         known = self._known.get(place)
-        self._keep(place, _Known(learned, known.looked_up if known else self._clock(), is_shared=False))
+        self._keep(place, _KnownWindow(learned, known.looked_up if known else self._clock(), is_shared=False))
 
-    def _keep(self, place: ModelKey, known: _Known) -> None:
+    def _keep(self, place: ModelKey, known: _KnownWindow) -> None:
         remember(self._known, place, known, self._max_entries)
         self.changes += 1
 

@@ -9,7 +9,7 @@ NEAR = 0.9
 _BILLION = 1e9
 
 
-class Sent(Protocol):
+class PromptSize(Protocol):
     """A prompt that went upstream: tokens of it, and of what a prompt may take of its window."""
 
     @property
@@ -70,12 +70,12 @@ def latency(tally: Tally, share: float) -> float | None:
     return lower / 1000 if counts[-1] else None
 
 
-def fill(prompt: Sent) -> float | None:
+def fill(prompt: PromptSize) -> float | None:
     """The share of what a prompt may take that one took; None where the window is not known."""
     sent = prompt.sent
     return None if sent is None or not prompt.usable else sent / prompt.usable
 
 
-def is_near(prompt: Sent) -> bool:
+def is_near(prompt: PromptSize) -> bool:
     """Whether its conversation is near its window."""
     return (fill(prompt) or 0.0) >= NEAR

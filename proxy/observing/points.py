@@ -91,7 +91,7 @@ class Points:
         if len(packed) > self._most:
             del packed[: _POINT.size]
 
-    def unpacked(self, first: int) -> list[Point]:
+    def unpack(self, first: int) -> list[Point]:
         """All of them, in the order in which they ended; the oldest gets the number `first`."""
         return [*_points(self._packed, [*self._words], self._began, first)]
 

@@ -57,7 +57,7 @@ class Pricing:
         call = Tokens(billed, output, event.cached or 0, written, long)
         is_warm = before is not None and event.at - before.at < ttl
         would = prompt_behind(before.received if before else 0, received, price=price, caches=ttl > 0, is_warm=is_warm)
-        would, usd = would.answered(output), _rounded(price.of(call))
+        would, usd = would.with_answer(output), _rounded(price.of(call))
         return replace(event, usd=usd, usd_received=usd if would == call else _rounded(price.of(would)))
 
 

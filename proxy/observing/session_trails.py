@@ -54,7 +54,7 @@ class Newest(msgspec.Struct, frozen=True, kw_only=True):
     warning: str | None = None
 
 
-class Sums(msgspec.Struct, frozen=True, array_like=True):
+class SessionSums(msgspec.Struct, frozen=True, array_like=True):
     """What one process has counted of a session; these only grow. began: Unix seconds, of its first request.
 
     tally: the fields of a `Tally`, in their order. made: records; usd: what they cost.
@@ -69,11 +69,11 @@ class Sums(msgspec.Struct, frozen=True, array_like=True):
     def counted(self) -> Tally:
         return Tally(*self.tally[: len(Tally.__struct_fields__)])
 
-    def plus(self, later: "Sums") -> "Sums":
+    def plus(self, later: "SessionSums") -> "SessionSums":
         """These and what the same process has counted since."""
         both = total((self.counted, later.counted))
         usd = later.usd if self.usd is None else self.usd + (later.usd or 0.0)
-        return Sums(min(self.began, later.began), msgspec.structs.astuple(both), self.made + later.made, usd)
+        return SessionSums(min(self.began, later.began), msgspec.structs.astuple(both), self.made + later.made, usd)
 
 
 class TrailItem(msgspec.Struct, frozen=True, array_like=True):
@@ -84,7 +84,7 @@ class TrailItem(msgspec.Struct, frozen=True, array_like=True):
     """
 
     run: str
-    sums: dict[str, Sums]
+    sums: dict[str, SessionSums]
     points: Packed
     model: str | None = None
     usable: int | None = None
@@ -151,7 +151,7 @@ class SessionTrail:
     """
 
     place: SessionPlace | None = None
-    before: Sums | None = None
+    before: SessionSums | None = None
     saved = 0
     saved_summaries = 0
     saved_prompt = 0.0
@@ -185,15 +185,15 @@ class SessionTrail:
         return self.summaries.number
 
     @property
-    def sums(self) -> Sums:
+    def sums(self) -> SessionSums:
         """All that this process has counted of it, as far as it was looked up."""
-        here = Sums(self.began, msgspec.structs.astuple(self.tally), self.summaries.number, self.summaries.usd)
+        here = SessionSums(self.began, msgspec.structs.astuple(self.tally), self.summaries.number, self.summaries.usd)
         return here if self.before is None else self.before.plus(here)
 
     @property
     def points(self) -> list[Point]:
         """The newest requests, in the order in which they ended."""
-        return self._points.unpacked(self._counted_before() + 1)
+        return self._points.unpack(self._counted_before() + 1)
 
     @property
     def newest(self) -> Newest:
@@ -293,11 +293,11 @@ class SessionTrails:
         """What the session's prompt consisted of when it was last told."""
         return self._prompts.get(key)
 
-    def unsaved(self) -> list[SessionTrail]:
+    def find_unsaved(self) -> list[SessionTrail]:
         """Those of which the store lacks something."""
         return [trail for trail in (*self._leaving.values(), *self._trails.values()) if trail.unsaved]
 
-    def saved(self, trail: SessionTrail) -> None:
+    def mark_saved(self, trail: SessionTrail) -> None:
         """It may be forgotten like any other."""
         self._leaving.pop(trail.key, None)
 

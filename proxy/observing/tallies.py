@@ -75,7 +75,7 @@ class Counts:
         return series, labels
 
 
-class _Place(msgspec.Struct, eq=False):
+class _TallyPlace(msgspec.Struct, eq=False):
     """Where requests of a kind are added up in this minute: in which counters and sums, and under which upstream and
     model.
 
@@ -109,7 +109,7 @@ class Tallies:
         self._answered: set[tuple[str, str]] = set()
         self._minutes: dict[int, dict[tuple[str, str], Tally]] = {}
         self._minute = 0
-        self._places: dict[tuple[object, ...], _Place] = {}
+        self._places: dict[tuple[object, ...], _TallyPlace] = {}
         # A counter that begins with its first event hides that from `increase`.
         for result in ("success", "failed"):
             self.counts.add("config_reloads", (result,), 0)
@@ -145,7 +145,7 @@ class Tallies:
             for minute, rows in found
         ]
 
-    def lagged(self, seconds: float) -> None:
+    def note_lag(self, seconds: float) -> None:
         """The event loop was late by so many seconds."""
         self.histograms["event_loop_lag_seconds"].observe((), seconds)
 
@@ -190,7 +190,7 @@ class Tallies:
         where = event.upstream, self._model_name(event.upstream, event.model)
         self.counts.add("media_refusals", (*where, event.what))
 
-    def _place(self, event: events.RequestEnded, kind: tuple[object, ...]) -> _Place:
+    def _place(self, event: events.RequestEnded, kind: tuple[object, ...]) -> _TallyPlace:
         """Looked for once a minute, or where another model gets a name: every request comes by here."""
         tenant, upstream, model = event.tenant or "", event.upstream or "", self._model_of(event)
         labels = (tenant, upstream, model, event.wire, event.end, _STATUSES[event.status // 100])
@@ -204,7 +204,7 @@ class Tallies:
                 counters.append(self.counts.series("outcomes", (tenant, model, event.compaction, reason)))
         if len(self._places) >= _MOST_PLACES:
             self._forget_places()
-        place = self._places[kind] = _Place(counters, tallies, (upstream, model), self.hours.day)
+        place = self._places[kind] = _TallyPlace(counters, tallies, (upstream, model), self.hours.day)
         return place
 
     def fold(self) -> None:

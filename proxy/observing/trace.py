@@ -51,7 +51,7 @@ class Tracing:
     chance: Callable[[], float] = random.random
     new_id: Callable[[int], str] = secrets.token_hex
 
-    def begun(self, headers: Sequence[Header]) -> Trace | None:
+    def begin(self, headers: Sequence[Header]) -> Trace | None:
         """The trace of a request with these headers; None where it is not traced."""
         given = {name: value for name, value in reversed(headers) if name in (_PARENT, b"tracestate")}
         found = _FORM.fullmatch(given.get(_PARENT, b""))

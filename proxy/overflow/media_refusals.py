@@ -105,13 +105,13 @@ _ROWS: tuple[tuple[What, str], ...] = (
 )
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     for name, words in _VOCABULARY.items():
         pattern = pattern.replace(name, words)
     return re.compile(pattern)
 
 
-_PATTERNS = tuple((what, _compiled(pattern)) for what, pattern in _ROWS)
+_PATTERNS = tuple((what, _compile(pattern)) for what, pattern in _ROWS)
 # Of the making of pictures, which nothing here is about.
 _ELSEWHERE = re.compile(
     r"\bimage (?:generation|editing|tools?)\b|\b(?:generat|creat|edit)\w* (?:of )?(?:an )?(?:images?|pictures?)\b"
@@ -178,7 +178,7 @@ def _read(error: object, status: int) -> MediaRefusal | None:
         place = _PLACE.search(text)
         for what, pattern in _PATTERNS if place is None else _OF_A_PLACE:
             if (found := pattern.search(plain)) is not None:
-                return None if found.groupdict().get("limit") == "0" else _stated(what, found, text, pattern)
+                return None if found.groupdict().get("limit") == "0" else _build_refusal(what, found, text, pattern)
     codes = {normal_code(value) for _, value in said}
     if status == TOO_LARGE or codes & _CODES:
         return MediaRefusal("bytes", is_certain=bool(codes & _CODES))
@@ -195,7 +195,7 @@ def _own_status(error: object) -> int | None:
     return None
 
 
-def _stated(what: What, found: re.Match[str], text: str, pattern: re.Pattern[str]) -> MediaRefusal:
+def _build_refusal(what: What, found: re.Match[str], text: str, pattern: re.Pattern[str]) -> MediaRefusal:
     groups = found.groupdict()
     limit, given = groups.get("limit"), groups.get("given")
     unit = _UNITS.get(groups.get("unit") or "", 1)

@@ -58,7 +58,7 @@ class Checkpoints:
                 return covering(cut, self._memory.keep(key, record, _GROWTH * len(value or b"")))
         return None
 
-    async def known(self, digests: Sequence[bytes], cuts: Collection[int]) -> Record | None:
+    async def find_newest(self, digests: Sequence[bytes], cuts: Collection[int]) -> Record | None:
         """The record of the newest cut that this process knows, else of the newest in the store."""
         return self.recall(digests, cuts) or await self.find(digests, cuts)
 

@@ -45,7 +45,7 @@ class Erasures:
         self._listed: OrderedDict[bytes, None] = OrderedDict()
         self._watched: dict[bytes, float] = {}
 
-    async def placed(self, chain: Chain, *, stores: bool) -> Chain:
+    async def place(self, chain: Chain, *, stores: bool) -> Chain:
         """The chain under the link that its session has now. Where something of it may be stored, its label is listed
         before, so that an erasure of the whole conversation finds it."""
         if chain.link is not None:

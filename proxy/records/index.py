@@ -11,7 +11,7 @@ from proxy.stores.base import Member
 FAILED_FOR = 86_400.0
 
 
-class Owner(Protocol):
+class SessionOwner(Protocol):
     """Whose sessions: the index that lists them, and the key of their labels' marks."""
 
     @property
@@ -53,7 +53,7 @@ class Target(NamedTuple):
         return self.first.hex()
 
 
-class Page(NamedTuple):
+class SessionsPage(NamedTuple):
     """Sessions of a listing, the one enrolled last first, each with its place there; None for what is known of one no
     more. is_last: there are no others behind."""
 
@@ -65,21 +65,21 @@ def target_of(name: bytes) -> Target:
     return Target(name[:LINK_BYTES], name[LINK_BYTES:])
 
 
-def indexes_of(owner: Owner, first: bytes, mark: bytes) -> list[str]:
+def indexes_of(owner: SessionOwner, first: bytes, mark: bytes) -> list[str]:
     """Where a session is listed: among its tenant's, among those of its conversation and, with a label, of that."""
     return [owner.index, named_at(owner, name_of(first)), *([labelled_at(mark)] if mark else [])]
 
 
-def failed_at(owner: Owner) -> str:
+def failed_at(owner: SessionOwner) -> str:
     """Where those are listed that failed lately."""
     return f"{owner.index}:failed"
 
 
-def named_at(owner: Owner, name: str) -> str:
+def named_at(owner: SessionOwner, name: str) -> str:
     return f"index:name:{mark_of(owner.labels, name).hex()}"
 
 
-def erased_at(owner: Owner, name: str, mark: bytes | None) -> str:
+def erased_at(owner: SessionOwner, name: str, mark: bytes | None) -> str:
     """Where it is noted that a session was erased, for as long as its tombstone lies; None: a whole conversation."""
     label = "" if mark is None else f":{mark.hex()}"
     return f"gone:name:{mark_of(owner.labels, name + label).hex()}"

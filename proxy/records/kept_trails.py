@@ -12,14 +12,14 @@ from proxy.observing.points import Point, unpack_points
 from proxy.observing.session_trails import (
     Key,
     Newest,
+    SessionSums,
     SessionTrail,
     SessionTrails,
-    Sums,
     TrailItem,
     TrailView,
 )
 from proxy.observing.tally import Tally, total
-from proxy.records.index import Owner
+from proxy.records.index import SessionOwner
 from proxy.records.sessions import Sessions
 from proxy.records.shelf import Lists, Shelf
 
@@ -42,7 +42,7 @@ class KeptTrails:
         self,
         trails: SessionTrails,
         sessions: Sessions,
-        owner_of: Callable[[str], Owner | None],
+        owner_of: Callable[[str], SessionOwner | None],
         run: str,
     ) -> None:
         """`owner_of` finds a tenant; `run` names this process among all that ever were."""
@@ -63,7 +63,7 @@ class KeptTrails:
     async def write(self, least: int = 1) -> None:
         """Add what is new of sessions that are listed in the store, where it is so many points or more. What the store
         does not take is tried again."""
-        for trail in self._trails.unsaved():
+        for trail in self._trails.find_unsaved():
             if trail.place is None and (owner := self._owner_of(trail.key.tenant)) is not None:
                 trail.place = self._sessions.place(owner, trail.key.id, trail.key.label)
             if trail.place is not None and trail.unsaved >= least and not await self._is_forgotten(trail):
@@ -111,7 +111,7 @@ class KeptTrails:
         if self._sessions.is_up():
             trail.saved, trail.saved_summaries = requests, summaries
             trail.saved_prompt = prompt.at if prompt else 0.0
-            self._trails.saved(trail)
+            self._trails.mark_saved(trail)
 
     async def _note_failure(self, trail: SessionTrail, name: bytes) -> None:
         """Have the session listed among those that failed lately."""
@@ -126,19 +126,19 @@ class KeptTrails:
     def _look_back(self, trail: SessionTrail, known: Sequence[TrailItem]) -> None:
         """Find out what this process had counted of a session before it forgot it."""
         if trail.before is None:
-            trail.before = _sums(known).get(self._run, Sums(trail.began))
+            trail.before = _sums(known).get(self._run, SessionSums(trail.began))
 
     def _items(self, key: str, trail: SessionTrail, known: Sequence[TrailItem]) -> Iterator[bytes]:
         """What is new of a trail, each as long as its item may be."""
-        told = _Told(known, self._run)
+        told = _LastReport(known, self._run)
         skipped, points = 0, min(trail.requests.requests - trail.saved, len(trail.points))
         while True:
-            carried = told.endangered()
+            carried = told.sums_to_repeat()
             for most in (_POINTS, 16, 8, 4, 2, 1):
                 last, part = trail.last, trail.unsaved_part(skipped, most)
                 newest = (last.model, last.usable, last.calibration, last.warning)
                 item = TrailItem(self._run, {self._run: trail.sums, **carried}, part, *newest)
-                if len(sealed := self._lists.sealed(key, item)) <= _MOST_BYTES:
+                if len(sealed := self._lists.seal(key, item)) <= _MOST_BYTES:
                     break
             yield sealed
             skipped += most
@@ -146,7 +146,7 @@ class KeptTrails:
                 return
 
 
-class _Told:
+class _LastReport:
     """Where in a list, to which items are being added, the sums of other processes were last told."""
 
     def __init__(self, known: Sequence[TrailItem], run: str) -> None:
@@ -154,7 +154,7 @@ class _Told:
         self._places = {name: place for place, item in enumerate(known) for name in item.sums}
         self._next = len(known)
 
-    def endangered(self) -> dict[str, Sums]:
+    def sums_to_repeat(self) -> dict[str, SessionSums]:
         """Those that the next item has to tell again."""
         oldest = sorted(self._sums, key=self._places.__getitem__)[:_CARRIED]
         carried = [name for name in oldest if self._places[name] <= self._next - _ENDANGERED]
@@ -193,16 +193,16 @@ def _merge_items(
     )
 
 
-def _sums(items: Sequence[TrailItem]) -> dict[str, Sums]:
+def _sums(items: Sequence[TrailItem]) -> dict[str, SessionSums]:
     """By process, as far as it is told."""
-    found: dict[str, Sums] = {}
+    found: dict[str, SessionSums] = {}
     for item in items:
         for name, sums in item.sums.items():
             found[name] = _later(found.get(name), sums)
     return found
 
 
-def _later(one: Sums | None, other: Sums) -> Sums:
+def _later(one: SessionSums | None, other: SessionSums) -> SessionSums:
     """Of one process, the later: each of them only grows."""
     if one is None:
         return other
@@ -210,10 +210,10 @@ def _later(one: Sums | None, other: Sums) -> Sums:
     padded = ([*sums.tally, *(0,) * (fields - len(sums.tally))] for sums in (one, other))
     usd = [sums.usd for sums in (one, other) if sums.usd is not None]
     tally = tuple(max(pair) for pair in zip(*padded, strict=False))
-    return Sums(min(one.began, other.began), tally, max(one.made, other.made), max(usd, default=None))
+    return SessionSums(min(one.began, other.began), tally, max(one.made, other.made), max(usd, default=None))
 
 
-def _cost(sums: dict[str, Sums]) -> float | None:
+def _cost(sums: dict[str, SessionSums]) -> float | None:
     known = [each.usd for each in sums.values() if each.usd is not None]
     return sum(known) if known else None
 

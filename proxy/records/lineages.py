@@ -37,7 +37,7 @@ class Lineages:
         """Unix seconds, as records are dated."""
         return self._clock()
 
-    def seen(self, first: bytes) -> float:
+    def first_seen(self, first: bytes) -> float:
         """When the conversation with this first link was first seen here."""
         known = self._first_seen.get(first)
         return self._first_seen.keep(first, self._clock(), _SEEN_BYTES) if known is None else known
@@ -54,17 +54,19 @@ class Lineages:
         (found,) = await self._shelf.look_up([_key(tag, record)])
         return found
 
-    async def compacted(self, tag: str, record: Record, messages: int) -> None:
+    async def note_compaction(self, tag: str, record: Record, messages: int) -> None:
         """Note a compaction of a request of so many messages; many requests may have waited for the same one."""
         lineage = await self.of(tag, record)
         if all(entry.digest != record.digest for entry in lineage.history):
             await self.save(tag, record, after_compaction(lineage, record, messages=messages, now=record.compacted))
 
-    async def failed(self, tag: str, standing: Record | None) -> None:
+    async def note_failure(self, tag: str, standing: Record | None) -> None:
         if standing is not None:
             await self.save(tag, standing, after_failure(await self.of(tag, standing)))
 
-    async def showed(self, tag: str, record: Record, *, share: float, threshold: float, history_tokens: int) -> None:
+    async def note_share(
+        self, tag: str, record: Record, *, share: float, threshold: float, history_tokens: int
+    ) -> None:
         """Note which share of M a compacted request still took by the provider's count."""
         lineage = await self.of(tag, record)
         now = self._clock()

@@ -18,9 +18,9 @@ from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import SETTLED, Erasures
 from proxy.records.index import (
     FAILED_FOR,
-    Owner,
-    Page,
     Session,
+    SessionOwner,
+    SessionsPage,
     Target,
     entry_key,
     erased_at,
@@ -129,7 +129,7 @@ class Sessions:
         borrowed = record is not None and self.siblings.is_borrowed(chain, record)
         return borrowed or state != _state(record) or abs(self._clock() - at) > _ENROLL_EVERY
 
-    async def add(self, owner: Owner, chain: Chain, label: str, model: str, record: Record | None) -> None:
+    async def add(self, owner: SessionOwner, chain: Chain, label: str, model: str, record: Record | None) -> None:
         """Note that something of this session may be stored; `record` is its newest."""
         again = self._noted.get(chain.tag) is not None
         self._noted.keep(chain.tag, (_state(record), self._clock()), _NOTED)
@@ -152,14 +152,14 @@ class Sessions:
         if record:
             await self.siblings.keep(chain, record, again=again)
 
-    def place(self, owner: Owner, name: str, label: str) -> SessionPlace | None:
+    def place(self, owner: SessionOwner, name: str, label: str) -> SessionPlace | None:
         """Where the store has the session with this label of a conversation, by its name for people; None where this
         process has not enrolled it."""
         listed = self._by_label.get((owner.index, name, label))
         here = None if listed is None else self._here.get(listed)
         return None if listed is None or here is None else SessionPlace(listed, here.link)
 
-    async def newest(self, owner: Owner, limit: int, before: Member | None = None) -> Page:
+    async def newest(self, owner: SessionOwner, limit: int, before: Member | None = None) -> SessionsPage:
         """So many of the sessions of a caller's tenant, behind one that a page before has told. Raises StoreError.
 
         The last page has those too that this process has enrolled and the store has lost, however many.
@@ -168,26 +168,26 @@ class Sessions:
         if not page.is_last:
             return page
         lost = [entry for entry in await self._lost(owner) if before is None or entry[0] < before]
-        return Page([*page.entries, *lost], is_last=True)
+        return SessionsPage([*page.entries, *lost], is_last=True)
 
-    async def note_failure(self, owner: Owner, name: bytes) -> None:
+    async def note_failure(self, owner: SessionOwner, name: bytes) -> None:
         """A request of this session has failed just now."""
         await self._store.enroll(failed_at(owner), name.hex(), FAILED_FOR)
 
-    async def failed(self, owner: Owner, limit: int, before: Member | None = None) -> Page:
+    async def newest_failures(self, owner: SessionOwner, limit: int, before: Member | None = None) -> SessionsPage:
         """So many of the sessions that have failed within a day, as `newest`: the last one to fail first. Raises
         StoreError."""
         return await self._page(failed_at(owner), limit, before)
 
-    async def _page(self, index: str, limit: int, before: Member | None) -> Page:
+    async def _page(self, index: str, limit: int, before: Member | None) -> SessionsPage:
         members = await self._store.members(index, limit + 1, before)
         if members is None:
             raise StoreError("the store could not tell which sessions there are")
         listed = [member for member in members[:limit] if is_session(member.name)]
         found = await self._look_up([bytes.fromhex(member.name) for member in listed])
-        return Page([*zip(listed, found, strict=True)], len(members) <= limit)
+        return SessionsPage([*zip(listed, found, strict=True)], len(members) <= limit)
 
-    async def _lost(self, owner: Owner) -> list[tuple[Member, Session]]:
+    async def _lost(self, owner: SessionOwner) -> list[tuple[Member, Session]]:
         """What this process has enrolled, and the store has no more; placed behind all others."""
         here = [(name, each) for name, each in self._here.items() if owner.index in each.indexes]
         there = await self._shelf.look_up([entry_key(each.link) for _, each in here])
@@ -200,14 +200,14 @@ class Sessions:
         ]
         return sorted(found, key=lambda entry: entry[0], reverse=True)
 
-    async def of(self, owner: Owner) -> list[Session]:
+    async def of(self, owner: SessionOwner) -> list[Session]:
         """The sessions of a caller's tenant, the last used first. Raises StoreError."""
         names = await self._names(owner.index)
         some = (names[at : at + _TOGETHER] for at in range(0, len(names), _TOGETHER))
         found = [session for part in some for session in await self._look_up(part) if session is not None]
         return sorted(found, key=lambda session: -session.seen)
 
-    async def find(self, owner: Owner, begin: str, label: str) -> Session | None:
+    async def find(self, owner: SessionOwner, begin: str, label: str) -> Session | None:
         """The session with this label of the conversation whose id begins so; None without one. Raises StoreError."""
         mark = mark_of(owner.labels, label)
         place = self.place(owner, begin, label)
@@ -217,17 +217,17 @@ class Sessions:
                 return (await self._look_up([name]))[0]
         return None
 
-    async def was_erased(self, owner: Owner, name: str, label: str) -> bool:
+    async def was_erased(self, owner: SessionOwner, name: str, label: str) -> bool:
         """Whether the session with this label was erased, of a conversation by its name for people; as far as it is
         known."""
         notes = [erased_at(owner, name, mark) for mark in (None, mark_of(owner.labels, label))]
         return await self._store.get_many(notes) != [None, None]
 
-    async def every(self, owner: Owner) -> list[Target]:
+    async def every(self, owner: SessionOwner) -> list[Target]:
         """All of a caller's tenant, readable or not. Raises StoreError."""
         return [*map(target_of, await self._names(owner.index))]
 
-    async def named(self, owner: Owner, name: str, *, may_be_unlisted: bool = True) -> list[Target]:
+    async def find_targets(self, owner: SessionOwner, name: str, *, may_be_unlisted: bool = True) -> list[Target]:
         """The sessions with this label, or the conversations whose id begins so with eight digits or more.
 
         ID:LABEL is one session, and ID: the one without a label. A whole id needs nobody to have enrolled it where it
@@ -245,7 +245,7 @@ class Sessions:
             return [target for target in like if target.mark == mark]
         return [*dict.fromkeys(Target(target.first, None) for target in like)]
 
-    async def erase(self, owner: Owner, targets: Sequence[Target]) -> int:
+    async def erase(self, owner: SessionOwner, targets: Sequence[Target]) -> int:
         """Remove everything that is stored of these; how many of them were erased, the rest is to be tried again.
 
         Returns once every replica knows.
@@ -258,7 +258,7 @@ class Sessions:
         await asyncio.sleep(SETTLED if erased else 0)
         return erased
 
-    async def _erase_target(self, owner: Owner, target: Target) -> bool:
+    async def _erase_target(self, owner: SessionOwner, target: Target) -> bool:
         first, mark = target
         if mark is None:
             marks = [b"", *(await self.erasures.labels(first) or ())]

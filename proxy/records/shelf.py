@@ -63,7 +63,7 @@ class Lists(Generic[_T]):
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(type_).decode
 
-    def sealed(self, key: str, value: _T) -> bytes:
+    def seal(self, key: str, value: _T) -> bytes:
         """A value as it is stored under this key."""
         return self._sealed.sealer.seal(key, self._encode(value))
 

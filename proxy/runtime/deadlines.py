@@ -18,7 +18,7 @@ AGAIN = 1.0
 _TIMES = 5
 
 
-class Ending:
+class RepeatedCancel:
     """Cancels a task again and again, from `begin` to `stop`."""
 
     def __init__(self, task: asyncio.Task[object]) -> None:
@@ -53,7 +53,7 @@ class within:  # noqa: N801 - reads as asyncio.timeout does
         task = await in_task()
         self._before = task.cancelling()
         self._task = task
-        self._ending = Ending(task)
+        self._ending = RepeatedCancel(task)
         self._timer = None
         if self._seconds is not None:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, self._seconds), self._ending.begin)

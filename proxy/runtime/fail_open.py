@@ -18,7 +18,7 @@ class FailOpen:
         self._fault = fault
         self._event = event
 
-    def named(self, event: str) -> "FailOpen":
+    def for_event(self, event: str) -> "FailOpen":
         """The same under another name."""
         return FailOpen(self._fault, event)
 

@@ -12,7 +12,7 @@ from proxy.server.exchange import Exchange
 from proxy.server.served import Event, Scope, Served
 
 
-class Pages:
+class ConnectionPages:
     """Of one connection. What is raised is the application's."""
 
     def __init__(self, app: Served, transport: asyncio.BaseTransport, state: dict[str, Any], root_path: str) -> None:

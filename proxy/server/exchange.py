@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from proxy.errors import ClientGoneError, ProxyError
-from proxy.runtime.deadlines import Ending
+from proxy.runtime.deadlines import RepeatedCancel
 from proxy.server.answer_head import answer_head
 from proxy.server.connections import request_body
 from proxy.server.connections.request_body import RequestBody
@@ -23,7 +23,7 @@ _FIT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}")
 EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 
 
-class Connection(request_body.Connection, Protocol):
+class ExchangeConnection(request_body.PausableConnection, Protocol):
     """The client's connection, as far as an exchange uses it."""
 
     memo: object
@@ -56,7 +56,13 @@ class Exchange:
     """
 
     def __init__(
-        self, head: RequestHead, connection: Connection, *, keep_alive: bool, expects: bool, version: str = "1.1"
+        self,
+        head: RequestHead,
+        connection: ExchangeConnection,
+        *,
+        keep_alive: bool,
+        expects: bool,
+        version: str = "1.1",
     ) -> None:
         """`expects`: the client sends its body only when it was told to go on. `version`: of HTTP."""
         self.version = version
@@ -81,7 +87,7 @@ class Exchange:
         # The head of the answer, until something is written behind it; `_left` of a promised length, None for chunks.
         self._unwritten = b""
         self._left: int | None = None
-        self._ending: Ending | None = None
+        self._ending: RepeatedCancel | None = None
         self._is_worked_on = False
         self._begun = False
         self._commenting: asyncio.Task[None] | None = None
@@ -145,7 +151,7 @@ class Exchange:
         if self.ended_by is None:
             self.ended_by = error
             if self._is_worked_on and self.task is not None:
-                self._ending = Ending(self.task)
+                self._ending = RepeatedCancel(self.task)
                 self._ending.begin()
 
     # comments
@@ -207,7 +213,7 @@ class Exchange:
 
     async def start(self, status: int, headers: Headers) -> None:
         """Begin the answer; its head leaves with the first bytes behind it, or in the next turn of the loop."""
-        await self.drained()
+        await self.wait_for_room()
         self.begin(status, headers)
         self._connection.loop.call_soon(self.flush)
 
@@ -223,7 +229,7 @@ class Exchange:
 
     async def write(self, chunk: bytes, *, more: bool) -> None:
         """Waits while the client reads slower than we write."""
-        await self.drained()
+        await self.wait_for_room()
         self.put(chunk, more=more)
 
     def put(self, chunk: bytes, *, more: bool) -> bool:
@@ -242,7 +248,7 @@ class Exchange:
             self._complete()
         return not self._connection.flow.write_paused
 
-    async def drained(self) -> None:
+    async def wait_for_room(self) -> None:
         """Return when there is room to write."""
         flow = self._connection.flow
         if flow.write_paused and not self.disconnected:

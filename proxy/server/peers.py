@@ -63,11 +63,11 @@ async def _ask_peer(path: Path) -> bytes:
 
 def _merge_expositions(texts: Iterable[bytes]) -> bytes:
     registry = CollectorRegistry()
-    registry.register(_Merged(texts))
+    registry.register(_MergedMetrics(texts))
     return generate_latest(registry)
 
 
-class _Merged(Collector):
+class _MergedMetrics(Collector):
     """The same metrics of several workers as one."""
 
     def __init__(self, texts: Iterable[bytes]) -> None:

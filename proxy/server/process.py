@@ -117,7 +117,7 @@ def _accept_all(listener: socket.socket) -> Iterator[socket.socket]:
             yield connection
 
 
-class Server(uvicorn.Server):
+class OrderlyServer(uvicorn.Server):
     """Ends in order: what is under way is finished, and what cannot be is told so."""
 
     def __init__(self, app: Served, grace: float = _GRACE_SECONDS) -> None:

@@ -15,7 +15,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from proxy.errors import HeadersTooLargeError, InvalidRequestError, ProxyError, RequestTimeoutError, URITooLongError
 from proxy.runtime.stepping import start
 from proxy.server.answer_head import refusal
-from proxy.server.asgi_pages import Pages
+from proxy.server.asgi_pages import ConnectionPages
 from proxy.server.connections.flow import Flow
 from proxy.server.connections.repeats import Repeat, repeat_of
 from proxy.server.connections.sending import MIN_RATE, Sending
@@ -58,7 +58,7 @@ class ClientConnection(asyncio.Protocol):
         self._logger = logging.getLogger("uvicorn.error")
         self._server = server_state
         self._app_state, self._root_path = app_state, config.root_path
-        self._pages: Pages
+        self._pages: ConnectionPages
         self._parser: HttpRequestParser
         self._sending: Sending
         # The last exchange that has come, that whose turn it is, and those between them.
@@ -108,7 +108,7 @@ class ClientConnection(asyncio.Protocol):
         self._server.connections.add(self)
         self.transport = transport
         self.flow = Flow(transport, self.loop.time)
-        self._pages = Pages(self.app, transport, self._app_state, self._root_path)
+        self._pages = ConnectionPages(self.app, transport, self._app_state, self._root_path)
         self._id = int.from_bytes(os.urandom(_ID_BYTES))
         self._sending = Sending(transport, self.loop)
         self._timer = self.loop.call_later(self.app.server_settings.header_timeout, self._head_is_late)

@@ -24,7 +24,7 @@ from proxy.stores.base import (
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _StoredValue:
     value: bytes
     expires: float
 
@@ -38,7 +38,7 @@ class MemoryStore:
         self._clock = clock
         self._max_bytes = max_bytes
         self._max_entries = max_entries
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: OrderedDict[str, _StoredValue] = OrderedDict()
         self._bytes = 0
         self._indexes: dict[str, OrderedDict[str, float]] = {}
 
@@ -57,7 +57,7 @@ class MemoryStore:
         expires = self._clock() + ttl
         for key in keys:
             if (value := self._get(key)) is not None:
-                self._entries[key] = _Entry(value, expires)
+                self._entries[key] = _StoredValue(value, expires)
 
     async def items(self, key: str, added: Sequence[bytes] = (), *, limit: int = 0, ttl: float = 0) -> list[bytes]:
         there = unpack_list(self._get(key))
@@ -121,7 +121,7 @@ class MemoryStore:
             self._add(key, value, ttl)
 
     def _add(self, key: str, value: bytes, ttl: float) -> None:
-        self._entries[key] = _Entry(value, self._clock() + ttl)
+        self._entries[key] = _StoredValue(value, self._clock() + ttl)
         self._bytes += len(key) + len(value)
         while self._bytes > self._max_bytes or len(self._entries) > self._max_entries:
             self._drop(next(iter(self._entries)))

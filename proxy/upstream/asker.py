@@ -29,7 +29,7 @@ _HEADERS = [(b"accept", b"application/json"), (b"accept-encoding", b"identity"),
 
 
 @dataclass(slots=True)
-class _Asked:
+class _UpstreamState:
     """What is known of an upstream since it was asked `at`."""
 
     at: float
@@ -46,7 +46,7 @@ class WindowAsker:
         self._client = client
         self._windows = windows
         self._clock = clock
-        self._asked: OrderedDict[str, _Asked] = OrderedDict()
+        self._asked: OrderedDict[str, _UpstreamState] = OrderedDict()
 
     def is_due(self, upstream: Upstream, model: str) -> bool:
         """Whether this upstream may know more of the model than we do."""
@@ -61,7 +61,7 @@ class WindowAsker:
         """Ask with `headers`, which name the caller of a request that this upstream has just answered."""
         asked = self._asked.get(upstream.base_url)
         if asked is None or self._clock() - asked.at >= INTERVAL:
-            asked = _Asked(self._clock(), {}, None, set())
+            asked = _UpstreamState(self._clock(), {}, None, set())
             remember(self._asked, upstream.base_url, asked, _REMEMBERED)
             body = await self._get(upstream, "GET", resource_url(upstream.base_url, _LIST), headers, None)
             asked.windows, asked.family = _read(windows_of_list, body) or ({}, None)

@@ -110,15 +110,15 @@ async def _ask_pool(
     pool: Pool, head: bytes, body: Body, *, has_no_body: bool, chunked: bool, is_idempotent: bool
 ) -> UpstreamResponse:
     began = asyncio.get_running_loop().time()
-    connection = pool.idle() or await pool.made()
+    connection = pool.idle() or await pool.connect()
     answer = connection.begin(head, body, has_no_body=has_no_body, chunked=chunked, began=began)
     try:
-        await answer.begun()
+        await answer.wait_for_head()
     except UpstreamConnectionError:
         is_harmless = not body and is_idempotent and connection.was_stale
         is_whole = body is None or isinstance(body, bytes)
         if not (is_harmless or (is_whole and answer.was_unread)):
             raise
-        connection = await pool.made()
+        connection = await pool.connect()
         answer = await connection.ask(head, body, has_no_body=has_no_body, chunked=chunked, began=began)
     return UpstreamResponse(answer.reader.status, answer.reader.headers, answer)

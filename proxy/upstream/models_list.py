@@ -30,15 +30,15 @@ class _List(msgspec.Struct):
     data: list[dict[str, msgspec.Raw]] = msgspec.field(default_factory=list)
 
 
-class _Settings(msgspec.Struct):
+class _ListedSettings(msgspec.Struct):
     n_ctx: _Tokens | None = None
 
 
 class _Props(msgspec.Struct):
-    default_generation_settings: _Settings = msgspec.field(default_factory=_Settings)
+    default_generation_settings: _ListedSettings = msgspec.field(default_factory=_ListedSettings)
 
 
-class _Shown(msgspec.Struct):
+class _ShownModel(msgspec.Struct):
     parameters: str = ""
     model_info: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
 
@@ -98,7 +98,7 @@ def window_of_props(body: bytes) -> int | None:
 
 def window_of_show(body: bytes) -> int | None:
     """From Ollama's `POST /api/show`: what it is set to, else what the model could do; raises MsgspecError."""
-    shown = msgspec.json.decode(body, type=_Shown)
+    shown = msgspec.json.decode(body, type=_ShownModel)
     if (set_to := _NUM_CTX.search(shown.parameters)) is not None:
         return int(set_to[1])
     lengths = (_tokens(value) for name, value in shown.model_info.items() if name.endswith(".context_length"))

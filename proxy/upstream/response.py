@@ -26,14 +26,14 @@ class Sink(Protocol):
         """Whether more may follow at once; if not, the body waits for `resume`."""
 
 
-class Body(Protocol):
+class BodySource(Protocol):
     """Where an answer's bytes come from, codings untouched: taken piece by piece, or poured into a sink."""
 
     @property
     def is_complete(self) -> bool:
         """Whether all of it has come, so that nothing can be waited for."""
 
-    def taken(self) -> bytes:
+    def take(self) -> bytes:
         """What has come and was not taken yet."""
 
     def untake(self, chunk: bytes) -> None:
@@ -58,7 +58,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
 
     status: int
     headers: Headers
-    body: Body
+    body: BodySource
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, by its name in lower case."""
@@ -67,7 +67,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body's bytes as they arrive, once; raises TruncatedError."""
         while True:
-            if chunk := self.body.taken():
+            if chunk := self.body.take():
                 yield chunk
             elif not await self.body.more(None):
                 return
@@ -100,7 +100,7 @@ class IteratedBody:
         self._room = asyncio.Event()
         self._room.set()
 
-    def taken(self) -> bytes:
+    def take(self) -> bytes:
         taken, self._held = self._held, b""
         return taken
 
@@ -133,7 +133,7 @@ class IteratedBody:
     async def pour(self, sink: Sink) -> None:
         self._room.set()
         while True:
-            if chunk := self.taken():
+            if chunk := self.take():
                 if not sink.take(chunk, is_last=self.is_complete):
                     self._room.clear()
                 await self._room.wait()

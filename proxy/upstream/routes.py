@@ -99,7 +99,7 @@ class SummaryTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class _Model:
+class _RoutedModel:
     """What the config and its name say of a model."""
 
     configured_window: int | None
@@ -115,7 +115,7 @@ class Router:
         self._config = config
         self._windows = windows
         self._tokenizer = tokenizer
-        self._models: dict[str, _Model] = {}
+        self._models: dict[str, _RoutedModel] = {}
         self._chosen: dict[tuple[str, str, str | None], tuple[str, Upstream]] = {}
 
     def check_path(self, head: ApiHead, caller: Caller) -> None:
@@ -155,9 +155,9 @@ class Router:
         """The route of a request that is counted, and of which the answer is looked into."""
         name, upstream, place = self._goes_to(head, caller, model)
         headers = _headers(head, caller, upstream, readable=True)
-        return self.measured(Route(name, upstream, headers, place, trace=head.trace, mount=head.mount))
+        return self.measure(Route(name, upstream, headers, place, trace=head.trace, mount=head.mount))
 
-    def measured(self, route: Route) -> Route:
+    def measure(self, route: Route) -> Route:
         """The route with what is known of its model's window now."""
         window, model = self._window(route.place), route.place.model
         is_exact = window is not None and self._model(model).exact
@@ -287,7 +287,7 @@ class Router:
     def _window(self, place: ModelKey) -> Window | None:
         return self._windows.resolve(place, self.configured_window(place.model))
 
-    def _model(self, name: str) -> _Model:
+    def _model(self, name: str) -> _RoutedModel:
         known = self._models.get(name)
         if known is None:
             rule = self._config.rule_for(name)
@@ -295,7 +295,7 @@ class Router:
             encoding = self._tokenizer.encoding_for(name, override)
             exact = self._tokenizer.knows(name, override)
             is_named = rule is not None and rule.match == name
-            known = _Model(rule.context_window if rule else None, encoding, exact, is_named)
+            known = _RoutedModel(rule.context_window if rule else None, encoding, exact, is_named)
             if len(self._models) < _REMEMBERED_MODELS and len(name) <= MAX_NAME:
                 self._models[name] = known
         return known

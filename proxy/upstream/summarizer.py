@@ -112,7 +112,7 @@ class Summarizer:
             raise
         return replace(answer, ms=self._ms_since(began))
 
-    def answered(self, target: SummaryTarget, answer: SummaryAnswer, used: Tokens, result: CallResult) -> None:
+    def note_answer(self, target: SummaryTarget, answer: SummaryAnswer, used: Tokens, result: CallResult) -> None:
         """Take what an answer used, and whether it was of use."""
         self._report_call(target, result, answer.ms, used)
 
@@ -147,14 +147,16 @@ class Summarizer:
         try:
             return await retrying(self._ask_once, target, body)
         except _TransientError as error:
-            self.failed(target, "transient")
+            self.note_failure(target, "transient")
             raise SummarizerError("transient", str(error)) from None
         except SummarizerError as error:
             if not is_aligned:
-                self.failed(target, error.kind)
+                self.note_failure(target, error.kind)
             raise
 
-    def failed(self, target: SummaryTarget, kind: Kind, *, is_aligned: bool = False, of_form: bool = False) -> None:
+    def note_failure(
+        self, target: SummaryTarget, kind: Kind, *, is_aligned: bool = False, of_form: bool = False
+    ) -> None:
         """Leave this summarizer alone for a while, or questions behind a session's prompt: longer with every failure in
         a row, and for a day where it was their form that was refused."""
         key = _key(target, is_aligned)
@@ -167,7 +169,7 @@ class Summarizer:
         where = {"tenant": target.place.tenant, "upstream": target.name, "model": target.model}
         self._observe(SummarizerPaused(**where, kind=kind, seconds=pause))
 
-    def succeeded(self, target: SummaryTarget, *, is_aligned: bool = False) -> None:
+    def note_success(self, target: SummaryTarget, *, is_aligned: bool = False) -> None:
         self._failures.pop(_key(target, is_aligned), None)
         if not is_aligned:
             self._paused.pop((target.name, target.model), None)

@@ -22,7 +22,7 @@ from proxy.admin.routing import handlers_of
 from proxy.admin.sessions.endpoints import SessionEndpoints
 from proxy.admin.sessions.listing import Wishes
 from proxy.admin.sessions.pages import SessionPages
-from proxy.admin.site import Pages
+from proxy.admin.site import AdminSite
 from proxy.admin.trials.endpoints import TrialEndpoints
 from proxy.admin.trials.pages import TrialPages
 from proxy.api.paths import OURS
@@ -35,8 +35,8 @@ CALLERS = [*(PROXY / "commands").rglob("*.py"), *(PROXY / "demo").rglob("*.py")]
 
 
 @pytest.fixture
-def pages() -> Pages:
-    return Pages(lambda: None, lambda: False, lambda _: nullcontext())
+def pages() -> AdminSite:
+    return AdminSite(lambda: None, lambda: False, lambda _: nullcontext())
 
 
 def methods_of(owners: Sequence[type]) -> list[str]:
@@ -55,7 +55,7 @@ def test_a_row_without_a_handler_or_with_two_stops_the_start(owners: list[type])
         handlers_of([find_endpoint("explain")], owners)
 
 
-def test_every_row_is_served_and_described(pages: Pages) -> None:
+def test_every_row_is_served_and_described(pages: AdminSite) -> None:
     rows = {(row.method, API + row.path) for row in ENDPOINTS}
     routes = [route for route in pages._app.routes if isinstance(route, Route)]
     served = {(method, route.path) for route in routes for method in route.methods or () if route.path.startswith(API)}

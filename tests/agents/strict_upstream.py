@@ -13,8 +13,8 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from proxy.demo import answers
-from proxy.demo.answers import Answer, Usage
-from proxy.demo.prompt import Call, Chat, Function, count_tokens, defects, read
+from proxy.demo.answers import Answer, ReplyUsage
+from proxy.demo.prompt import Chat, Function, PromptCall, count_tokens, defects, read
 from proxy.demo.replies import Reply, asks_for_summary, summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.agents.running import received
@@ -86,7 +86,7 @@ class StrictUpstream:
         if tokens + chat.output > self.window:
             self.overflows += 1
             return answers.too_long(self.window, tokens, chat.output)
-        usage, is_summary = Usage(tokens, 60), asks_for_summary(chat)
+        usage, is_summary = ReplyUsage(tokens, 60), asks_for_summary(chat)
         found = [*self._wrong(chat, json.loads(body)), *(() if is_summary else self._out_of_order(chat))]
         if found:
             self.problems += found
@@ -99,10 +99,10 @@ class StrictUpstream:
         self.prompt_tokens.append(tokens)
         return self._next(chat, usage)
 
-    def _next(self, chat: Chat, usage: Usage) -> Answer:
+    def _next(self, chat: Chat, usage: ReplyUsage) -> Answer:
         self.done += 1
         ordered: Function | str = self.call(self.done) if self.done <= self.rounds else self.last
-        reply = Reply(ordered) if isinstance(ordered, str) else Reply(call=Call(f"call_{self.done}", ordered))
+        reply = Reply(ordered) if isinstance(ordered, str) else Reply(call=PromptCall(f"call_{self.done}", ordered))
         if chat.stream:
             return answers.stream(reply, chat.model, self.done, usage if chat.wants_usage else None)
         return answers.completion(reply, chat.model, self.done, usage)

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from policies.price import Tokens
-from proxy.demo.prompt import Chat, Message
+from proxy.demo.prompt import Chat, PromptMessage
 from proxy.demo.replies import asks_for_summary, summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.agents.running import received
@@ -140,7 +140,7 @@ def chat_of(body: Json, array: str) -> Chat:
     """What is said in a body of any dialect, as a chat."""
     system = body.get("system") or body.get("instructions")
     items: list[Json] = [*([{"role": "system", "text": system}] if system else []), *body[array]]  # type: ignore[misc]
-    return Chat([Message(str(item.get("role", "tool")), text) for item in items for text in _texts(item)])
+    return Chat([PromptMessage(str(item.get("role", "tool")), text) for item in items for text in _texts(item)])
 
 
 def _texts(value: object) -> list[str]:

@@ -79,7 +79,7 @@ async def full(_: Path) -> AsyncIterator[Shown]:
         await opened.engine.background.drain(5)
         (trail,) = opened.trails.newest()
         session = f"sessions/{trail.key.id}?label={trail.key.label}"
-        caller = opened.active().tenants.named("default")
+        caller = opened.active().tenants.operator_of("default")
         assert caller is not None
         found = await opened.engine.sessions.find(caller, trail.key.id, trail.key.label)
         assert found is not None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyRing, KeyShelf, key_prefix, new_key, revoked
+from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyRing, KeyShelf, as_revoked, key_prefix, new_key
 from proxy.callers.key_usage import KeyUsage, Used, used_by
 from proxy.callers.tenants import Tenants
 from proxy.config.loading import Config, load
@@ -203,7 +203,7 @@ class TestHowLong:
 
     def test_who_revoked_it_first_counts(self) -> None:
         _, key = new_key("acme", NOW)
-        assert revoked(revoked(key, NOW), NOW + 5).revoked == NOW
+        assert as_revoked(as_revoked(key, NOW), NOW + 5).revoked == NOW
 
 
 class TestWhatItMayUse:

@@ -18,7 +18,7 @@ def config_in(directory: Path, store: str) -> Config:
 
 def test_an_empty_secret_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     config = config_in(tmp_path, f"{{url: 'sqlite:///{tmp_path / 'store.db'}'}}")
-    guessable = Tenants(config).named("default")
+    guessable = Tenants(config).operator_of("default")
     assert store_secret.make(config) is None
     made = store_secret.secret_in_force(config)
     file = store_secret.secret_file(config)
@@ -26,7 +26,7 @@ def test_an_empty_secret_is_made_once_and_for_its_owner_alone(tmp_path: Path) ->
     assert (file.stat().st_mode & 0o777, len(made)) == (0o600, 43)
     assert store_secret.make(config) is None
     assert store_secret.secret_in_force(config) == made
-    caller = Tenants(config).named("default")
+    caller = Tenants(config).operator_of("default")
     assert caller is not None
     assert guessable is not None
     assert caller.scope != guessable.scope
@@ -34,10 +34,10 @@ def test_an_empty_secret_is_made_once_and_for_its_owner_alone(tmp_path: Path) ->
 
 def test_a_store_that_is_there_keeps_its_sessions(tmp_path: Path) -> None:
     config = config_in(tmp_path, f"{{url: 'sqlite:///{tmp_path / 'store.db'}'}}")
-    before = Tenants(config).named("default")
+    before = Tenants(config).operator_of("default")
     (tmp_path / "store.db").write_bytes(b"of an earlier version")
     assert "set store.secret" in (store_secret.make(config) or "")
-    after = Tenants(config).named("default")
+    after = Tenants(config).operator_of("default")
     assert before is not None
     assert after is not None
     assert (after.scope, store_secret.secret_file(config).exists()) == (before.scope, False)  # type: ignore[union-attr]
@@ -68,4 +68,4 @@ def test_a_file_that_others_may_read_is_made_anew_and_said(tmp_path: Path) -> No
 def test_where_no_file_can_be_made_the_proxy_starts_all_the_same(tmp_path: Path) -> None:
     config = config_in(tmp_path, "{url: 'sqlite:////proc/missing/store.db'}")
     assert "cannot be used" in (store_secret.make(config) or "")
-    assert Tenants(config).named("default") is not None
+    assert Tenants(config).operator_of("default") is not None

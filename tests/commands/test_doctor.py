@@ -137,7 +137,7 @@ async def test_issued_keys_are_told_that_a_store_may_lose_or_cannot_read(tmp_pat
         settings = {"url": f"redis://{server.address}/3", "secret": "s"}
         config = configured(tmp_path, {"store": settings})
         store = open_store(config.store.url)
-        await KeyShelf(config.store.sealed(store)).put(new_key("acme", 0)[1])
+        await KeyShelf(config.store.seal(store)).put(new_key("acme", 0)[1])
         await store.close()
         told = await found(tmp_path, {"main": always(LISTED)}, {"store": settings})
         assert (told["store.maxmemory-policy"].state, "store.keys" in told) == ("ok", False)

@@ -18,7 +18,7 @@ import pytest
 from proxy.app import App
 from proxy.observing.log import open_log
 from proxy.server.exchange import Exchange
-from proxy.server.process import Server, listen
+from proxy.server.process import OrderlyServer, listen
 from tests.support.long_conversations import LONG, SMALL_WINDOW
 from tests.support.upstreams import (
     CHAT,
@@ -72,7 +72,7 @@ class Held:
 
 @dataclass
 class Running:
-    server: Server
+    server: OrderlyServer
     address: str
     log: io.BytesIO
     sockets: list[socket.socket]
@@ -116,7 +116,7 @@ async def draining(
     log = io.BytesIO()
     async with upstream(script) as behind:
         config = config_for(directory, behind.address, server={"drain": drain, "drain_delay": delay}, **more)
-        server = Server(App(config, open_log("info", time.time, log)), grace)
+        server = OrderlyServer(App(config, open_log("info", time.time, log)), grace)
         server.config.load()
         server.lifespan = server.config.lifespan_class(server.config)
         listener = listen("127.0.0.1", 0)

@@ -383,7 +383,7 @@ async def test_the_figures_are_those_of_the_real_proxy(tmp_path: Path, monkeypat
     config = tmp_path / "replay.yaml"
     config.write_text(json.dumps({"policies": policies}))
     loaded = load(config, {})
-    caller = Tenants(loaded).named("default")
+    caller = Tenants(loaded).operator_of("default")
     assert caller is not None
     recordings = read_recordings(Path(saved(long_talk(60))), MODEL)
     replayed = await replay(open_apart, with_window(loaded, WINDOW), recordings, [caller], lambda: None, pytest.fail)
@@ -540,7 +540,7 @@ def test_a_terminal_sees_how_far_a_long_replay_is(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(replay_command, "_PATIENCE", 0.0)
     loaded, told = load(None, {}), io.StringIO()
-    caller = Tenants(loaded).named("default")
+    caller = Tenants(loaded).operator_of("default")
     assert caller is not None
     console = Console(file=told, force_terminal=terminal, no_color=True)
     replay_command.run(loaded, read_recordings(Path(saved(talk())), None), [caller], WINDOW, console, pytest.fail)
@@ -570,5 +570,5 @@ async def test_the_stand_in_answers_what_may_be_stored(language: int, words: int
     assert isinstance(verdict, Valid), verdict
     assert count(verdict.text) <= 400 + 10
     assert count(verdict.text) > 0.7 * min(400, 0.4 * size), "it is about as long as was wanted"
-    assert [call.written for call in stand_in.taken()] == [400]
-    assert stand_in.taken() == []
+    assert [call.written for call in stand_in.take_calls()] == [400]
+    assert stand_in.take_calls() == []

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from proxy.admin.overview import DAY, Minute, Overview, Told, near
+from proxy.admin.overview import DAY, CompactionNote, Minute, Overview, near
 from proxy.commands.watching.running_proxy import UnansweredError
-from proxy.commands.watching.screen import Shown, bars, screen
+from proxy.commands.watching.screen import ScreenState, bars, screen
 from proxy.commands.watching.top import screens, top
 from proxy.observing.session_trails import SessionTrails
 from tests.support.admin import CONFIGURED, played
@@ -30,7 +30,7 @@ NEAR = requested(label="billing\x1b[2J", tokens_sent=6_900, model="gpt-4o")
 
 def shown(found: Overview, *requests: object) -> str:
     out = Console(file=io.StringIO(), width=140)
-    out.print(screen(Shown("http://127.0.0.1:8795", AT, found, requests)))  # type: ignore[arg-type]
+    out.print(screen(ScreenState("http://127.0.0.1:8795", AT, found, requests)))  # type: ignore[arg-type]
     return out.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
@@ -38,7 +38,7 @@ def test_health_rates_sessions_and_compactions_are_on_one_screen() -> None:
     trails = SessionTrails()
     trails(NEAR)
     minutes = [Minute(60 * at, 5, 40_000, 10_000) for at in range(60)]
-    told = [Told(compacted(), "Why it was made.")]
+    told = [CompactionNote(compacted(), "Why it was made.")]
     found = overview(minutes=minutes, near=near(trails.newest()), compactions=told)
     failed = requested(status=502, ms=90_000.0)
     text = shown(found, NEAR, failed)
@@ -69,11 +69,11 @@ class Proxy:
         self.spans: list[str] = []
         self.answers = True
 
-    def __call__(self, span: str) -> Shown:
+    def __call__(self, span: str) -> ScreenState:
         if not self.answers:
             raise UnansweredError("nobody is there")
         self.spans.append(span)
-        return Shown("", float(len(self.spans)), overview(span=span), [])
+        return ScreenState("", float(len(self.spans)), overview(span=span), [])
 
 
 def keys(*pressed: str | Callable[[], None]) -> Callable[[float], str]:
@@ -114,7 +114,7 @@ def test_a_proxy_that_does_not_answer_leaves_on_the_screen_what_it_said_last() -
     assert "nobody is there" in shown_of(found[2])
 
 
-def shown_of(what: Shown) -> str:
+def shown_of(what: ScreenState) -> str:
     out = Console(file=io.StringIO(), width=140)
     out.print(screen(replace(what, at=AT)))
     return out.file.getvalue()  # type: ignore[attr-defined,no-any-return]

@@ -111,14 +111,20 @@ def test_the_config_wins_over_the_environment_and_this_machine_needs_none(
     base_url: str, setting: str, env: Mapping[str, str], expected: tuple[str | None, str]
 ) -> None:
     found = egress_to(base_url, setting, env)
-    assert (found.proxy and found.proxy.shown, found.source) == expected
+    assert (found.proxy and found.proxy.without_credentials, found.source) == expected
 
 
 def test_credentials_are_decoded_and_shown_nowhere() -> None:
     found = parse("http://us%40er:p%3Ass%C3%A9@p:1", "x")
     assert found.authorization == b"Basic " + base64.b64encode("us@er:p:ssé".encode())
     upstream = Upstream(base_url="https://x/v1", proxy=PROXY)  # type: ignore[arg-type]
-    for shown in (repr(found), found.shown, repr(upstream), upstream.model_dump_json(), repr(upstream.egress({}))):
+    for shown in (
+        repr(found),
+        found.without_credentials,
+        repr(upstream),
+        upstream.model_dump_json(),
+        repr(upstream.egress({})),
+    ):
         assert SECRET not in shown
         assert "Basic" not in shown
 

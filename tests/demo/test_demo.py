@@ -18,14 +18,14 @@ from proxy.demo import run_demo, session
 from proxy.demo.model_server import ModelServer
 from proxy.demo.prompt import Chat, defects
 from proxy.demo.session import PORT
-from proxy.demo.show import Asked, Result, Step
+from proxy.demo.show import AskedFact, DemoStep, Result
 from proxy.demo.story import PLANTED, TURNS, histories
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-FINE = Step(1, 100, 100, "ok", "ok", "none")
-DIED = Step(2, 9_000, 4_000, "400 context_length_exceeded", "ok", "applied")
-KNOWN = Asked("What is the codename?", "Heron", known=True)
+FINE = DemoStep(1, 100, 100, "ok", "ok", "none")
+DIED = DemoStep(2, 9_000, 4_000, "400 context_length_exceeded", "ok", "applied")
+KNOWN = AskedFact("What is the codename?", "Heron", known=True)
 
 
 class Screen(io.StringIO):
@@ -123,11 +123,11 @@ async def test_a_window_that_never_overflows_shows_nothing_and_fails(monkeypatch
     ("steps", "asked", "passed"),
     [
         ([FINE, DIED], [KNOWN], True),
-        ([FINE, Step(2, 9_000, 4_000, "400 prompt is too long", "ok", "applied")], [KNOWN], True),
+        ([FINE, DemoStep(2, 9_000, 4_000, "400 prompt is too long", "ok", "applied")], [KNOWN], True),
         ([FINE], [KNOWN], False),
-        ([Step(1, 9, 9, "500", "ok", "none")], [KNOWN], False),
-        ([DIED, Step(3, 9, 9, "", "502", "none")], [KNOWN], False),
-        ([FINE, DIED], [KNOWN, Asked("What is the budget?", "I do not know.", known=False)], False),
+        ([DemoStep(1, 9, 9, "500", "ok", "none")], [KNOWN], False),
+        ([DIED, DemoStep(3, 9, 9, "", "502", "none")], [KNOWN], False),
+        ([FINE, DIED], [KNOWN, AskedFact("What is the budget?", "I do not know.", known=False)], False),
     ],
     ids=[
         "all well",
@@ -138,7 +138,7 @@ async def test_a_window_that_never_overflows_shows_nothing_and_fails(monkeypatch
         "a forgotten fact",
     ],
 )
-def test_the_verdict_needs_every_part(steps: list[Step], asked: list[Asked], *, passed: bool) -> None:
+def test_the_verdict_needs_every_part(steps: list[DemoStep], asked: list[AskedFact], *, passed: bool) -> None:
     assert Result(steps, asked, summaries=1, summary_tokens=1).passed is passed
 
 

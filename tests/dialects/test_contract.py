@@ -8,7 +8,7 @@ from itertools import permutations
 
 import pytest
 
-from policies.assembly import Injected, Merged, assemble
+from policies.assembly import Injected, MergedMessage, assemble
 from policies.chain import prefix_digests
 from policies.cuts import legal_cuts
 from policies.record.actions import key_actions
@@ -155,7 +155,7 @@ def test_around_a_record_every_byte_is_the_clients(writer: Writer, style: Style)
     for cut in legal_cuts(found.conversation):
         items = assemble(found.conversation, cut, RECORD)
         rebuilt = found.dialect.rebuild(found.body, found.parsed, items, {})
-        ours = found.dialect.items.injected(Injected(RECORD))
+        ours = found.dialect.items.inject(Injected(RECORD))
         kept = [item(found, i) if isinstance(i, int) else ours for i in items]
         first, last = found.parsed.array
         assert rebuilt == found.body[:first] + b"[" + b",".join(kept) + b"]" + found.body[last:]
@@ -165,7 +165,7 @@ def test_around_a_record_every_byte_is_the_clients(writer: Writer, style: Style)
 @pytest.mark.parametrize("role", ["user", "assistant"])
 def test_an_item_of_ours_is_read_as_what_it_is(writer: Writer, role: str) -> None:
     items = writer.dialect.items
-    raw = items.injected(Injected(RECORD, role))  # type: ignore[arg-type]
+    raw = items.inject(Injected(RECORD, role))  # type: ignore[arg-type]
     (said,) = items.utterances(json.loads(raw), 0, ())
     assert (said.role, said.text) == (role, RECORD)
     assert items.describe(json.loads(raw), count) == written(writer, [Entry(role, RECORD)]).messages[0]
@@ -175,7 +175,9 @@ def test_an_item_of_ours_is_read_as_what_it_is(writer: Writer, role: str) -> Non
 @pytest.mark.parametrize("style", [PLAIN, Style(parts=True)], ids=["text", "parts"])
 def test_a_record_is_merged_before_what_a_user_says(writer: Writer, style: Style) -> None:
     found = written(writer, HISTORY, style)
-    rebuilt = found.dialect.rebuild(found.body, found.parsed, [Merged(RECORD, 0), *range(1, len(found.messages))], {})
+    rebuilt = found.dialect.rebuild(
+        found.body, found.parsed, [MergedMessage(RECORD, 0), *range(1, len(found.messages))], {}
+    )
     parsed = json_array.parse(rebuilt, found.dialect.array)
     assert parsed is not None
     first, *others = parsed.spans
@@ -193,7 +195,7 @@ def test_a_shorter_item_keeps_what_links_it(writer: Writer) -> None:
     found = written(writer, [user(long), model(long, Called("c1", path=long)), results(c1=long)])
     items = writer.dialect.items
     for index, before in enumerate(found.messages):
-        after = items.describe(json.loads(items.shortened(item(found, index), 0.1)), count)
+        after = items.describe(json.loads(items.shorten(item(found, index), 0.1)), count)
         assert after is not None
         assert after.tokens < before.tokens / 4
         assert (after.role, after.calls, after.results) == (before.role, before.calls, before.results)
@@ -212,9 +214,9 @@ def test_halves_of_emoji_are_taken_where_a_message_changes_and_kept_where_it_doe
     first, *_, last = (item(found, index) for index in range(len(found.messages)))
     first, last = first.replace(b"Stop HALF.", said.encode()), last.replace(b"RESULT", result.encode())
     items = writer.dialect.items
-    assert said.encode() in items.merged(RECORD, first)
-    assert json.loads(items.shortened(first, 0.5))
-    assert r"\udc4d" not in json.dumps(json.loads(items.shortened(last, 0.5)))
+    assert said.encode() in items.merge(RECORD, first)
+    assert json.loads(items.shorten(first, 0.5))
+    assert r"\udc4d" not in json.dumps(json.loads(items.shorten(last, 0.5)))
     forms: list[str | None] = ["short", None][: last.count(result.encode())]
     changed = items.with_texts(last, forms)
     assert b"short" in changed
@@ -292,7 +294,7 @@ def test_a_question_at_the_end_of_a_conversation_keeps_its_prompt(writer: Writer
     dialect, fields = found.dialect, found.parsed.envelope.fields
     items = [*range(len(found.messages)), Injected("Sum it up.")]
     asked = dialect.rebuild(found.body, found.parsed, items, {})
-    body = dialect.questions.continued(asked, fields, (dialect.settings(fields).output_key, 77))
+    body = dialect.questions.continuation(asked, fields, (dialect.settings(fields).output_key, 77))
     assert body is not None
     parsed = json_array.parse(body, dialect.array)
     assert parsed is not None

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects.base import Dialect
-from proxy.dialects.frames import Repeated, repeated
+from proxy.dialects.frames import Repeated, repeated_frame
 from proxy.dialects.json_array import parse
-from proxy.dialects.spans import Spans
+from proxy.dialects.spans import ByteSpans
 from proxy.dialects.table import CHAT, DIALECTS
 from proxy.errors import InvalidJSONError
 
@@ -32,7 +32,7 @@ def _body(dialect: Dialect, items: str, model: str = "m", beside: str = "") -> b
 def _repeated(dialect: Dialect, body: bytes) -> Repeated:
     parsed = parse(body, dialect.array)
     assert parsed is not None
-    found = repeated(parsed, dialect, lambda model: f"encoding of {model}")
+    found = repeated_frame(parsed, dialect, lambda model: f"encoding of {model}")
     assert found is not None
     return found
 
@@ -43,7 +43,7 @@ def _repeated(dialect: Dialect, body: bytes) -> Repeated:
 )
 def test_other_items_are_found_where_the_parser_finds_them(dialect: Dialect, items: str) -> None:
     known, body = _repeated(dialect, _body(dialect, '{"role": "user", "content": "a"}')), _body(dialect, items)
-    found, expected = known.parsed(body), parse(body, dialect.array)
+    found, expected = known.parse(body), parse(body, dialect.array)
     assert found is not None
     assert expected is not None
     assert ([*found.spans], found.array, found.text) == ([*expected.spans], expected.array, expected.text)
@@ -60,7 +60,7 @@ def test_items_behind_those_that_are_known_are_found(dialect: Dialect, behind: s
     assert parsed is not None
     body = _body(dialect, '{"a": 1} , {"b": 2}' + behind)
     found, expected = (
-        known.longer(body, parsed.spans[-1][1], Spans(parsed.spans), parsed.array[0]),
+        known.longer(body, parsed.spans[-1][1], ByteSpans(parsed.spans), parsed.array[0]),
         parse(body, dialect.array),
     )
     assert found is not None
@@ -76,9 +76,10 @@ def test_what_is_not_behind_them_as_items_is_read_in_another_way(behind: str) ->
     known, parsed = _repeated(CHAT, first), parse(first, CHAT.array)
     assert parsed is not None
     body = _body(CHAT, '{"a": 1}' + behind)
-    assert known.longer(body, parsed.spans[-1][1], Spans(parsed.spans), parsed.array[0]) is None
+    assert known.longer(body, parsed.spans[-1][1], ByteSpans(parsed.spans), parsed.array[0]) is None
     assert (
-        known.longer(_body(CHAT, '{"a": 1},{}'), parsed.spans[-1][1], Spans(parsed.spans), parsed.array[0] + 1) is None
+        known.longer(_body(CHAT, '{"a": 1},{}'), parsed.spans[-1][1], ByteSpans(parsed.spans), parsed.array[0] + 1)
+        is None
     )
 
 
@@ -97,14 +98,14 @@ def test_what_is_not_behind_them_as_items_is_read_in_another_way(behind: str) ->
     ],
 )
 def test_anything_else_is_read_as_a_whole(body: bytes) -> None:
-    assert _repeated(CHAT, _body(CHAT, "{}")).parsed(body) is None
+    assert _repeated(CHAT, _body(CHAT, "{}")).parse(body) is None
 
 
 def test_a_long_frame_is_read_anew() -> None:
     body = _body(CHAT, "{}", beside=f', "metadata": "{"x" * 40_000}"')
     parsed = parse(body, CHAT.array)
     assert parsed is not None
-    assert repeated(parsed, CHAT, str) is None
+    assert repeated_frame(parsed, CHAT, str) is None
 
 
 @given(st.lists(_values, max_size=3), st.data())
@@ -116,7 +117,7 @@ def test_what_is_read_is_what_the_parser_reads(values: list[object], data: st.Da
         piece = data.draw(st.sampled_from([b"", b"]", b"[", b'"', b"],", b'"messages":[', b"{", b"}", b"\\", b"\xff"]))
         items[at : at + data.draw(st.integers(0, 1))] = piece
     body = _body(CHAT, "@").replace(b"@", bytes(items))
-    found = _repeated(CHAT, _body(CHAT, "{}")).parsed(body)
+    found = _repeated(CHAT, _body(CHAT, "{}")).parse(body)
     if found is None:
         return
     try:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.spans import JoinedSpans, Spans
+from proxy.dialects.spans import ByteSpans, JoinedSpans
 
 PAIRS = st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), max_size=8)
 
@@ -17,7 +17,7 @@ PAIRS = st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), max_si
 def test_they_are_read_as_a_list_of_pairs(
     pairs: list[tuple[int, int]], later: list[tuple[int, int]], at: slice
 ) -> None:
-    spans, part = Spans(pairs), slice(at.start, at.stop)
+    spans, part = ByteSpans(pairs), slice(at.start, at.stop)
     assert (len(spans), [*spans]) == (len(pairs), pairs)
     assert [*spans[part]] == pairs[part]
     assert [*(spans + later)] == pairs + later
@@ -26,7 +26,7 @@ def test_they_are_read_as_a_list_of_pairs(
 
 def test_a_step_is_refused() -> None:
     with pytest.raises(ValueError, match="without a step"):
-        Spans([(1, 2), (3, 4)])[::-1]
+        ByteSpans([(1, 2), (3, 4)])[::-1]
 
 
 @given(PAIRS, st.sets(st.integers(1, 8)), st.slices(8))

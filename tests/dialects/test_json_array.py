@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.assembly import Injected, Merged
+from policies.assembly import Injected, MergedMessage
 from proxy.dialects import json_array, surrogates
 from proxy.dialects.table import CHAT
 from proxy.errors import InvalidJSONError
@@ -61,7 +61,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:x", "detail": "low"}}
 def test_a_merged_message_begins_with_the_record_and_keeps_all_else(content: object, merged: object) -> None:
     message = {"role": "user", "name": "ann", "content": content, "seed": 12345678901234567890123}
     body = body_of([user("one"), message])
-    rebuilt = json.loads(CHAT.rebuild(body, parsed(body), [Merged("record", 1)], {}))["messages"]
+    rebuilt = json.loads(CHAT.rebuild(body, parsed(body), [MergedMessage("record", 1)], {}))["messages"]
     assert rebuilt == [message | {"content": merged}]
 
 

@@ -131,7 +131,7 @@ def test_what_was_cut_out_comes_back_in_its_place(monkeypatch: pytest.MonkeyPatc
     cut = cut_items(raw)
     assert len(cut.values) == 2
     assert len(cut.text) < 300
-    assert cut.restored(cut.text) == raw
+    assert cut.restore(cut.text) == raw
 
 
 def test_a_digest_covers_all_of_a_medium() -> None:

@@ -17,7 +17,7 @@ from policies.chain import Chain
 from policies.message import Message
 from proxy.dialects.history import History
 from proxy.dialects.json_array import MAX_ITEMS
-from proxy.dialects.prefixes import PrefixCache, Read, worth_remembering
+from proxy.dialects.prefixes import PrefixCache, ReadBody, worth_remembering
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
 from proxy.errors import InvalidJSONError
@@ -73,7 +73,7 @@ def remember(
     """Have a body remembered that nothing was known of."""
     whole = parsed(body)
     *histories, _ = History().longer(messages, worth_remembering(body, whole))
-    cache.remember(scope, body, Read(dialect.array, whole, "e", messages), histories, None)
+    cache.remember(scope, body, ReadBody(dialect.array, whole, "e", messages), histories, None)
 
 
 TEXTS = st.sampled_from(["a", "b", "yes", '\\ " \n', "你好", "😀", "x" * 300, "messages", '"messages":['])
@@ -312,7 +312,7 @@ def test_no_more_is_held_than_the_bound_allows(sent: list[tuple[int, int, int]])
         messages = [user(f"{session} " + "x" * 200), *[user("y" * 200)] * length]
         body = json.dumps({"tools": ["t" * 1_000] * tools, "messages": messages}).encode()
         remember(cache, body, described(messages))
-        assert memory.held["prefixes"] <= bound
+        assert memory.held_bytes["prefixes"] <= bound
         found = cache.find(SCOPE, body, CHAT.array)
         assert found is None or found[0].size >= len(bytes(found[0].envelope.fields["tools"]))
 
@@ -328,7 +328,7 @@ def test_the_session_that_was_used_longest_ago_goes_first() -> None:
     for number, messages in enumerate(histories):
         body = body_of(messages)
         remember(cache, body, described(messages))
-        memory.most = min(memory.most, 2 * memory.held["prefixes"] + 1_000)  # two of these
+        memory.most = min(memory.most, 2 * memory.held_bytes["prefixes"] + 1_000)  # two of these
         assert is_known(number)
         assert is_known(0)
     assert not is_known(1)

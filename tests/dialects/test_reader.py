@@ -231,8 +231,8 @@ def test_memory_of_messages_is_bounded() -> None:
     reader = RequestReader(TOKENIZER, threads.Workers(Workers()), memory)
     for number in range(100):
         read(body_of([user(f"{number}")], tools=[number]), reader)
-        assert sum(memory.held.values()) <= 10_000
-    assert min(memory.held["messages"], memory.held["definitions"]) > 0
+        assert sum(memory.held_bytes.values()) <= 10_000
+    assert min(memory.held_bytes["messages"], memory.held_bytes["definitions"]) > 0
 
 
 def test_a_history_seen_under_one_encoding_is_counted_anew_under_another() -> None:

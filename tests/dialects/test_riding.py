@@ -28,7 +28,7 @@ each = pytest.mark.parametrize("dialect", [CHAT, MESSAGES, RESPONSES], ids=lambd
 
 def question(dialect: Dialect, items: list[Json] | None = None, /, **fields: object) -> Json | None:
     body = json.dumps({"model": "m", dialect.array.name: [*(items or []), ASKED], **fields}).encode()
-    asked = dialect.questions.continued(body, dialect.array.envelope(body).fields, (dialect.questions.OUTPUT_KEY, 5))
+    asked = dialect.questions.continuation(body, dialect.array.envelope(body).fields, (dialect.questions.OUTPUT_KEY, 5))
     return None if asked is None else json.loads(asked)
 
 

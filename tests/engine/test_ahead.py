@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo.answers import Usage, completion
-from proxy.demo.model_server import Fault, ModelServer, Received
-from proxy.demo.prompt import Call, Function
+from proxy.demo.answers import ReplyUsage, completion
+from proxy.demo.model_server import Fault, ModelServer, ReceivedRequest
+from proxy.demo.prompt import Function, PromptCall
 from proxy.demo.replies import Reply
 from tests.support.scenarios import LOUD, MODEL, RULES, WINDOW, Agent, Message, loud, most_calls, one_user, user
 from tests.support.stages import B, Stage, body, history, ours, outcome, stage
@@ -134,7 +134,7 @@ async def test_a_replica_that_dies_leaves_the_summary_to_the_next_request(
         assert outcome(await play.send(body(history(0.92))))[0] == "applied"
 
 
-def excerpts(play: Stage) -> list[Received]:
+def excerpts(play: Stage) -> list[ReceivedRequest]:
     return [call for call in play.model.received if b"You shorten one large message" in call.body]
 
 
@@ -191,7 +191,7 @@ async def test_after_two_compactions_in_vain_no_third_summary_is_bought(tmp_path
         is_summary = b"You write the factual record" in request or b"Stop the work here" in request
         if is_summary or b"conversation_record>" not in request:
             return None
-        return Fault(answer=completion(Reply("ok"), MODEL, 0, Usage(int(0.95 * WINDOW), 5)))
+        return Fault(answer=completion(Reply("ok"), MODEL, 0, ReplyUsage(int(0.95 * WINDOW), 5)))
 
     async with stage(tmp_path, ModelServer(window=WINDOW, script=dear)) as play:
         agent, calls = Agent(words=90), []
@@ -262,7 +262,7 @@ async def test_where_a_question_in_line_with_the_session_is_answered_badly_the_u
     def calls_tools(_: int, request: bytes) -> Fault | None:
         if b"Stop the work here" not in request:
             return None
-        return Fault(answer=completion(Reply(call=Call("c", Function("bash", "{}"))), MODEL, 0, Usage(9, 9)))
+        return Fault(answer=completion(Reply(call=PromptCall("c", Function("bash", "{}"))), MODEL, 0, ReplyUsage(9, 9)))
 
     async with stage(tmp_path, ModelServer(window=WINDOW, script=calls_tools)) as play:
         assert outcome(await play.send(body(history(0.85))))[0] == "applied"

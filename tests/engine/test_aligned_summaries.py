@@ -9,7 +9,7 @@ import pytest
 
 from proxy.demo import answers
 from proxy.demo.model_server import Fault, ModelServer
-from proxy.demo.prompt import Call, Function
+from proxy.demo.prompt import Function, PromptCall
 from proxy.demo.replies import Reply
 from tests.support.scenarios import MODEL, WINDOW, Agent, one_user
 from tests.support.stages import body, history, ours, outcome, stage
@@ -30,7 +30,7 @@ def asked(play: Stage) -> list[bool]:
 
 
 def _answered(reply: Reply) -> answers.Answer:
-    return answers.completion(reply, MODEL, 0, answers.Usage(9, 9))
+    return answers.completion(reply, MODEL, 0, answers.ReplyUsage(9, 9))
 
 
 # What comes of a question behind the prompt.
@@ -51,7 +51,7 @@ VAIN = {
     "under status 200": answers.plain(200, {"error": "Error rendering prompt with jinja template: roles"}),
     "too long": answers.too_long(5_000, 5_500, 1_024),
     "the next turn is played": _answered(Reply("I go on with the next part.")),
-    "a tool is called": _answered(Reply(call=Call("c", Function("read_file", "{}")))),
+    "a tool is called": _answered(Reply(call=PromptCall("c", Function("read_file", "{}")))),
 }
 
 

@@ -15,7 +15,7 @@ from policies.record.record import Record
 from proxy.admin.sessions.records import export_session, view_of
 from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
-from proxy.commands.mcp_server import _said
+from proxy.commands.mcp_server import _utterances_of
 from proxy.config.loading import load
 from proxy.dialects.base import Usage
 from proxy.engine.ahead import is_worth_following
@@ -111,7 +111,7 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
     policy["summarizer"] |= {"model": model_name} if model_name else {}
     path.write_text(json.dumps({"policies": {"default": policy}}))  # noqa: ASYNC240
     config = with_window(load(path, {}), _WINDOW)
-    caller = Tenants(config).named("default")
+    caller = Tenants(config).operator_of("default")
     assert caller is not None
     stand_in, seen = StandIn(Tokenizer()), Seen()
     async with open_apart(config, stand_in, lambda _: None) as engine:
@@ -122,7 +122,7 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
             body, head = asked(writer, entries), ApiHead("POST", "/", []).asking(writer.dialect)
             request = await engine.reader.read(body, caller.scope, router.encoding, writer.dialect)
             assert request is not None
-            case = await engine.drafter.placed(case_of(head, router, caller, "on", request))
+            case = await engine.drafter.place(case_of(head, router, caller, "on", request))
             draft = await engine.drafter.first(case)
             seen.sent.append(words_of_ours(writer, body, draft.body))
             seen.cooled += draft.outcome == "cooled"
@@ -133,7 +133,7 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
             seen.shown.append(msgspec.json.encode(explained.pinned).decode())
             if is_worth_following(case, draft):
                 await engine.ahead.after(with_newest_lessons(case, router), changed(draft), Usage(draft.tokens, 30))
-            seen.asked += [call.body.decode() for call in stand_in.taken()]
+            seen.asked += [call.body.decode() for call in stand_in.take_calls()]
             if draft.record is None:
                 continue
             seen.records[draft.record.digest] = draft.record
@@ -141,7 +141,7 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
             found = await export_session(engine.sessions, listed, caller.policy.secrets)
             uses = [working_set.unpack_names(record.uses) for record in found.records]
             views = [view_of(record, found.records[-1]) for record in found.records]
-            said = [text.text for record in found.records for text in _said(listed, record)]
+            said = [text.text for record in found.records for text in _utterances_of(listed, record)]
             seen.shown.append(msgspec.json.encode([found, uses, views, said]).decode())
         entries_of_store = engine.sessions.sealed.store._entries  # type: ignore[attr-defined]
         for key, entry in entries_of_store.items():

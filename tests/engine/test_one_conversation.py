@@ -33,7 +33,7 @@ async def judge(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     path = tmp_path / "config.yaml"
     path.write_text("{}")
     config = with_window(load(path, {}), _WINDOW)
-    caller = Tenants(config).named("default")
+    caller = Tenants(config).operator_of("default")
     assert caller is not None
     stand_in = StandIn(Tokenizer())
     async with open_apart(config, stand_in, lambda _: None) as engine:

@@ -130,7 +130,7 @@ async def test_an_overflow_is_seen_through_its_compression_byte_by_byte() -> Non
 async def test_comments_are_held_back_while_patience_lasts() -> None:
     patient = Scripted([b": 1\n\n", b": 2\n\n", b": 3\n\n", DELTA], headers=kind(EVENTS))
     answer = await looked(patient, 0.0, 1.0, 4.9, 5.0)
-    assert (patient.taken, answer.response.body.taken()) == (3, b": 1\n\n: 2\n\n: 3\n\n")
+    assert (patient.taken, answer.response.body.take()) == (3, b": 1\n\n: 2\n\n: 3\n\n")
 
 
 async def test_an_event_over_the_bound_is_passed_on_unread() -> None:
@@ -211,7 +211,7 @@ async def test_a_stream_that_says_nothing_for_long_is_passed_on_and_goes_on(monk
     monkeypatch.setattr("proxy.gateway.answers._PATIENCE", 0.001)
     gated = Gated()
     answer = await look_at(cast("UpstreamResponse", gated), CHAT.answers)
-    begun = answer.response.body.taken()
+    begun = answer.response.body.take()
     assert (begun, answer.overflow) == (ROLE, None)
     answer.response.body.untake(begun)
     gated.go_on.set()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from policies.record.texts import texts_for
 from policies.transcript import MARKERS
-from proxy.demo.answers import Answer, Usage, completion, error
+from proxy.demo.answers import Answer, ReplyUsage, completion, error
 from proxy.demo.model_server import Fault, ModelServer
 from proxy.demo.replies import Reply as Text
 from proxy.stores.base import StoreError
@@ -369,7 +369,7 @@ FAILURES: tuple[Fault, ...] = (
     Fault(cut_after=10),
 )
 # What the upstream bills would move the limits a little.
-UNBILLED = Fault(answer=completion(Text("ok"), MODEL, 0, Usage(0, 0)))
+UNBILLED = Fault(answer=completion(Text("ok"), MODEL, 0, ReplyUsage(0, 0)))
 RAISED: tuple[Exception | None, ...] = (None, StoreError("down"), OSError("disk"), RuntimeError("a bug"), ValueError())
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, key_prefix, new_key, revoked
+from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, as_revoked, key_prefix, new_key
 from proxy.callers.key_usage import Used, used_by
 from proxy.stores import open_store
 from tests.support.upstreams import (
@@ -73,7 +73,7 @@ class Fleet:
 
     async def put(self, key: IssuedKey) -> None:
         store = open_store(self._config.store.url)
-        await KeyShelf(self._config.store.sealed(store)).put(key)
+        await KeyShelf(self._config.store.seal(store)).put(key)
         await store.close()
 
     async def until(self, secret: str, status: int, *, replica: int = 0) -> Reply:
@@ -122,7 +122,7 @@ async def test_a_key_is_taken_and_revoked_while_the_proxy_runs(tmp_path: Path) -
         await played.put(key)
         for replica in (0, 1):
             await played.until(secret, 200, replica=replica)
-        await played.put(revoked(key, time.time()))
+        await played.put(as_revoked(key, time.time()))
         for replica in (0, 1):
             refused = await played.until(secret, 401, replica=replica)
             assert b"revoked" in refused.body

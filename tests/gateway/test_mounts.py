@@ -354,7 +354,7 @@ def test_the_clients_parameters_win_over_those_of_the_address(always: str, sent:
 
 
 def test_a_question_of_ours_takes_the_version_along_and_no_other_parameter() -> None:
-    mount = reading(DEPLOYED.encode()).mount.versioned(f"user=me&{QUERY}")
+    mount = reading(DEPLOYED.encode()).mount.for_query(f"user=me&{QUERY}")
     names = ("chat", "completions")
     assert question_url(HOST, names, mount, NAME) == f"{HOST}{DEPLOYED}?{QUERY}"
     assert question_url(HOST, names, mount, "a b/c") == f"{HOST}/openai/deployments/a%20b/c/chat/completions?{QUERY}"

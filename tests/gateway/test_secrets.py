@@ -135,7 +135,7 @@ def summarizer(_: int, content: bytes) -> Fault | None:
     if b"</transcript>" not in content:
         return None
     text = "\n\n".join(f"## {heading}\n{CONTENTS['summary']}" for heading in texts_for("en").headings)
-    return Fault(answers.completion(Said(text), "small", 0, answers.Usage(1, 1)))
+    return Fault(answers.completion(Said(text), "small", 0, answers.ReplyUsage(1, 1)))
 
 
 def upstream(number: int, content: bytes) -> Fault | None:
@@ -317,7 +317,7 @@ async def test_nothing_leaks_while_a_summarizer_fails(
         answers.error(400, echo, kind="invalid_request_error"),
         answers.error(400, echo, kind="x", code="context_length_exceeded"),
         answers.plain(200, {"choices": echo}),
-        answers.completion(Said(echo), "small", 0, answers.Usage(1, 1)),
+        answers.completion(Said(echo), "small", 0, answers.ReplyUsage(1, 1)),
     ):
         async with play(tmp_path) as stage:
             stage.small._script = lambda *_, failure=failure: Fault(failure)

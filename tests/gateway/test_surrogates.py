@@ -151,6 +151,6 @@ def test_what_is_no_object_of_distinct_keys_takes_no_fields(body: bytes) -> None
     ],
 )
 def test_a_record_is_put_before_what_a_message_says_byte_for_byte(message: bytes, content: bytes) -> None:
-    merged = CHAT.items.merged("RECORD", message)
+    merged = CHAT.items.merge("RECORD", message)
     assert content in merged
     assert {**json.loads(message), "content": 0} == {**json.loads(merged), "content": 0}

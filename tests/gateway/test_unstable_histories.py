@@ -11,7 +11,7 @@ import pytest
 
 from policies.budget import budget_of
 from policies.outline import links_of
-from policies.slide import begun, follow_slides
+from policies.slide import follow_slides, slides_behind
 from policies.stamps import is_harness, without_stamps, without_wrappers
 from policies.trail import (
     Restarts,
@@ -439,7 +439,7 @@ def test_what_is_said_again_and_again_between_other_things_hides_no_slide() -> N
     said = [message for i in range(8) for message in (user("Go on."), assistant(f"Step {i} is done."))]
     made = trail(described(said))
     assert goes_on(made, said[4:]) == Resumed((), 4, 4)
-    slides, window = begun(described([*said, user("Go on.")])), [*said, user("Go on.")]
+    slides, window = slides_behind(described([*said, user("Go on.")])), [*said, user("Go on.")]
     for number in range(8, 11):
         window = [*window[2:], assistant(f"Step {number} is done."), user("Go on.")]
         slides = follow_slides(slides, described(window))

@@ -17,19 +17,19 @@ def tracing(sample: float = 1.0, *, propagate: bool = True) -> Tracing:
 
 
 def test_a_caller_that_traces_is_followed() -> None:
-    trace = tracing(0.0).begun([OTHER, (b"traceparent", GIVEN), (b"tracestate", b"a=1,b=2")])
+    trace = tracing(0.0).begin([OTHER, (b"traceparent", GIVEN), (b"tracestate", b"a=1,b=2")])
     assert trace is not None
     assert (trace.id, trace.parent, trace.state) == (TRACE, SPAN, "a=1,b=2")
     assert (trace.server, trace.client) == ("1" * 16, "2" * 16)
 
 
 def test_a_caller_that_has_decided_against_it_is_heard() -> None:
-    assert tracing().begun([(b"traceparent", f"00-{TRACE}-{SPAN}-00".encode())]) is None
+    assert tracing().begin([(b"traceparent", f"00-{TRACE}-{SPAN}-00".encode())]) is None
 
 
 @pytest.mark.parametrize(("sample", "is_traced"), [(0.0, False), (0.5, False), (0.51, True), (1.0, True)])
 def test_where_nobody_has_decided_a_share_is_traced(sample: float, is_traced: bool) -> None:
-    trace = tracing(sample).begun([OTHER])
+    trace = tracing(sample).begin([OTHER])
     assert (trace is not None) == is_traced
     if trace is not None:
         assert (trace.id, trace.parent, trace.state) == ("1" * 32, None, "")
@@ -43,13 +43,13 @@ def test_where_nobody_has_decided_a_share_is_traced(sample: float, is_traced: bo
     ],
 )
 def test_what_is_no_traceparent_begins_a_trace_of_its_own(given: bytes) -> None:
-    trace = tracing().begun([(b"traceparent", given), (b"tracestate", b"a=1")])
+    trace = tracing().begin([(b"traceparent", given), (b"tracestate", b"a=1")])
     assert trace is not None
     assert (trace.id, trace.parent, trace.state) == ("1" * 32, None, "")
 
 
 def test_a_later_version_is_read_as_far_as_it_is_known() -> None:
-    trace = tracing().begun([(b"traceparent", b"01" + GIVEN[2:] + b"-more")])
+    trace = tracing().begin([(b"traceparent", b"01" + GIVEN[2:] + b"-more")])
     assert trace is not None
     assert trace.id == TRACE
 
@@ -57,7 +57,7 @@ def test_a_later_version_is_read_as_far_as_it_is_known() -> None:
 def test_upstreams_get_our_span_and_the_callers_state_and_no_baggage() -> None:
     given = [OTHER, (b"traceparent", GIVEN), (b"tracestate", b"a=1"), (b"baggage", b"user=ada")]
     found = tracing()
-    trace = found.begun(given)
+    trace = found.begin(given)
     assert found.onward(given, trace) == [
         OTHER,
         (b"tracestate", b"a=1"),
@@ -69,4 +69,4 @@ def test_upstreams_get_our_span_and_the_callers_state_and_no_baggage() -> None:
 def test_nothing_is_told_where_nothing_is_to_be() -> None:
     given = [OTHER, (b"traceparent", GIVEN), (b"baggage", b"user=ada")]
     found = tracing(propagate=False)
-    assert found.onward(given, found.begun(given)) == given
+    assert found.onward(given, found.begin(given)) == given

@@ -57,7 +57,7 @@ def test_the_weight_is_that_of_what_goes_upstream(rest: list[Message], covered: 
         sent = {
             *conversation.covered_instructions(cut),
             *range(cut, len(conversation.body)),
-            *conversation.repeated(cut),
+            *conversation.repeated_messages(cut),
         }
         assert conversation.kept_tokens(cut) == sum(conversation.body[i].tokens for i in sent)
 
@@ -78,5 +78,5 @@ def test_of_every_tool_the_newest_message_that_loads_it_goes_with_its_call(
     conversation = Conversation(body, order=BEHIND, rooms=Rooms(loading=room))
     assert conversation.loading(8) == loading
     assert conversation.loading(3) == [i for i in (1, 2) if room != 0]
-    sent = {*loading, *range(8, len(body)), *conversation.repeated(8)}
+    sent = {*loading, *range(8, len(body)), *conversation.repeated_messages(8)}
     assert conversation.kept_tokens(8) == sum(body[i].tokens for i in sent)

@@ -19,8 +19,8 @@ from policies.cuts import legal_cuts
 from policies.half_window import choose_cut
 from policies.ladder import SHRINK_AT_LEAST, TARGETS, next_rung
 from policies.plan import ActiveCheckpoint, Compact, decide, limits_of
-from policies.record.bisect import Call, Outcome, Result
-from policies.record.record import Segment, Written
+from policies.record.bisect import BisectOutcome, Call, Result
+from policies.record.record import Segment, WrittenSummary
 from policies.settings import DEFAULTS, BisectSettings, PolicySettings
 from policies.transcript import MARKERS, render
 from proxy.dialects.chat.canonical import message_digest
@@ -281,8 +281,8 @@ def test_16_rules_and_values_survive_any_summaries_and_what_was_replaced_stays_a
     record = made(generation(0, "Set it up. Never push to main without asking me. The port is 8080."))
     record = made(generation(1, "The port is 9090."), record)
     for number, text in enumerate(summaries, start=2):
-        outcome = Outcome(text, 1, 1, 0, truncated=False)
-        written = Written(text.replace("8080", ""), Segment("It went on."), outcome, named=named)
+        outcome = BisectOutcome(text, 1, 1, 0, truncated=False)
+        written = WrittenSummary(text.replace("8080", ""), Segment("It went on."), outcome, named=named)
         record = made(generation(number), record, written)
         assert "Never push to main without asking me." in record.text
         assert "9090" in record.text

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.memo import Memo, memoized
+from policies.memo import Memo, memoize
 
 
 def held(memo: Memo[str]) -> int:
@@ -15,7 +15,7 @@ def held(memo: Memo[str]) -> int:
 def test_a_text_is_read_once() -> None:
     asked: list[str] = []
 
-    @memoized(characters=20)
+    @memoize(characters=20)
     def length(text: str) -> int:
         asked.append(text)
         return len(text)

@@ -371,10 +371,10 @@ class Counting(MemoryStore):
 async def test_looking_a_label_up_does_not_list_the_tenant(tmp_path: Path) -> None:
     store, sealer = Counting(), Sealer(None)
     index = Sessions(SealedStore(store, sealer, TTL), Memory(), Clock(), Clock())
-    caller = Tenants(config_for(tmp_path, "http://127.0.0.1:1")).named("default")
+    caller = Tenants(config_for(tmp_path, "http://127.0.0.1:1")).operator_of("default")
     assert caller is not None
-    assert await index.named(caller, "the long name of a session") == []
-    assert await index.named(caller, "0" * 64) != []
+    assert await index.find_targets(caller, "the long name of a session") == []
+    assert await index.find_targets(caller, "0" * 64) != []
     assert caller.index not in store.listed
     assert all(name.startswith("index:label:") for name in store.listed)
 

@@ -338,15 +338,15 @@ async def test_a_session_that_failed_is_known_to_every_process_until_a_day_is_ov
     one, two = shared.process(), shared.process()
     await one.serves(3)
     await one.kept.write()
-    assert await two.sessions.failed(OWNER, 9) == ([], True)
+    assert await two.sessions.newest_failures(OWNER, 9) == ([], True)
     for changes in ({"status": 502}, {"compaction": "failed-open"}):
         await one.serves(**changes)
         await one.serves()
         await one.kept.write()
-        page = await two.sessions.failed(OWNER, 9)
+        page = await two.sessions.newest_failures(OWNER, 9)
         assert [session.label for _, session in page.entries if session] == [LABEL]
     await one.sessions.erase(OWNER, [Target(FIRST, MARK)])
-    assert await two.sessions.failed(OWNER, 9) == ([], True)
+    assert await two.sessions.newest_failures(OWNER, 9) == ([], True)
 
 
 async def test_a_failure_that_the_store_did_not_take_is_noted_later(world: World) -> None:
@@ -358,4 +358,4 @@ async def test_a_failure_that_the_store_did_not_take_is_noted_later(world: World
     world.store.down = False
     world.clock.now += 5
     await process.kept.write()
-    assert len((await process.sessions.failed(OWNER, 9)).entries) == 1
+    assert len((await process.sessions.newest_failures(OWNER, 9)).entries) == 1

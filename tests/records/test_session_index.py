@@ -65,7 +65,7 @@ class Bench:
         self.memory = Memory()
         self.index = Sessions(SealedStore(self.store, self.sealer, TTL), self.memory, Clock(), Clock())
         self.erasures = self.index.erasures
-        caller = Tenants(config_for(tmp_path, "http://127.0.0.1:1")).named("default")
+        caller = Tenants(config_for(tmp_path, "http://127.0.0.1:1")).operator_of("default")
         assert caller is not None
         self.caller: Caller = caller
 
@@ -88,9 +88,11 @@ async def test_what_an_earlier_version_stored_with_a_label_is_erased_as_it_is_li
     record = await bench.stored_by_an_earlier_version(first, "A")
     (listed,) = await bench.index.of(bench.caller)
     assert (listed.id, listed.label) == (first.hex(), "")
-    assert await bench.index.named(bench.caller, "A") == [], "and not as what it is not"
+    assert await bench.index.find_targets(bench.caller, "A") == [], "and not as what it is not"
     names = {"id": listed.id, "beginning": listed.id[:8], "without a label": f"{listed.id}:{listed.label}"}
-    found = await (bench.index.named(bench.caller, names[named]) if named in names else bench.index.every(bench.caller))
+    found = await (
+        bench.index.find_targets(bench.caller, names[named]) if named in names else bench.index.every(bench.caller)
+    )
     assert await bench.index.erase(bench.caller, found) == 1
     assert await bench.store.get_many([record]) == [None]
     assert await bench.index.of(bench.caller) == []

@@ -56,7 +56,7 @@ def copies(directory: Path) -> int:
 
 async def tags(config: Config) -> set[str]:
     """Of the sessions that are listed."""
-    caller = Tenants(config).named("default")
+    caller = Tenants(config).operator_of("default")
     assert caller is not None
     sessions = await list_sessions(config, caller)
     return {hash_tag(link_of_label(bytes.fromhex(s.id), mark_of(caller.labels, s.label))) for s in sessions}
@@ -81,7 +81,7 @@ async def test_all_that_is_stored_belongs_to_a_session_that_is_listed(tmp_path: 
 
 
 def mark(name: str, config: Config) -> str:
-    caller = Tenants(config).named("default")
+    caller = Tenants(config).operator_of("default")
     assert caller is not None
     return mark_of(caller.labels, name).hex()
 

@@ -60,11 +60,11 @@ async def test_work_of_one_name_is_waited_for_and_no_other(background: Backgroun
     go_on = asyncio.Event()
     assert background.start("work", go_on.wait())
     assert background.start("other", asyncio.Event().wait())
-    waiting = asyncio.create_task(background.ended("work"))
+    waiting = asyncio.create_task(background.wait_for("work"))
     assert not (await asyncio.wait([waiting], timeout=0))[0]
     go_on.set()
     await asyncio.wait_for(waiting, 60)
-    await asyncio.wait_for(background.ended("work"), 60)
+    await asyncio.wait_for(background.wait_for("work"), 60)
     await background.drain(0)
 
 

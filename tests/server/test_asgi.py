@@ -229,7 +229,7 @@ async def test_a_writer_that_waits_goes_on_when_the_server_says_that_the_client_
     exchange.begin(200, [EVENTS])
     assert not exchange.put(b"x" * 100_000, more=True)
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-        tasks.create_task(exchange.drained())
+        tasks.create_task(exchange.wait_for_room())
         tasks.create_task(exchange.send_all(refused))
     assert exchange.disconnected
 

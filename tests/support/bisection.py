@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from policies.record.bisect import Call, MergeCall, Outcome, Overflow, Result, bisect
+from policies.record.bisect import BisectOutcome, Call, MergeCall, Overflow, Result, bisect
 from policies.settings import BisectSettings
 from policies.transcript import Block
 from tests.support.conversations import count
@@ -50,13 +50,13 @@ def run(
     capacity: int | None = None,
     settings: BisectSettings = DEFAULT,
     part: int = 0,
-) -> Outcome:
+) -> BisectOutcome:
     work = bisect(given_blocks, previous, capacity, settings, count, part)
     results: tuple[Result, ...] | None = None
     while True:
         try:
             calls = next(work) if results is None else work.send(results)
         except StopIteration as finished:
-            outcome: Outcome = finished.value
+            outcome: BisectOutcome = finished.value
             return outcome
         results = tuple(answer(call) for call in calls)

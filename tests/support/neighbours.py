@@ -200,7 +200,7 @@ class Judge:
         engine = self._engine
         request = await engine.reader.read(body, caller.scope, self._router.encoding, self._writer.dialect)
         assert request is not None, body[:300]
-        case = await engine.drafter.placed(case_of(head, self._router, caller, "on", request))
+        case = await engine.drafter.place(case_of(head, self._router, caller, "on", request))
         draft = await engine.drafter.first(case)
         self.requests += 1
         self.compacted += draft.record is not None
@@ -213,7 +213,7 @@ class Judge:
         self.slid += bool(found - set(WORDS.findall(body.decode())))
         if strange := found - allowed:
             self.wrong.append(f"{name}: {sorted(strange)} went upstream")
-        for call in self._stand_in.taken():
+        for call in self._stand_in.take_calls():
             if strange := set(WORDS.findall(call.body.decode())) - allowed:
                 self.wrong.append(f"{name}: {sorted(strange)} was shown to a summarizer")
 

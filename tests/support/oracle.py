@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 
 from policies.record.texts import texts_for
 from policies.transcript import CLOSING, OPENING
-from proxy.demo.answers import Usage
+from proxy.demo.answers import ReplyUsage
 from proxy.demo.apis import CHAT, MESSAGES, RESPONSES
-from proxy.demo.model_server import Fault, ModelServer, Received
+from proxy.demo.model_server import Fault, ModelServer, ReceivedRequest
 from proxy.demo.replies import Reply
 from proxy.dialects import table
 from tests.support.conversations import Json
@@ -227,9 +227,9 @@ class Oracle:
         self.summaries += 1
         api = RESPONSES if "input" in request else MESSAGES if "system" in request else CHAT
         reply = Reply(_summary(_text(request.get("input", request.get("messages"))[-1]), self.summaries))
-        return Fault(api.whole(reply, SUMMARIZER, number, Usage(100, 100)))
+        return Fault(api.whole(reply, SUMMARIZER, number, ReplyUsage(100, 100)))
 
-    def _defects(self, received: Received, body: Json) -> list[str]:
+    def _defects(self, received: ReceivedRequest, body: Json) -> list[str]:
         name = str(body["user"])
         truth = self.truth.get(name)
         if truth is None:

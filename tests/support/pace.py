@@ -117,7 +117,7 @@ class Summaries(StandIn):
         await asyncio.sleep(self._seconds)
         self.ended += 1
         if self._fails(number):
-            self.failed(target, "transient")
+            self.note_failure(target, "transient")
             raise SummarizerError("transient", "scripted")
 
 
@@ -172,7 +172,7 @@ class Play:
         request = await self.engine.reader.read(body, self.caller.scope, self._router.encoding, CHAT)
         assert isinstance(request, CountedRequest)
         case = case_of(_HEAD, self._router, self.caller, mode, request)
-        case = await self.engine.drafter.placed(case)
+        case = await self.engine.drafter.place(case)
         draft = await self.engine.drafter.first(case)
         self.stalls.append(asyncio.get_running_loop().time() - started)
         self.drafts.append(draft)

@@ -6,22 +6,22 @@ from collections.abc import Collection
 
 from policies.budget import Budget, budget_of
 from policies.half_window import Cut
-from policies.record.bisect import Outcome
-from policies.record.record import Record, Segment, Span, Written, build, statements_of
+from policies.record.bisect import BisectOutcome
+from policies.record.record import Record, Segment, Span, WrittenSummary, build, statements_of
 from policies.settings import LedgerSettings
 from policies.transcript import ToolCall, Utterance
 from tests.support.conversations import count
 
 BUDGET = budget_of(8_192, 7_000)
-NONSENSE = Written(
-    "All is well and the weather is fine.", Segment("Nothing happened."), Outcome("", 1, 1, 0, truncated=False)
+NONSENSE = WrittenSummary(
+    "All is well and the weather is fine.", Segment("Nothing happened."), BisectOutcome("", 1, 1, 0, truncated=False)
 )
 
 
 def made(
     utterances: list[Utterance],
     parent: Record | None = None,
-    written: Written | None = NONSENSE,
+    written: WrittenSummary | None = NONSENSE,
     budget: Budget = BUDGET,
     repeated: Collection[int] = (),
     kept: tuple[str, ...] = (),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from proxy.demo.model_server import Received
+    from proxy.demo.model_server import ReceivedRequest
 
 Message = dict[str, object]
 Change = Callable[[Sequence[Message], int], list[Message]]
@@ -216,7 +216,7 @@ class _Messages(msgspec.Struct):
 class Sent:
     """One request as the model server got it."""
 
-    received: Received
+    received: ReceivedRequest
 
     @property
     def raw(self) -> bytes:

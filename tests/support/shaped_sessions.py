@@ -209,7 +209,7 @@ async def prompts(session: Session, lengths: Sequence[int], window: int) -> list
             if request is None:
                 raise ValueError("no conversation")
             case = case_of(head.asking(session.dialect), router, caller, "on", request)
-            draft = await engine.drafter.first(await engine.drafter.placed(case))
+            draft = await engine.drafter.first(await engine.drafter.place(case))
             sent.append("\n".join(_texts(json.loads(draft.body))))
         session.items = whole
     return sent

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from proxy.demo.model_server import Received
+    from proxy.demo.model_server import ReceivedRequest
     from tests.support.upstreams import Header, Reply
 
 B = usable(WINDOW)
@@ -61,7 +61,7 @@ class Stage:
             await asyncio.sleep(0)
 
     @property
-    def sent(self) -> list[Received]:
+    def sent(self) -> list[ReceivedRequest]:
         """What the model was asked, summaries left out."""
         return [received for received in self.model.received if received.method == "POST" and not received.is_summary]
 

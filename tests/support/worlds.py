@@ -14,7 +14,7 @@ import aiohttp
 from proxy.demo.apis import CHAT as CHAT_API
 from proxy.demo.apis import MESSAGES as MESSAGES_API
 from proxy.demo.apis import RESPONSES as RESPONSES_API
-from proxy.demo.model_server import Fault, ModelServer, Received, Script
+from proxy.demo.model_server import Fault, ModelServer, ReceivedRequest, Script
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
 from tests.support import strict_messages, strict_responses
 from tests.support.conversations import Json, pairing_defects
@@ -130,7 +130,7 @@ def one_user(talk: Talk, rounds: int = 200) -> Iterator[History]:
 class Sent:
     """One request as the provider got it."""
 
-    received: Received
+    received: ReceivedRequest
     key: str
 
     @property

@@ -620,7 +620,7 @@ def test_without_such_an_upstream_litellm_is_not_loaded(tmp_path: Path) -> None:
         "from proxy.app import App\n"
         "from proxy.config.loading import load\n"
         "async def main():\n"
-        "    async with App(load(None, {})).opened(): pass\n"
+        "    async with App(load(None, {})).open(): pass\n"
         "asyncio.run(main())\n"
         "print({'litellm', 'httpx', 'openai'} & set(sys.modules))"
     )

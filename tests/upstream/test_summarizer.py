@@ -247,7 +247,7 @@ def test_questions_behind_a_sessions_prompt_pause_by_themselves_and_for_longer()
     clock, target = Clock(0.0), target_at("http://127.0.0.1:9")
     summarizer = Summarizer(UpstreamClient(), clock, ignored)
     for pause in (300.0, 900.0, 900.0):
-        summarizer.failed(target, "invalid", is_aligned=True)
+        summarizer.note_failure(target, "invalid", is_aligned=True)
         clock.now += pause - 1
         assert summarizer.is_cooling_down(target, is_aligned=True)
         assert not summarizer.is_cooling_down(target)
@@ -257,7 +257,7 @@ def test_questions_behind_a_sessions_prompt_pause_by_themselves_and_for_longer()
 
 async def test_an_unusable_answer_pauses_for_less() -> None:
     async def use(summarizer: Summarizer, target: SummaryTarget, clock: Clock) -> None:
-        summarizer.failed(target, "invalid")
+        summarizer.note_failure(target, "invalid")
         clock.now = 29.9
         assert await failing(summarizer, target) == "cooling_down"
         clock.now = 30.0
@@ -268,8 +268,8 @@ async def test_an_unusable_answer_pauses_for_less() -> None:
 
 async def test_a_success_forgets_the_failures() -> None:
     async def use(summarizer: Summarizer, target: SummaryTarget, clock: Clock) -> None:
-        summarizer.failed(target, "transient")
-        summarizer.succeeded(target)
+        summarizer.note_failure(target, "transient")
+        summarizer.note_success(target)
         assert (await summarizer.ask(target, PROMPT, 4)).text == "done"
 
     await cooled(in_turn(completion("done")), use)
@@ -278,7 +278,7 @@ async def test_a_success_forgets_the_failures() -> None:
 @pytest.mark.parametrize("change", [{"owner": "another"}, {"model": "another"}])
 async def test_one_callers_failures_and_one_models_do_not_pause_another(change: dict[str, str]) -> None:
     async def use(summarizer: Summarizer, target: SummaryTarget, clock: Clock) -> None:
-        summarizer.failed(target, "refused")
+        summarizer.note_failure(target, "refused")
         assert (
             await summarizer.ask(replace(target, place=structs.replace(target.place, **change)), PROMPT, 4)
         ).text == "done"
@@ -300,7 +300,7 @@ async def test_a_form_that_is_refused_is_no_trouble_that_passes_and_is_not_tried
 def test_a_form_that_was_refused_behind_a_sessions_prompt_is_remembered_for_a_day() -> None:
     clock, target = Clock(0.0), target_at("http://127.0.0.1:9")
     summarizer = Summarizer(UpstreamClient(), clock, ignored)
-    summarizer.failed(target, "invalid", is_aligned=True, of_form=True)
+    summarizer.note_failure(target, "invalid", is_aligned=True, of_form=True)
     clock.now += 24 * 3600 - 1
     assert summarizer.is_cooling_down(target, is_aligned=True)
     assert not summarizer.is_cooling_down(target)

@@ -392,7 +392,7 @@ async def test_the_oracle_knows_quotations(writer: Writer, quoted: int, before: 
     oracle, session = Oracle(WINDOW), told(writer)
     items = session.items
     quotation = f"<recalled>\nQuoted by the gateway.\n- [1] assistant: mark-acme-one-{quoted}-0\n</recalled>"
-    quoting = json.loads(writer.dialect.items.merged(quotation, json.dumps(items[before - 1]).encode()))
+    quoting = json.loads(writer.dialect.items.merge(quotation, json.dumps(items[before - 1]).encode()))
     sent = [signed("acme", "one", 3, 3), *items[3:6], quoting, items[7]]
     await judged(oracle, session, sent, session.instructions)
     assert bool(oracle.wrong) == (found is not None), oracle.wrong

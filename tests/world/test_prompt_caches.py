@@ -17,7 +17,7 @@ from tests.support.worlds import MESSAGES, SYSTEM, Talk, session, world
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from proxy.demo.model_server import Received
+    from proxy.demo.model_server import ReceivedRequest
     from tests.support.dialects import Writer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -54,7 +54,9 @@ async def test_a_head_that_changes_with_every_request_costs_no_summary_more(tmp_
         assert all(rule in play.sent[-1].texts for rule in RULES)
 
 
-async def received_in(directory: Path, writer: Writer, *, aligned: bool, is_marked: bool = False) -> list[Received]:
+async def received_in(
+    directory: Path, writer: Writer, *, aligned: bool, is_marked: bool = False
+) -> list[ReceivedRequest]:
     """Every prompt that the model got of a session, its summaries among them."""
     models = [{"match": "*", "context_window": SMALLER}]
     policies = {"default": {"summarizer": {"cache_aligned": aligned}}}
@@ -85,7 +87,7 @@ async def test_a_question_behind_the_prompt_is_read_from_the_cache_and_a_plain_o
 async def test_before_a_question_behind_the_prompt_stands_what_was_sent_byte_for_byte(
     tmp_path: Path, writer: Writer
 ) -> None:
-    sent: list[Received] = []
+    sent: list[ReceivedRequest] = []
     asked = 0
     for received in await received_in(tmp_path, writer, aligned=True):
         if received.is_summary:
@@ -96,14 +98,14 @@ async def test_before_a_question_behind_the_prompt_stands_what_was_sent_byte_for
     assert asked >= 2
 
 
-def _goes_on_from(writer: Writer, sent: Received, asked: Received) -> bool:
+def _goes_on_from(writer: Writer, sent: ReceivedRequest, asked: ReceivedRequest) -> bool:
     (before, fields), (question, others) = _taken_apart(writer, sent), _taken_apart(writer, asked)
     same = ("model", "tools", "system", "instructions", "prompt_cache_key")
     unchanged = all(fields.get(name) == others.get(name) for name in same)
     return unchanged and len(question) > 10 and question[:-1] == before[: len(question) - 1]
 
 
-def _taken_apart(writer: Writer, received: Received) -> tuple[list[bytes], dict[str, bytes]]:
+def _taken_apart(writer: Writer, received: ReceivedRequest) -> tuple[list[bytes], dict[str, bytes]]:
     parsed = json_array.parse(received.body, writer.dialect.array)
     assert parsed is not None
     return [received.body[first:last] for first, last in parsed.spans], json_array.members_of(received.body)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from proxy.demo.model_server import Received
+    from proxy.demo.model_server import ReceivedRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ def traced(collector: Collector, **more: object) -> dict[str, object]:
     return {"traces": {"endpoint": collector.address, "headers": {"x-key": "sk-collector"}, **more}}
 
 
-def told(received: Received, name: bytes) -> bytes | None:
+def told(received: ReceivedRequest, name: bytes) -> bytes | None:
     return dict(received.headers).get(name)
 
 

@@ -60,7 +60,7 @@ async def erase_named(context: AdminContext, visitor: Visitor, caller: Caller, n
     A viewer erases what is listed of its tenant; an operator what no other tenant lists. Raises NotFoundError where
     there is none, and StoreUnavailableError.
     """
-    found = await ask_store(context.engine.sessions.named(caller, name, may_be_unlisted=visitor.tenant is None))
+    found = await ask_store(context.engine.sessions.find_targets(caller, name, may_be_unlisted=visitor.tenant is None))
     if not found or await _is_of_another(context, caller, found):
         raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
     return await erase(context, visitor, caller, found)
@@ -70,7 +70,7 @@ async def _is_of_another(context: AdminContext, caller: Caller, found: Sequence[
     """Whether one of these is listed by another tenant, and not by the caller's."""
     firsts = {target.first for target in found} - {target.first for target in await _find_targets(context, caller)}
     names = [name for name in context.config.tenants if name != caller.tenant] if firsts else []
-    others = [other for name in names if (other := context.active().tenants.named(name)) is not None]
+    others = [other for name in names if (other := context.active().tenants.operator_of(name)) is not None]
     listed = [await _find_targets(context, other) for other in others]
     return any(target.first in firsts for targets in listed for target in targets)
 

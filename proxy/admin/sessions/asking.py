@@ -13,7 +13,7 @@ from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
 from proxy.admin.sessions import details, listing, records
 from proxy.admin.sessions.details import SessionView
-from proxy.admin.sessions.listing import ID_DIGITS, Listing, Row, Wishes
+from proxy.admin.sessions.listing import ID_DIGITS, Listing, SessionRow, Wishes
 from proxy.callers.tenants import Caller
 from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailableError
 from proxy.observing.events import PromptComposed
@@ -51,9 +51,9 @@ async def list_sessions(context: AdminContext, visitor: Visitor, wishes: Wishes)
     if wishes.state == listing.FAILED:
         since = time.time() - FAILED_FOR
         trails = [trail for trail in trails if trail.failed is not None and trail.failed > since]
-    callers = [caller for name in names if (caller := context.active().tenants.named(name)) is not None]
+    callers = [caller for name in names if (caller := context.active().tenants.operator_of(name)) is not None]
     most = listing.cursor_of(wishes.cursor).looked + _MOST_SEARCHED
-    shown: list[Row] = []
+    shown: list[SessionRow] = []
     found = Listing([], wishes.cursor)
     for _ in range(_ROUNDS):
         room = listing.PAGE - len(shown)
@@ -74,7 +74,7 @@ async def _list_newest(
     members = listing.cursor_of(wishes.cursor).members
     limit = max(listing.PAGE, _SEARCHED // max(1, len(callers))) if wishes.q or wishes.state else listing.PAGE
     sessions = context.engine.sessions
-    look = sessions.failed if wishes.state == listing.FAILED else sessions.newest
+    look = sessions.newest_failures if wishes.state == listing.FAILED else sessions.newest
     pages = (look(each, limit, members.get(each.tenant)) for each in callers)
     try:
         stored = [*zip((each.tenant for each in callers), await asyncio.gather(*pages), strict=True)]
@@ -137,7 +137,7 @@ async def _history(context: AdminContext, caller: Caller, session: Session | Non
     return await records.history(context.engine.sessions, session, caller.policy.secrets)
 
 
-async def record_rows(context: AdminContext, caller: Caller, name: str, label: str) -> list[records.Row]:
+async def record_rows(context: AdminContext, caller: Caller, name: str, label: str) -> list[records.RecordRow]:
     """The records of a session, the newest first."""
     session = await stored_session(context, caller, name, label)
     return [records.row_of(record) for record in await _history(context, caller, session)]

@@ -7,7 +7,7 @@ import msgspec
 
 from proxy.admin import words
 from proxy.admin.sessions import why
-from proxy.admin.sessions.listing import Row, row_of, row_of_stored
+from proxy.admin.sessions.listing import SessionRow, row_of, row_of_stored
 from proxy.observing import figures
 from proxy.observing.events import CompactionEnded, MediaFigures, PromptComposed, RequestEnded
 from proxy.observing.points import Point
@@ -31,7 +31,7 @@ class Mark(msgspec.Struct, frozen=True):
     text: str
 
 
-class Compaction(msgspec.Struct, frozen=True):
+class CompactionDetails(msgspec.Struct, frozen=True):
     """A compaction, told in sentences. used_by: the number of the first request that was sent with its record."""
 
     event: CompactionEnded
@@ -39,7 +39,7 @@ class Compaction(msgspec.Struct, frozen=True):
     used_by: int | None
 
 
-class Part(msgspec.Struct, frozen=True):
+class WindowPart(msgspec.Struct, frozen=True):
     """A part of a window, in tokens."""
 
     kind: str
@@ -51,7 +51,7 @@ class Filling(msgspec.Struct, frozen=True):
     a request compacted."""
 
     at: float
-    parts: list[Part]
+    parts: list[WindowPart]
     usable: int | None
     soft: int
     due: int
@@ -65,14 +65,14 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     the same conversation. requests: ids of those that this replica still knows, by their numbers.
     """
 
-    row: Row
+    row: SessionRow
     sentence: str
     tally: Tally = msgspec.field(default_factory=Tally)
     last: Newest | None = None
     is_whole: bool = False
     points: list[Point] = []
     marks: list[Mark] = []
-    compactions: list[Compaction] = []
+    compactions: list[CompactionDetails] = []
     filling: Filling | None = None
     media: MediaFigures | None = None
     advice: list[str] = []
@@ -124,7 +124,7 @@ def view_of_stored(tenant: str, session: Session) -> SessionView:
 def filling(prompt: PromptComposed, calibration: float) -> Filling:
     """What the window holds, in the model's own tokens as far as that was learned."""
     parts = [
-        Part(kind, round(calibration * tokens))
+        WindowPart(kind, round(calibration * tokens))
         for kind, tokens in (
             ("head", prompt.head),
             ("tools", prompt.tools),
@@ -136,7 +136,10 @@ def filling(prompt: PromptComposed, calibration: float) -> Filling:
     ]
     if prompt.window is not None and prompt.usable is not None:
         taken = sum(part.tokens for part in parts)
-        parts += [Part("free", max(0, prompt.usable - taken)), Part("reserved", prompt.window - prompt.usable)]
+        parts += [
+            WindowPart("free", max(0, prompt.usable - taken)),
+            WindowPart("reserved", prompt.window - prompt.usable),
+        ]
     return Filling(prompt.at, parts, prompt.usable, round(calibration * prompt.soft), round(calibration * prompt.due))
 
 
@@ -195,11 +198,11 @@ def _broke_cache(point: Point, before: Point | None) -> bool:
     return before.cached - point.cached > _CACHE_DROP
 
 
-def _compaction_of(event: CompactionEnded, points: Sequence[Point]) -> Compaction:
+def _compaction_of(event: CompactionEnded, points: Sequence[Point]) -> CompactionDetails:
     used_by = next(
         (point.number for point in points if event.checkpoint and point.checkpoint == event.checkpoint), None
     )
-    return Compaction(event, why.compaction(event), used_by)
+    return CompactionDetails(event, why.compaction(event), used_by)
 
 
 def advice(last: Newest, filled: Filling | None) -> Iterator[str]:

@@ -23,7 +23,7 @@ from proxy.admin.sessions.asking import (
 )
 from proxy.admin.sessions.details import Mark, SessionView, marks
 from proxy.admin.sessions.listing import ID_DIGITS, PAGE, Cursor, Listing, cursor_of
-from proxy.admin.sessions.records import Exported, Row, View
+from proxy.admin.sessions.records import Exported, RecordRow, View
 from proxy.errors import InvalidRequestError
 from proxy.observing.events import AdminActed, PromptComposed
 from proxy.records.index import Session, Target
@@ -36,7 +36,7 @@ class Stored(msgspec.Struct, frozen=True):
     cursor: str | None
 
 
-class Trail(msgspec.Struct, frozen=True):
+class StoredTrail(msgspec.Struct, frozen=True):
     points: list[dict[str, object]]
     marks: list[Mark]
 
@@ -49,16 +49,16 @@ class Fates(msgspec.Struct, frozen=True):
 
 
 class Records(msgspec.Struct, frozen=True):
-    records: list[Row]
+    records: list[RecordRow]
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AwaitedRequest(msgspec.Struct, frozen=True):
     """The id of a session whose next request is waited for."""
 
     asked: str
 
 
-class Erased(msgspec.Struct, frozen=True):
+class ErasedSessions(msgspec.Struct, frozen=True):
     """Whole ids of the conversations."""
 
     erased: list[str]
@@ -83,7 +83,7 @@ class SessionEndpoints:
     async def search(self, request: Request, visitor: Visitor) -> Listing:
         return await list_sessions(self._find(), visitor, wishes_of(request))
 
-    async def erase_all(self, request: Request, visitor: Visitor) -> Erased:
+    async def erase_all(self, request: Request, visitor: Visitor) -> ErasedSessions:
         context, caller = self._find(), tenant_of(request, visitor, self._find())
         if request.query_params.get("all") != "true":
             raise InvalidRequestError("Name the session in the path, or say ?all=true to erase all.", param="all")
@@ -91,7 +91,7 @@ class SessionEndpoints:
             await erase(context, visitor, caller, await ask_store(context.engine.sessions.every(caller)))
         )
 
-    async def erase(self, request: Request, visitor: Visitor) -> Erased:
+    async def erase(self, request: Request, visitor: Visitor) -> ErasedSessions:
         """Erase the conversations of a tenant that this names: all with the label, or the one with the id."""
         caller = tenant_of(request, visitor, self._find())
         return _answer_of_erasure(await erase_named(self._find(), visitor, caller, request.path_params["name"]))
@@ -100,14 +100,14 @@ class SessionEndpoints:
         view, _ = await self._view(request, visitor)
         return view
 
-    async def trail(self, request: Request, visitor: Visitor) -> Trail:
+    async def trail(self, request: Request, visitor: Visitor) -> StoredTrail:
         caller = tenant_of(request, visitor, self._find())
         label = request.query_params.get("label")
         found, stored = await trail_view(self._find(), caller, request.path_params["id"], label)
         if found is None and stored is None:
             raise await unknown(self._find(), caller, request.path_params["id"], label or "")
         points = found.points if found else []
-        return Trail([point._asdict() for point in points], marks(points))
+        return StoredTrail([point._asdict() for point in points], marks(points))
 
     async def fates(self, request: Request, visitor: Visitor) -> Fates:
         _, prompt = await self._view(request, visitor)
@@ -128,11 +128,11 @@ class SessionEndpoints:
         self._find().engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name))
         return view
 
-    async def compact(self, request: Request, visitor: Visitor) -> Asked:
+    async def compact(self, request: Request, visitor: Visitor) -> AwaitedRequest:
         caller = tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label", "")
         await compact_next(self._find(), visitor, caller, name, label)
-        return Asked(name)
+        return AwaitedRequest(name)
 
     async def export(self, request: Request, visitor: Visitor) -> Annotated[Response, Exported]:
         caller = tenant_of(request, visitor, self._find())
@@ -150,5 +150,5 @@ class SessionEndpoints:
         return await session_view(self._find(), caller, request.path_params["id"], label)
 
 
-def _answer_of_erasure(found: Sequence[Target]) -> Erased:
-    return Erased([target.id for target in found])
+def _answer_of_erasure(found: Sequence[Target]) -> ErasedSessions:
+    return ErasedSessions([target.id for target in found])

@@ -12,7 +12,7 @@ from proxy.errors import InvalidRequestError
 from proxy.observing import figures
 from proxy.observing.events import RequestEnded
 from proxy.observing.session_trails import Key, Newest, SessionTrail, TrailView
-from proxy.records.index import Page, Session
+from proxy.records.index import Session, SessionsPage
 from proxy.stores.base import Member
 
 State = Literal["fits", "compacted", "near", "irreducible", "failing"]
@@ -24,7 +24,7 @@ PAGE = 50
 ID_DIGITS = 16
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     """A session in a list. seen: Unix seconds. used: share of the usable window that its newest request took.
 
     requests, net, used: of this process; None where it saw none. stored: whether the store has something of it. failed:
@@ -66,7 +66,7 @@ class Listing(msgspec.Struct, frozen=True):
     ones it knows. requests: those whose id begins as it was searched for.
     """
 
-    sessions: list[Row]
+    sessions: list[SessionRow]
     cursor: str | None
     looked: int = 0
     store: bool = True
@@ -104,13 +104,13 @@ class _Next(NamedTuple):
     it; without a member too, the store has more."""
 
     place: str
-    row: Row | None
+    row: SessionRow | None
     tenant: str = ""
     member: Member | None = None
 
 
 def listing(
-    trails: Iterable[SessionTrail], stored: Iterable[tuple[str, Page]], wishes: Wishes, most: int = PAGE
+    trails: Iterable[SessionTrail], stored: Iterable[tuple[str, SessionsPage]], wishes: Wishes, most: int = PAGE
 ) -> Listing:
     """A page of these: of tenants what this process saw, and what the store has behind the cursor. Where `FAILED` are
     wished, all of them have."""
@@ -119,7 +119,7 @@ def listing(
     rows = [row_of(trail, is_stored=trail.place is not None or trail.key in listed) for trail in trails]
     seen = {row.key for row in rows}
     here = sorted(_Next(_place_of(row), row) for row in rows if _place_of(row) > cursor.place)
-    place, members, looked, shown = cursor.place, {**cursor.members}, cursor.looked, list[Row]()
+    place, members, looked, shown = cursor.place, {**cursor.members}, cursor.looked, list[SessionRow]()
     for each in merge(here, *(_stored_sessions(tenant, page) for tenant, page in stored), key=lambda each: each.place):
         if (each.row is None and each.member is None) or len(shown) == most:
             return Listing(shown, Cursor(place, members, looked).text, looked)
@@ -135,7 +135,7 @@ def listing(
     return Listing(shown, None, looked)
 
 
-def _stored_sessions(tenant: str, page: Page) -> Iterator[_Next]:
+def _stored_sessions(tenant: str, page: SessionsPage) -> Iterator[_Next]:
     """What the store has of a tenant, in its order."""
     last = ""
     for member, session in page.entries:
@@ -146,18 +146,18 @@ def _stored_sessions(tenant: str, page: Page) -> Iterator[_Next]:
         yield _Next(last, None)
 
 
-def _place_of(row: Row) -> str:
+def _place_of(row: SessionRow) -> str:
     """In the list, the last used first; it holds though others are used meanwhile."""
     return f"{10**10 - row.seen:015.3f}-{row.tenant}-{row.id}-{row.label}"
 
 
-def _fits(row: Row, query: str) -> bool:
+def _fits(row: SessionRow, query: str) -> bool:
     is_named = row.id.startswith(query) or (len(query) > ID_DIGITS and query.startswith(row.id))
     return is_named or any(query in text.lower() for text in (row.label, row.model or "", row.tenant))
 
 
-def row_of_stored(tenant: str, session: Session) -> Row:
-    return Row(
+def row_of_stored(tenant: str, session: Session) -> SessionRow:
+    return SessionRow(
         tenant=tenant,
         id=session.id[:ID_DIGITS],
         label=session.label,
@@ -169,9 +169,9 @@ def row_of_stored(tenant: str, session: Session) -> Row:
     )
 
 
-def row_of(trail: SessionTrail | TrailView, *, is_stored: bool = False) -> Row:
+def row_of(trail: SessionTrail | TrailView, *, is_stored: bool = False) -> SessionRow:
     newest, tally = trail.newest, trail.tally
-    return Row(
+    return SessionRow(
         tenant=trail.key.tenant,
         id=trail.key.id,
         label=trail.key.label,

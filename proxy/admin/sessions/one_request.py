@@ -58,7 +58,7 @@ _ID_DIGITS = 16
 _HEX = frozenset("0123456789abcdef")
 
 
-class Stage(msgspec.Struct, frozen=True):
+class TimedStage(msgspec.Struct, frozen=True):
     """What a part of the time went by with."""
 
     name: str
@@ -75,7 +75,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     event: RequestEnded
     outcome: list[str]
     why: str | None
-    stages: list[Stage]
+    stages: list[TimedStage]
     cache_share: float | None
     used: float | None
     record: str | None
@@ -142,15 +142,15 @@ def _outcome(event: RequestEnded) -> Iterator[str]:
         yield "The client had changed what it sent before, so that summaries are lost; the log names the message."
 
 
-def _stages(event: RequestEnded) -> Iterator[Stage]:
+def _stages(event: RequestEnded) -> Iterator[TimedStage]:
     """Where its time went, in the order in which it did; what is not known is left out."""
     own, wait = event.own_ms or 0.0, event.wait_ms or 0.0
     known = event.stages or {}
-    yield from (Stage(text, known[name]) for name, text in _STAGES.items() if name in known)
+    yield from (TimedStage(text, known[name]) for name, text in _STAGES.items() if name in known)
     if event.own_ms is not None:
-        yield Stage("other work of ours", max(0.0, round(own - sum(known.values()), 2)))
+        yield TimedStage("other work of ours", max(0.0, round(own - sum(known.values()), 2)))
     if event.wait_ms is not None:
-        yield Stage("waited for a summary", event.wait_ms)
+        yield TimedStage("waited for a summary", event.wait_ms)
     if event.first_byte_ms is not None:
-        yield Stage("until the upstream answered", max(0.0, round(event.first_byte_ms - own - wait, 1)))
-        yield Stage("the answer passed", max(0.0, round(event.ms - event.first_byte_ms, 1)))
+        yield TimedStage("until the upstream answered", max(0.0, round(event.first_byte_ms - own - wait, 1)))
+        yield TimedStage("the answer passed", max(0.0, round(event.ms - event.first_byte_ms, 1)))

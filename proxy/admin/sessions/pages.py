@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 from proxy.admin import chart, rendering
 from proxy.admin.access import Access, Visitor
 from proxy.admin.context import AdminContext, tenant_of
-from proxy.admin.rendering import Frame
+from proxy.admin.rendering import PageFrame
 from proxy.admin.roles import OPERATORS
 from proxy.admin.sessions.actions import compact_next, erase_named, is_compacted_next
 from proxy.admin.sessions.asking import list_sessions, record_rows, record_view, session_view, wishes_of
@@ -27,7 +27,7 @@ class SessionPages:
     def __init__(self, context: Callable[[], AdminContext], access: Access) -> None:
         self._find = context
         self._access = access
-        self._frame = Frame(context)
+        self._frame = PageFrame(context)
 
     async def sessions(self, request: Request, visitor: Visitor) -> Response:
         wishes = wishes_of(request)

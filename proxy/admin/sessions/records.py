@@ -26,7 +26,7 @@ _MOST = 32
 _MOST_PAIRS = 2_000
 
 
-class Row(msgspec.Struct, frozen=True):
+class RecordRow(msgspec.Struct, frozen=True):
     """A record without what it says. tokens: of its text. made: Unix seconds. title: which span of time it is of."""
 
     digest: str
@@ -81,7 +81,7 @@ class Exported(msgspec.Struct, frozen=True):
 class View(msgspec.Struct, frozen=True):
     """A record with what it says. names: of its working set."""
 
-    row: Row
+    row: RecordRow
     title: str
     text: str
     language: str
@@ -112,8 +112,8 @@ def without_content(record: Record) -> Record:
     )  # fmt: skip
 
 
-def row_of(record: Record) -> Row:
-    return Row(
+def row_of(record: Record) -> RecordRow:
+    return RecordRow(
         digest=record.digest,
         parent=record.parent,
         generation=record.generation,

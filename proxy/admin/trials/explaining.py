@@ -47,7 +47,7 @@ class Question(msgspec.Struct, frozen=True):
     ask: bool = False
 
 
-class Run(msgspec.Struct, frozen=True):
+class MessageRun(msgspec.Struct, frozen=True):
     """Messages side by side of which the same becomes, for the same reason. tokens, after: as received, as sent."""
 
     first: int
@@ -67,7 +67,7 @@ class Explained(msgspec.Struct, frozen=True):
     sentence: str
     explanation: Explanation
     cells: list[Cell]
-    runs: list[Run]
+    runs: list[MessageRun]
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ class Made(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ExplainAnswer(msgspec.Struct, frozen=True):
     """session: whose records were looked at; None where no store was. made: None where the summarizer was not asked."""
 
     session: str | None
@@ -94,7 +94,7 @@ class Explaining:
         self._access = access
         self._asking = Turn("A summarizer is being asked for somebody else; try again when it has answered.")
 
-    async def answer(self, visitor: Visitor, question: Question) -> Answer:
+    async def answer(self, visitor: Visitor, question: Question) -> ExplainAnswer:
         """Raises what a visitor is refused with: InvalidRequestError, NotFoundError, NotAllowedError and the like."""
         caller = named_tenant(question.tenant, visitor, self._find())
         self._check(visitor, caller, question)
@@ -110,7 +110,7 @@ class Explaining:
         if session is not None:
             self._tell(visitor, "session_explained", caller, session)
         made = await self._summarize_trial(visitor, explainer, callers[0], request, session) if question.ask else None
-        return Answer(session.id[:ID_DIGITS] if session else None, found, made)
+        return ExplainAnswer(session.id[:ID_DIGITS] if session else None, found, made)
 
     def _check(self, visitor: Visitor, caller: Caller, question: Question) -> None:
         """What the store has of a session is content, and so is what a summarizer writes, which is paid for too."""
@@ -125,7 +125,7 @@ class Explaining:
         """What the summarizer writes when it is asked; nobody keeps it."""
         engine, name = self._find().engine, caller.policy_name
         case = context_of_pasted(self._find().active().router, caller, caller.policy.mode, request, session)
-        with self._asking.taken():
+        with self._asking.take():
             job = await explainer.due(case)
             if job is None:
                 return Made(name, None, "No summary is due, so the summarizer was not asked.")
@@ -157,7 +157,7 @@ async def _read(context: AdminContext, caller: Caller, body: bytes) -> CountedRe
 async def _session_of(context: AdminContext, caller: Caller, name: str) -> Target:
     """The stored session with this label, this id or how that begins, or ID:LABEL."""
     sessions = context.engine.sessions
-    found = await ask_store(sessions.named(caller, name))
+    found = await ask_store(sessions.find_targets(caller, name))
     if [target.mark for target in found] == [None]:  # a conversation, whatever its labels
         found = [each for each in await ask_store(sessions.every(caller)) if each.first == found[0].first]
     if not found:
@@ -168,7 +168,7 @@ async def _session_of(context: AdminContext, caller: Caller, name: str) -> Targe
 
 
 def _explained_view(explanation: Explanation) -> Explained:
-    messages = [fate.told for fate in explanation.messages]
+    messages = [fate.sent_message for fate in explanation.messages]
     return Explained(
         explanation.policy, sentence(explanation), explanation, chart.strip(messages), [*_runs(explanation.messages)]
     )
@@ -182,10 +182,10 @@ def sentence(explanation: Explanation) -> str:
     return f"{explanation.tokens_received:,} tokens{room}; {sent} would be sent."
 
 
-def _runs(messages: Sequence[MessageFate]) -> Iterator[Run]:
+def _runs(messages: Sequence[MessageFate]) -> Iterator[MessageRun]:
     for (fate, reason), alike in groupby(messages, key=lambda message: (message.fate, message.why)):
         run = [*alike]
-        yield Run(
+        yield MessageRun(
             run[0].index,
             run[-1].index,
             _what(run),

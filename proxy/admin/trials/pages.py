@@ -9,9 +9,9 @@ from starlette.responses import Response
 from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
 from proxy.admin.guard import form_of
-from proxy.admin.rendering import Frame
+from proxy.admin.rendering import PageFrame
 from proxy.admin.roles import OPERATORS
-from proxy.admin.trials.explaining import MOST_EXPLAINED, Answer, Explaining, Question, example
+from proxy.admin.trials.explaining import MOST_EXPLAINED, ExplainAnswer, Explaining, Question, example
 from proxy.errors import ProxyError
 
 _BLANK = {"body": "", "tenant": "", "session": "", "policy": "", "other": ""}
@@ -22,7 +22,7 @@ class TrialPages:
 
     def __init__(self, context: Callable[[], AdminContext], explaining: Explaining) -> None:
         self._find = context
-        self._frame = Frame(context)
+        self._frame = PageFrame(context)
         self._explaining = explaining
 
     async def explain(self, request: Request, visitor: Visitor) -> Response:
@@ -42,7 +42,7 @@ class TrialPages:
         request: Request,
         visitor: Visitor,
         form: dict[str, str],
-        answer: Answer | None = None,
+        answer: ExplainAnswer | None = None,
         *,
         error: ProxyError | None = None,
     ) -> Response:

@@ -16,7 +16,7 @@ class Turn:
         self._lock = threading.Lock()
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def take(self) -> Iterator[None]:
         """Raises OverloadedError."""
         if not self._lock.acquire(blocking=False):
             raise OverloadedError(self._busy)

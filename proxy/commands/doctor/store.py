@@ -78,7 +78,7 @@ async def _try_each(store: Store) -> None:
 
 async def _key_findings(settings: StoreConfig, store: Store) -> list[Finding]:
     """Whether issued keys can be used, and what a shared server does with them once it is full."""
-    shelf = KeyShelf(settings.sealed(store))
+    shelf = KeyShelf(settings.seal(store))
     keys = await shelf.every()
     found = await _eviction_findings(store, has_keys=bool(keys))
     if shelf.unreadable:

@@ -29,12 +29,12 @@ _HEADERS: Headers = [(b"accept", b"application/json"), (b"accept-encoding", b"id
 _PROMPT = Prompt("Answer with one word.", "Hello.")
 
 
-class _Model(msgspec.Struct):
+class _ListedModel(msgspec.Struct):
     id: str = ""
 
 
-class _Models(msgspec.Struct):
-    data: list[_Model] = []
+class _ModelList(msgspec.Struct):
+    data: list[_ListedModel] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _ModelsAnswer:
     status: int
     body: bytes
     seconds: float
@@ -97,7 +97,7 @@ def _egress(about: str, upstream: Upstream, error: "_NoAnswerError | None") -> F
     egress = upstream.egress(os.environ)
     if egress.proxy is None:
         return ok(about, f"none ({egress.source})") if egress.source else None
-    told = f"{egress.proxy.shown} ({egress.source})"
+    told = f"{egress.proxy.without_credentials} ({egress.source})"
     if error is None:
         return ok(about, f"{told} answers")
     if error.is_of_proxy:
@@ -106,7 +106,7 @@ def _egress(about: str, upstream: Upstream, error: "_NoAnswerError | None") -> F
 
 
 def _finding_of_answer(
-    about: str, upstream: Upstream, answer: _Answer, models: frozenset[str] | None, *, has_key: bool
+    about: str, upstream: Upstream, answer: _ModelsAnswer, models: frozenset[str] | None, *, has_key: bool
 ) -> Finding:
     status, told = answer.status, f"{upstream.base_url} answers in {answer.seconds:.2f} s"
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.NOT_IMPLEMENTED:
@@ -191,7 +191,7 @@ class _NoAnswerError(Exception):
 
 async def _ask_upstream(
     client: UpstreamClient, upstream: Upstream, method: str, url: str, key: str, body: bytes | None
-) -> _Answer:
+) -> _ModelsAnswer:
     headers = [*([credential(key, upstream.auth)] if key else []), *_HEADERS, *_protocol_headers(upstream)]
     if body is not None:
         headers.append((b"content-type", b"application/json"))
@@ -201,7 +201,7 @@ async def _ask_upstream(
             response = await client.send(upstream, method, url, headers, body)
             seconds, apart = time.monotonic() - began, _apart(response)
             try:
-                return _Answer(response.status, await response.read(_MOST_BYTES) or b"", seconds, apart)
+                return _ModelsAnswer(response.status, await response.read(_MOST_BYTES) or b"", seconds, apart)
             finally:
                 response.close()
     except TimeoutError:
@@ -236,6 +236,6 @@ def _apart(response: UpstreamResponse) -> float | None:
 
 def _model_names(body: bytes) -> frozenset[str] | None:
     try:
-        return frozenset(model.id for model in msgspec.json.decode(body, type=_Models).data)
+        return frozenset(model.id for model in msgspec.json.decode(body, type=_ModelList).data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

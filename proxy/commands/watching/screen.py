@@ -10,9 +10,9 @@ from rich.text import Text
 
 from proxy.admin import words
 from proxy.admin.overview import SPANS, Minute, Overview
-from proxy.admin.sessions.listing import Row
+from proxy.admin.sessions.listing import SessionRow
 from proxy.commands.common import plain
-from proxy.commands.watching.tail import told as line_of
+from proxy.commands.watching.tail import line_of
 from proxy.observing.events import RequestEnded
 
 # Minutes that a rate is taken over.
@@ -26,7 +26,7 @@ _SHARES = (0.5, 0.95)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ScreenState:
     """What is on the screen. at: Unix seconds, when that was asked for. trouble: why nothing newer is there."""
 
     address: str
@@ -37,7 +37,7 @@ class Shown:
     trouble: str = ""
 
 
-def screen(shown: Shown) -> RenderableType:
+def screen(shown: ScreenState) -> RenderableType:
     overview = shown.overview
     parts: list[RenderableType] = [_head(shown), _state(shown), Text(), _figures(overview, shown.requests), Text()]
     parts += [_heading("SESSIONS NEAR THE WINDOW"), _near(overview.near or []), Text()]
@@ -46,7 +46,7 @@ def screen(shown: Shown) -> RenderableType:
     return Group(*parts)
 
 
-def _head(shown: Shown) -> Text:
+def _head(shown: ScreenState) -> Text:
     health = shown.overview.health
     told = Text.assemble(("concertina ", "bold"), plain(shown.address), "  ")
     told.append("● ", _LEVELS.get(health.level, ""))
@@ -107,7 +107,7 @@ def bars(numbers: Sequence[int]) -> str:
     return "".join(_BLOCKS[-(-steps * number // most)] for number in numbers)
 
 
-def _near(rows: Sequence[Row]) -> RenderableType:
+def _near(rows: Sequence[SessionRow]) -> RenderableType:
     if not rows:
         return Text("none", "dim")
     table = Table.grid(padding=(0, 2))
@@ -141,7 +141,7 @@ def _heading(text: str) -> Text:
     return Text(text, "bold")
 
 
-def _state(shown: Shown) -> Text:
+def _state(shown: ScreenState) -> Text:
     at = f"{datetime.fromtimestamp(shown.at).astimezone():%H:%M:%S}"
     told = Text.assemble(("q", "bold"), " quit  ", ("p", "bold"), " pause  ", ("s", "bold"), " span   ")
     state = f"paused at {at}" if shown.is_paused else f"as of {at}"

@@ -53,9 +53,9 @@ def lines(stream: Iterable[bytes], *, as_json: bool) -> Iterator[str]:
         elif field == "data" and kind == "full":
             fail("so many watch this proxy that it takes no more; close another")
         elif field == "data" and not kind:
-            yield value if as_json else told(msgspec.json.decode(value, type=RequestEnded))
+            yield value if as_json else line_of(msgspec.json.decode(value, type=RequestEnded))
 
 
-def told(event: RequestEnded) -> str:
+def line_of(event: RequestEnded) -> str:
     """A request on a line, with the time of day."""
     return f"{datetime.fromtimestamp(event.at).astimezone():%H:%M:%S} {request_line(event)}"

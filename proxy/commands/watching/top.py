@@ -15,12 +15,12 @@ from rich.live import Live
 
 from proxy.admin.endpoints import Endpoint, find_endpoint
 from proxy.admin.overview import DAY, SPANS, Overview
-from proxy.admin.recent import Page
+from proxy.admin.recent import RequestsPage
 from proxy.commands.common import console, fail
 from proxy.commands.parameters import ConfigPath
 from proxy.commands.running import config_of_running
 from proxy.commands.watching.running_proxy import UnansweredError, Url, answer_lines, url_of
-from proxy.commands.watching.screen import Shown, screen
+from proxy.commands.watching.screen import ScreenState, screen
 from proxy.config.loading import Config
 
 _EVERY = 2.0
@@ -48,7 +48,7 @@ def top(*, url: Url = None, config: ConfigPath = None) -> None:
         return
 
 
-def ask_proxy(config: Config, url: str | None, span: str) -> Shown:
+def ask_proxy(config: Config, url: str | None, span: str) -> ScreenState:
     """What the proxy says now; raises UnansweredError."""
 
     def get(endpoint: Endpoint, **query: str) -> bytes:
@@ -56,13 +56,15 @@ def ask_proxy(config: Config, url: str | None, span: str) -> Shown:
 
     try:
         overview = msgspec.json.decode(get(find_endpoint("overview"), range=span), type=Overview)
-        page = msgspec.json.decode(get(find_endpoint("requests")), type=Page)
+        page = msgspec.json.decode(get(find_endpoint("requests")), type=RequestsPage)
     except msgspec.DecodeError as error:
         raise UnansweredError(f"{url_of(config, url)} is no Concertina of this version: {error}") from None
-    return Shown(url_of(config, url), time.time(), overview, page.requests)
+    return ScreenState(url_of(config, url), time.time(), overview, page.requests)
 
 
-def screens(first: Shown, ask: Callable[[str], Shown], pressed: Callable[[float], str]) -> Iterator[Shown]:
+def screens(
+    first: ScreenState, ask: Callable[[str], ScreenState], pressed: Callable[[float], str]
+) -> Iterator[ScreenState]:
     """What is shown, one after the other, until q is pressed. `ask` says what there is, of a span of time.
 
     pressed: the key that is within so many seconds; empty for none. Where the proxy does not answer, what it said last

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from proxy.dialects.base import Ending, StreamForm, Usage
-from proxy.dialects.counted import Read, Thought, Tokens, Written
+from proxy.dialects.counted import CacheWrites, ReadTokens, Thought, Tokens
 from proxy.dialects.texts import speaks
 
 ANSWER_KEY = b'"choices"'
@@ -45,16 +45,16 @@ class Completion(msgspec.Struct):
     delta: dict[str, object] | None = None
 
 
-class _Billed(msgspec.Struct):
+class _ChatUsage(msgspec.Struct):
     """A usage in OpenAI's form; some gateways leave the cached part of a prompt out, as Anthropic does."""
 
     prompt_tokens: Tokens
     completion_tokens: Tokens
-    prompt_tokens_details: Read | None = None
+    prompt_tokens_details: ReadTokens | None = None
     completion_tokens_details: Thought | None = None
     cache_read_input_tokens: Tokens | None = None
     cache_creation_input_tokens: Tokens | None = None
-    cache_creation: Written | None = None
+    cache_creation: CacheWrites | None = None
 
     @property
     def usage(self) -> Usage:
@@ -68,11 +68,11 @@ class _Billed(msgspec.Struct):
         return Usage(self.prompt_tokens + left_out, self.completion_tokens, read, written, long, thought)
 
 
-class _Reported(msgspec.Struct):
-    usage: _Billed | None = None
+class _ReportedUsage(msgspec.Struct):
+    usage: _ChatUsage | None = None
 
 
-class _Counts(msgspec.Struct):
+class _OptionalCounts(msgspec.Struct):
     """The same where any of it may be missing."""
 
     prompt_tokens: int | None = None
@@ -89,7 +89,7 @@ def _more(told: int | None, or_told: int | None) -> int | None:
 
 
 _decode = msgspec.json.Decoder(Completion).decode
-_decode_usage = msgspec.json.Decoder(_Reported).decode
+_decode_usage = msgspec.json.Decoder(_ReportedUsage).decode
 
 
 def completion(data: bytes) -> Completion | None:
@@ -125,7 +125,7 @@ def ending(data: bytes) -> Ending | None:
     if answer is None:
         return None
     try:
-        counts = msgspec.convert(answer.usage or {}, _Counts)
+        counts = msgspec.convert(answer.usage or {}, _OptionalCounts)
     except msgspec.ValidationError:
         return None
     choice = answer.choices[0] if answer.choices else _Choice()

@@ -214,11 +214,11 @@ def _is_reasoning(part: object) -> TypeGuard[Json]:
     return isinstance(part, dict) and part.get("type") in _SIGNED_PARTS
 
 
-def injected(item: Injected) -> bytes:
+def inject(item: Injected) -> bytes:
     return msgspec.json.encode({"role": item.role, "content": item.text})
 
 
-def merged(text: str, raw: bytes | memoryview) -> bytes:
+def merge(text: str, raw: bytes | memoryview) -> bytes:
     return with_beginning(raw, text, {"type": "text", "text": text})
 
 
@@ -236,7 +236,7 @@ def _with_voice(raw: bytes | memoryview, voice: Voice) -> bytes:
     is_result = _ROLES.get(message.get("role"), "user") == "tool"
     if voice == "person" and not is_result:
         return bytes(raw)
-    return injected(Injected(texts_of_voice(texts, voice, is_result=is_result)))
+    return inject(Injected(texts_of_voice(texts, voice, is_result=is_result)))
 
 
 def without_thinking(raw: bytes | memoryview) -> bytes | None:
@@ -254,7 +254,7 @@ def with_texts(raw: bytes | memoryview, texts: Sequence[str | None]) -> bytes:
     return msgspec.json.encode(message)
 
 
-def shortened(raw: bytes | memoryview, share: float) -> bytes:
+def shorten(raw: bytes | memoryview, share: float) -> bytes:
     """A copy of a message in which every text keeps `share` of its length, head and tail, visibly marked.
 
     Ids, roles, names and order stay; media become a note; arguments stay JSON.

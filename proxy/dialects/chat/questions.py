@@ -41,7 +41,7 @@ def ask(model: str, prompt: Prompt, limit: tuple[str, int], temperature: float |
     return msgspec.json.encode(body)
 
 
-def continued(body: bytes, fields: Fields, limit: tuple[str, int], temperature: float | None = None) -> bytes | None:
+def continuation(body: bytes, fields: Fields, limit: tuple[str, int], temperature: float | None = None) -> bytes | None:
     """The tools stay, since they are part of the prompt; they are not to be called, and the client runs them.
 
     So does `prompt_cache_key`, which leads to where the cache is: only the question is news there. A schema stands

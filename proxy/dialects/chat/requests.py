@@ -1,6 +1,6 @@
 """A chat request beside its messages."""
 
-from proxy.dialects.base import Fields, Settings
+from proxy.dialects.base import Fields, RequestSettings
 from proxy.dialects.json_array import Array, label_in, scalar
 
 ARRAY = Array(
@@ -15,13 +15,13 @@ _LABELS = (("prompt_cache_key",), ("conversation",), ("metadata", "session_id"),
 _ASKS_FOR_USAGE = {"stream_options": {"include_usage": True}}
 
 
-def settings(fields: Fields) -> Settings:
+def settings(fields: Fields) -> RequestSettings:
     """Wrong types are taken as absent."""
     model = scalar(fields["model"])
     output_key = "max_completion_tokens" if fields["max_completion_tokens"] else "max_tokens"
     max_output = scalar(fields[output_key])
     stream = scalar(fields["stream"]) is True
-    return Settings(
+    return RequestSettings(
         model=model if isinstance(model, str) else "",
         stream=stream,
         max_output=max_output if isinstance(max_output, int) and max_output > 0 else None,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from proxy.dialects.base import Ending, StreamForm, Usage
-from proxy.dialects.counted import Tokens, Written
+from proxy.dialects.counted import CacheWrites, Tokens
 from proxy.dialects.messages.kinds import Json
 from proxy.dialects.texts import speaks
 
@@ -33,21 +33,21 @@ _KNOWN = frozenset({_INVALID, _OTHER, *_TYPES.values()})
 _CLIENTS, _SERVERS = 400, 500
 
 
-class _Counts(msgspec.Struct):
+class _PromptCounts(msgspec.Struct):
     """Of the prompt, the part that no cache has read or written is counted apart."""
 
     input_tokens: Tokens | None = None
     cache_read_input_tokens: Tokens | None = None
     cache_creation_input_tokens: Tokens | None = None
-    cache_creation: Written | None = None
+    cache_creation: CacheWrites | None = None
     output_tokens: Tokens | None = None
 
 
-class _Iteration(_Counts):
+class _Iteration(_PromptCounts):
     type: str | None = None
 
 
-class _Billed(_Counts):
+class _MessagesUsage(_PromptCounts):
     """What an answer cost; `iterations`: where the provider asked the model several times, each of them."""
 
     iterations: list[_Iteration] | None = None
@@ -69,7 +69,7 @@ class Answered(msgspec.Struct):
 _decode = msgspec.json.Decoder(Answered).decode
 
 
-def answered(data: bytes) -> Answered | None:
+def parse_answer(data: bytes) -> Answered | None:
     """None for what is none."""
     try:
         return _decode(data)
@@ -81,7 +81,7 @@ def says_something(data: bytes) -> bool:
     """What cannot be read may be anything."""
     if not data:
         return False
-    event = answered(data)
+    event = parse_answer(data)
     if event is None:
         return speaks(data)
     if event.error is not None:
@@ -107,7 +107,7 @@ def _holds_something(block: Json) -> bool:
 
 def ending(data: bytes) -> Ending | None:
     """Why an answer stopped stands in it, or in the event that ends it."""
-    answer = answered(data)
+    answer = parse_answer(data)
     counts = _counts(answer.usage) if answer else None
     if answer is None or counts is None:
         return None
@@ -124,38 +124,38 @@ def ending(data: bytes) -> Ending | None:
 
 
 def is_last(data: bytes) -> bool:
-    answer = answered(data)
+    answer = parse_answer(data)
     return answer is not None and answer.type == "message_stop"
 
 
 def usage(newest_first: Iterable[bytes]) -> Usage | None:
     """What the beginning of a stream tells holds as far as its end does not tell it anew."""
-    found = _Counts()
+    found = _PromptCounts()
     for data in newest_first:
-        event = answered(data)
+        event = parse_answer(data)
         counts = _counts(event.usage or (event.message and event.message.usage)) if event else None
         if counts is None:
             return None
-        for field in _Counts.__struct_fields__:
+        for field in _PromptCounts.__struct_fields__:
             if not getattr(found, field) and (told := getattr(counts, field)) is not None:
                 setattr(found, field, told)
     prompt = _prompt(found)
     cached, written = found.cache_read_input_tokens, found.cache_creation_input_tokens
-    long = (found.cache_creation or Written()).ephemeral_1h_input_tokens
+    long = (found.cache_creation or CacheWrites()).ephemeral_1h_input_tokens
     return None if prompt is None else Usage(prompt, found.output_tokens or 0, cached, written, long)
 
 
-def _counts(told: object) -> _Counts | None:
+def _counts(told: object) -> _PromptCounts | None:
     """Of the model's last turn; None where they are no numbers."""
     try:
-        billed = msgspec.convert(told or {}, _Billed)
+        billed = msgspec.convert(told or {}, _MessagesUsage)
     except msgspec.ValidationError:
         return None
     answered = [each for each in billed.iterations or () if each.type != "compaction"]
     return answered[-1] if answered else billed
 
 
-def _prompt(counts: _Counts) -> int | None:
+def _prompt(counts: _PromptCounts) -> int | None:
     if counts.input_tokens is None:
         return None
     return counts.input_tokens + (counts.cache_read_input_tokens or 0) + (counts.cache_creation_input_tokens or 0)

@@ -14,7 +14,7 @@ _CLEARED = "[cleared: an older result, which is no longer shown]"
 _decode = msgspec.json.Decoder().decode
 
 
-def cleared(raw: bytes, results: Collection[int], calls: Collection[str]) -> bytes:
+def clear(raw: bytes, results: Collection[int], calls: Collection[str]) -> bytes:
     members, blocks = open_message(raw)
     number = -1
     for at, written in enumerate(blocks):
@@ -28,7 +28,7 @@ def cleared(raw: bytes, results: Collection[int], calls: Collection[str]) -> byt
     return close_message(members, blocks)
 
 
-def applied(uses: int, tokens: int) -> Json:
+def applied_edits(uses: int, tokens: int) -> Json:
     """What is told of results that were cleared."""
     return {"type": CLEAR, "cleared_tool_uses": uses, "cleared_input_tokens": tokens}
 

@@ -46,7 +46,7 @@ def _refusal(message: str, code: str | None = None) -> CompactionRequestError:
     return CompactionRequestError(message, details={"error_code": code} if code else None)
 
 
-def asked(fields: Mapping[str, msgspec.Raw], _items: Mapping[int, object], length: int) -> CompactionRequest:
+def parse_request(fields: Mapping[str, msgspec.Raw], _items: Mapping[int, object], length: int) -> CompactionRequest:
     on_demand, managed = _object(fields, "compaction"), _object(fields, "context_management")
     if on_demand is not None:
         if managed is not None:
@@ -144,7 +144,7 @@ def _names(said: object, place: str) -> list[str]:
     return said
 
 
-def held(item: object, raw: bytes) -> Held | None:
+def find_compaction(item: object, raw: bytes) -> Held | None:
     """Of several blocks in a message the newest holds."""
     blocks = blocks_of(item.get("content")) if isinstance(item, dict) else []
     at = max((at for at, block in enumerate(blocks) if kind_of(block) == "compaction"), default=None)
@@ -167,7 +167,7 @@ def is_question(_item: object) -> bool:
     return False
 
 
-def malformed(position: int) -> CompactionRequestError:
+def malformed_item_error(position: int) -> CompactionRequestError:
     return _refusal(f"messages.{position}.content: a compaction block is not as it was returned")
 
 
@@ -176,7 +176,7 @@ def unreadable(position: int, reason: str, _how: How | None) -> CompactionReques
     return _refusal(f"messages.{position}.content: {what}", code)
 
 
-def unfinished(items: Sequence[object]) -> CompactionRequestError | None:
+def unfinished_calls_error(items: Sequence[object]) -> CompactionRequestError | None:
     messages = [item for item in items if isinstance(item, dict)]
     if not any(message.get("role") != "system" for message in messages):
         return _refusal("messages: there is nothing to summarize", "compaction_nothing_to_summarize")

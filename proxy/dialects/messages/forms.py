@@ -16,7 +16,7 @@ from proxy.models.media import KINDS
 _MARK = "cache_control"
 
 
-def injected(item: Injected) -> bytes:
+def inject(item: Injected) -> bytes:
     return msgspec.json.encode({"role": item.role, "content": [_text(item.text)]})
 
 
@@ -24,7 +24,7 @@ def _text(text: str, mark: object = None) -> dict[str, object]:
     return {"type": "text", "text": text} | ({_MARK: mark} if mark else {})
 
 
-def merged(text: str, raw: bytes | memoryview) -> bytes:
+def merge(text: str, raw: bytes | memoryview) -> bytes:
     """A block of ours, and the client's own behind it."""
     members, blocks = open_message(raw)
     return close_message(members, [msgspec.json.encode(_text(text)), *blocks])
@@ -85,7 +85,7 @@ def with_texts(raw: bytes | memoryview, texts: Sequence[str | None]) -> bytes:
     return close_message(members, blocks)
 
 
-def shortened(raw: bytes | memoryview, share: float) -> bytes:
+def shorten(raw: bytes | memoryview, share: float) -> bytes:
     """Ids, names and order stay, and an answer with thinking does as a whole; media become a note."""
     message = msgspec.json.decode(readable(bytes(raw)))
     content = message.get("content")

@@ -10,7 +10,7 @@ from policies.transcript import CountTokens, ToolCall, Utterance
 from policies.voices.foreign import brings_foreign_text
 from policies.voices.heard import heard_in, heard_in_results
 from proxy.dialects.messages.canonical import instruction_digest, loose_digest, message_digest
-from proxy.dialects.messages.forms import injected, merged, rules, shortened, with_texts, without_thinking, words
+from proxy.dialects.messages.forms import inject, merge, rules, shorten, with_texts, without_thinking, words
 from proxy.dialects.messages.kinds import (
     THINKING,
     Json,
@@ -31,10 +31,10 @@ from proxy.models.media import media_tokens, sealed_tokens
 
 __all__ = [
     "describe",
-    "injected",
-    "merged",
+    "inject",
+    "merge",
     "rules",
-    "shortened",
+    "shorten",
     "utterances",
     "with_texts",
     "without_thinking",

@@ -9,7 +9,7 @@ from policies.record.validation import SummaryAnswer
 from proxy.dialects.base import Fields
 from proxy.dialects.cache_marks import marks_in, takes_another, with_cache_mark
 from proxy.dialects.json_array import members_of, scalar, split_items, text_at, with_fields
-from proxy.dialects.messages.answers import answered, usage
+from proxy.dialects.messages.answers import parse_answer, usage
 from proxy.dialects.messages.kinds import is_call, text_of
 from proxy.dialects.messages.requests import thinking_of
 from proxy.dialects.riding import Json, has_tools, is_harmless, left_behind
@@ -49,7 +49,9 @@ def ask(model: str, prompt: Prompt, limit: tuple[str, int], _temperature: float 
     return msgspec.json.encode({"model": model, "system": prompt.system, "messages": messages, output_key: tokens})
 
 
-def continued(body: bytes, fields: Fields, limit: tuple[str, int], _temperature: float | None = None) -> bytes | None:
+def continuation(
+    body: bytes, fields: Fields, limit: tuple[str, int], _temperature: float | None = None
+) -> bytes | None:
     """The tools stay, all of which the client runs: a call of them ends with us. Where the client sets marks its choice
     of them stays too: Claude's provider reads all messages anew for another, as for another form of the answer. A plain
     question is asked where no text may be answered."""
@@ -117,7 +119,7 @@ def _behind(texts: Sequence[str], question: bytes) -> bytes:
 
 def read(body: bytes) -> SummaryAnswer | None:
     """Its texts, whatever was thought before them."""
-    answer = answered(body)
+    answer = parse_answer(body)
     if answer is None or answer.content is None:
         return None
     text = "".join(text_of(block) or "" for block in answer.content)

@@ -6,7 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from policies.conversation import Order
-from proxy.dialects.base import Fields, Settings
+from proxy.dialects.base import Fields, RequestSettings
 from proxy.dialects.json_array import Array, scalar, text_at
 
 ARRAY = Array(
@@ -43,14 +43,14 @@ class Thinking(msgspec.Struct):
         return tokens if isinstance(tokens, int) else 0
 
 
-class _Edit(msgspec.Struct):
+class _ContextEdit(msgspec.Struct):
     type: object = None
 
 
 class _Management(msgspec.Struct):
     """What the provider is to do with the prompt by itself."""
 
-    edits: list[_Edit] = []
+    edits: list[_ContextEdit] = []
 
 
 class _Task(msgspec.Struct):
@@ -71,14 +71,14 @@ _OUTPUT = msgspec.json.Decoder(_Output)
 _WHO = msgspec.json.Decoder(_Who)
 
 
-def settings(fields: Fields) -> Settings:
+def settings(fields: Fields) -> RequestSettings:
     """Wrong types are taken as absent. Streams tell their usage without being asked."""
     model = scalar(fields["model"])
     limit = scalar(fields["max_tokens"])
     max_output = limit if isinstance(limit, int) and limit > 0 else None
     thinking = thinking_of(fields)
     budget, is_managed = thinking.budget, _is_managed(fields["context_management"])
-    return Settings(
+    return RequestSettings(
         model=model if isinstance(model, str) else "",
         stream=scalar(fields["stream"]) is True,
         max_output=max_output,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from proxy.dialects.base import Ending, StreamForm, Usage
-from proxy.dialects.counted import Read, Thought, Tokens
+from proxy.dialects.counted import ReadTokens, Thought, Tokens
 from proxy.dialects.texts import speaks
 
 # Every object has it near its beginning, beside `"error": null`.
@@ -34,12 +34,12 @@ _REASONS = {"completed": "stop", "max_output_tokens": "length"}
 _FAILED_ID = "resp_0"
 
 
-class _Billed(msgspec.Struct):
+class _ResponsesUsage(msgspec.Struct):
     """Input tokens count those that were cached."""
 
     input_tokens: Tokens
     output_tokens: Tokens
-    input_tokens_details: Read | None = None
+    input_tokens_details: ReadTokens | None = None
     output_tokens_details: Thought | None = None
 
 
@@ -53,7 +53,7 @@ class Response(msgspec.Struct):
     output: list[dict[str, object]] | None = None
     status: str | None = None
     incomplete_details: _Why | None = None
-    usage: _Billed | None = None
+    usage: _ResponsesUsage | None = None
 
     @property
     def reason(self) -> str | None:
@@ -78,10 +78,10 @@ class _Ended(Response):
 
 
 class _Metered(msgspec.Struct):
-    usage: _Billed | None = None
+    usage: _ResponsesUsage | None = None
 
 
-class _Reported(_Metered):
+class _ReportedEvent(_Metered):
     """An answer or an event, as far as it is read for its usage."""
 
     response: _Metered | None = None
@@ -89,7 +89,7 @@ class _Reported(_Metered):
 
 _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_ended = msgspec.json.Decoder(_Ended).decode
-_decode_usage = msgspec.json.Decoder(_Reported).decode
+_decode_usage = msgspec.json.Decoder(_ReportedEvent).decode
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
@@ -167,7 +167,7 @@ def usage(newest_first: Iterable[bytes]) -> Usage | None:
             return None
         billed = reported.usage or (reported.response and reported.response.usage)
         if billed:
-            details = billed.input_tokens_details or Read()
+            details = billed.input_tokens_details or ReadTokens()
             thought = billed.output_tokens_details or Thought()
             return Usage(
                 billed.input_tokens,

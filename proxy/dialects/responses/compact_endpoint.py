@@ -19,7 +19,7 @@ def kept_user(item: object) -> Json | None:
     return {"status": "completed", **item, "type": "message", "content": parts}
 
 
-def compacted(answer: CompactionAnswer, kept: Sequence[Json]) -> bytes:
+def answer_of(answer: CompactionAnswer, kept: Sequence[Json]) -> bytes:
     """The answer to `/responses/compact`.
 
     Ids are no other answer's: what is kept is sent again, and OpenAI refuses two items of one id.

@@ -32,7 +32,7 @@ _UNVERIFIED = "The encrypted content could not be verified. Reason: {reason}."
 _reads_entries = msgspec.json.Decoder(list[dict[str, object]]).decode
 
 
-def asked(fields: Mapping[str, msgspec.Raw], items: Mapping[int, object], length: int) -> CompactionRequest:
+def parse_request(fields: Mapping[str, msgspec.Raw], items: Mapping[int, object], length: int) -> CompactionRequest:
     triggers = [at for at, item in items.items() if is_question(item)]
     for at in triggers:
         if at != length - 1 or len(triggers) > 1:
@@ -72,7 +72,7 @@ def _threshold(raw: msgspec.Raw) -> int | None:
     return found
 
 
-def held(item: object, _raw: bytes) -> Held | None:
+def find_compaction(item: object, _raw: bytes) -> Held | None:
     if not isinstance(item, dict) or kind_of(item) not in COMPACTIONS:
         return None
     return Held(item.get("encrypted_content"))
@@ -90,13 +90,13 @@ def unreadable(position: int, reason: str, _how: How | None) -> CompactionReques
     )
 
 
-def malformed(position: int) -> CompactionRequestError:
+def malformed_item_error(position: int) -> CompactionRequestError:
     return CompactionRequestError(
         "It must be a string that is not empty.", param=f"input[{position}].encrypted_content"
     )
 
 
-def unfinished(items: Sequence[object]) -> CompactionRequestError | None:
+def unfinished_calls_error(items: Sequence[object]) -> CompactionRequestError | None:
     """A call among these that has no output."""
     calls: dict[str, str] = {}
     for item in items:
@@ -114,14 +114,14 @@ def unfinished(items: Sequence[object]) -> CompactionRequestError | None:
 
 def is_made_in(answer: Mapping[str, object]) -> bool:
     output = answer.get("output")
-    return any(held(item, b"") is not None for item in output) if isinstance(output, list) else False
+    return any(find_compaction(item, b"") is not None for item in output) if isinstance(output, list) else False
 
 
 def is_made_by(event: Mapping[str, object]) -> bool | None:
     """By the first item that is finished, and no reasoning: nothing else is of use to a client that asked for one."""
     kind, item = event.get("type"), event.get("item")
     if kind == "response.output_item.done" and isinstance(item, dict) and item.get("type") != "reasoning":
-        return held(item, b"") is not None
+        return find_compaction(item, b"") is not None
     return False if kind in _ENDS else None
 
 

@@ -238,14 +238,14 @@ def _text_of_part(part: object) -> str:
     return "\n".join(streams) if streams else _as_text(part)
 
 
-def injected(item: Injected) -> bytes:
+def inject(item: Injected) -> bytes:
     """With its type, which an encoder of a server may want."""
     kind = "output_text" if item.role == "assistant" else "input_text"
     content = [{"type": kind, "text": item.text}]
     return msgspec.json.encode({"type": "message", "role": item.role, "content": content})
 
 
-def merged(text: str, raw: bytes | memoryview) -> bytes:
+def merge(text: str, raw: bytes | memoryview) -> bytes:
     return with_beginning(raw, text, {"type": "input_text", "text": text})
 
 
@@ -262,7 +262,7 @@ def _with_voice(raw: bytes | memoryview, voice: Voice) -> bytes:
     kind = kind_of(item)
     if voice == "person" and not is_result(item, kind):
         return bytes(raw)
-    return injected(Injected(texts_of_voice(_texts(item, kind), voice, is_result=is_result(item, kind))))
+    return inject(Injected(texts_of_voice(_texts(item, kind), voice, is_result=is_result(item, kind))))
 
 
 def without_thinking(raw: bytes | memoryview) -> bytes | None:
@@ -298,7 +298,7 @@ def _text_part(text: str, role: str, instead: Sequence[object]) -> Json:
     return {"type": "output_text" if role == "assistant" else "input_text", "text": text, **marks}
 
 
-def shortened(raw: bytes | memoryview, share: float) -> bytes:
+def shorten(raw: bytes | memoryview, share: float) -> bytes:
     """A copy of an item in which every text keeps `share` of its length, head and tail, visibly marked.
 
     Ids, types, names and reasoning stay; media become a note; arguments stay JSON.

@@ -3,7 +3,7 @@
 import msgspec
 
 from policies.conversation import Order
-from proxy.dialects.base import Fields, Settings
+from proxy.dialects.base import Fields, RequestSettings
 from proxy.dialects.json_array import Array, label_in, scalar
 
 ARRAY = Array(
@@ -23,20 +23,20 @@ _LEAST_OUTPUT = 16
 _AT_WORK = ("compact", "clear_tool_uses")
 
 
-class _Edit(msgspec.Struct):
+class _PromptEdit(msgspec.Struct):
     """One thing that the provider is to do with the prompt by itself."""
 
     type: object = None
 
 
-_read_edits = msgspec.json.Decoder(list[_Edit]).decode
+_read_edits = msgspec.json.Decoder(list[_PromptEdit]).decode
 
 
-def settings(fields: Fields) -> Settings:
+def settings(fields: Fields) -> RequestSettings:
     """Wrong types are taken as absent. Streams tell their usage without being asked."""
     model = scalar(fields["model"])
     max_output = scalar(fields["max_output_tokens"])
-    return Settings(
+    return RequestSettings(
         model=model if isinstance(model, str) else "",
         stream=scalar(fields["stream"]) is True,
         max_output=max_output if isinstance(max_output, int) and max_output > 0 else None,

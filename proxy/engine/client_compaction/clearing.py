@@ -23,7 +23,7 @@ class Cleared:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ResultPlace:
     """Where the result of a use stands, and which of the message's results it is; the id of its call, and its tool."""
 
     index: MessageIndex
@@ -35,7 +35,7 @@ class _Place:
 def clear(request: CountedRequest, clearing: Clearing, budget: Budget) -> Cleared | None:
     """The request with what the client wants to be cleared; None where nothing is."""
     conversation = request.conversation
-    places: list[_Place] = []
+    places: list[_ResultPlace] = []
     uses: list[ToolUse] = []
     inputs: dict[str, int] = {}
     for position, message in enumerate(conversation.body):
@@ -50,7 +50,7 @@ def clear(request: CountedRequest, clearing: Clearing, budget: Budget) -> Cleare
         ):
             share = texts[number] / max(1, sum(texts)) if len(texts) > number else 0
             frees = int(tokens * share) - _LEFT + max(0, inputs.get(call_id, 0) - _LEFT)
-            places.append(_Place(conversation.index(position), number, call_id, tool))
+            places.append(_ResultPlace(conversation.index(position), number, call_id, tool))
             uses.append(ToolUse(frees, tool in clearing.excluded))
     amount = request.tokens if clearing.counts == "input_tokens" else len(uses)
     if amount < clearing.at:
@@ -68,7 +68,7 @@ def _loses_input(clearing: Clearing, tool: str) -> bool:
     return clearing.inputs if isinstance(clearing.inputs, bool) else tool in clearing.inputs
 
 
-def _without(request: CountedRequest, clearing: Clearing, places: list[_Place]) -> bytes:
+def _without(request: CountedRequest, clearing: Clearing, places: list[_ResultPlace]) -> bytes:
     forms, messages = request.dialect.clearing, request.messages
     assert forms is not None  # noqa: S101 - a dialect without them asks for no clearing
     results: dict[MessageIndex, set[int]] = {}
@@ -81,6 +81,6 @@ def _without(request: CountedRequest, clearing: Clearing, places: list[_Place]) 
         numbers = results.get(index, set())
         asked = calls.intersection(call.id for call in message.calls)
         if numbers or asked:
-            changed[index] = forms.cleared(bytes(request.message_bytes(index)), numbers, asked)
+            changed[index] = forms.clear(bytes(request.message_bytes(index)), numbers, asked)
     items = (changed.get(index, index) for index in request.conversation.indexes)
     return json_array.rebuild(request.body, request.parsed, items)

@@ -57,7 +57,7 @@ class ClientCompaction:
         """What the client gets; without an item as long as none is made."""
         edits = []
         if self.cleared is not None and dialect.clearing is not None:
-            edits.append(dialect.clearing.applied(self.cleared.uses, self.cleared.tokens))
+            edits.append(dialect.clearing.applied_edits(self.cleared.uses, self.cleared.tokens))
         answer = CompactionAnswer(self.name, self.began, self.model, how=self.how, edits=edits)
         if self.made is None or dialect.compacting is None:
             return answer

@@ -126,7 +126,7 @@ class _Expansion:
         self.pieces = [*(piece for piece in self.pieces if piece.is_instruction), self._piece_of(record, mark)]
 
     def _piece_of(self, record: Record, mark: object) -> _Piece:
-        raw = self.dialect.items.injected(Injected(record.text))
+        raw = self.dialect.items.inject(Injected(record.text))
         if mark is not None and self.dialect.breakpoints is not None:
             raw = self.dialect.breakpoints.behind_record(raw)
         return _Piece(raw, record=record)
@@ -137,12 +137,12 @@ class _Expansion:
         if self.compacting.DROPS_BEFORE:
             self.pieces = [piece for piece in self.pieces if piece.is_instruction]
         noted = f"<conversation_record>\n{text}\n{texts.closing}"
-        self.pieces.append(_Piece(self.dialect.items.injected(Injected(noted))))
+        self.pieces.append(_Piece(self.dialect.items.inject(Injected(noted))))
 
     def keep(self, raw: bytes, message: Message | None = None) -> None:
         self.pieces.append(self._describe_piece(raw) if message is None else _Piece(raw, message))
 
-    def settled(self, request: CountedRequest, asked: CompactionRequest, covered: str) -> Settled:
+    def settle(self, request: CountedRequest, asked: CompactionRequest, covered: str) -> Settled:
         """The request around what is sent of its items."""
         body, fields = request.body, request.parsed.envelope.fields
         if request.parsed.envelope.text and self.is_ours:
@@ -192,22 +192,22 @@ class Expander:
                 item = json_array.decode(readable(one))
                 if compacting.is_question(item) and is_ours:
                     questions[at] = item
-                elif (held := compacting.held(item, one)) is None:
+                elif (held := compacting.find_compaction(item, one)) is None:
                     found.keep(one)
                 else:
                     self._put_item(found, held, one, at, messages, tenant)
         fields = request.parsed.envelope.fields
-        asked = compacting.asked(fields, questions, len(messages)) if is_ours else CompactionRequest()
+        asked = compacting.parse_request(fields, questions, len(messages)) if is_ours else CompactionRequest()
         covered = covers(message for at, message in enumerate(messages) if at not in questions)
-        return found.settled(request, asked, covered)
+        return found.settle(request, asked, covered)
 
-    def expanded(self, request: CountedRequest, item: CompactionItem) -> Settled:
+    def expand_settled(self, request: CountedRequest, item: CompactionItem) -> Settled:
         """The same of a request that is settled, as if the client had sent an item for all of it."""
         found = _Expansion(request.dialect, _compacting(request.dialect), is_ours=True)
         for at, message in enumerate(request.history.messages):
             found.keep(bytes(request.message_bytes(MessageIndex(at))), message)
         found.put_record(item, item.covers, frozenset())
-        return found.settled(request, CompactionRequest(), item.covers)
+        return found.settle(request, CompactionRequest(), item.covers)
 
     def _put_item(
         self, found: _Expansion, held: Held, raw: bytes, at: int, messages: Sequence[Message], tenant: str
@@ -240,7 +240,7 @@ class Expander:
             return None
         if not isinstance(held.sealed, str) or not held.sealed:
             if found.is_ours:
-                raise found.compacting.malformed(at)
+                raise found.compacting.malformed_item_error(at)
             return "foreign"
         item = self._items.open(tenant, held.sealed)
         if isinstance(item, CompactionItem):

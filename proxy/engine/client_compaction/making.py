@@ -129,9 +129,9 @@ class ItemMaker:
         position = 0 if cut is None else cut
         chosen = Cut(position, "L1", "round-boundary", view.conversation.kept_tokens(position))
         plan = Compact(chosen, room.budget, standing_of(parent), True, "client", now)
-        started, deadline = self._lineages.seen(case.chain.first_link), case.caller.policy.summarizer.timeout
+        started, deadline = self._lineages.first_seen(case.chain.first_link), case.caller.policy.summarizer.timeout
         job = Job(case, view, plan, parent, case.summarizer if cut is not None else None, started, deadline)
-        return await (self._compactions.next(job) if cut is not None else self._compactions.unpublished(job))
+        return await (self._compactions.next(job) if cut is not None else self._compactions.make_unpublished(job))
 
     async def _tail(
         self, case: CompactionContext, view: PromptView, covered: int, most: int
@@ -214,7 +214,7 @@ def _cut_of(conversation: Conversation, covered: int, room: int) -> int | None:
 
 def _anchors(conversation: Conversation, covered: int) -> list[int]:
     """What is sent beside the record of what it covers."""
-    return [*dict.fromkeys([*conversation.loading(covered), *conversation.repeated(covered)])]
+    return [*dict.fromkeys([*conversation.loading(covered), *conversation.repeated_messages(covered)])]
 
 
 def _raws(items: Sequence[bytes]) -> tuple[msgspec.Raw, ...]:

@@ -50,7 +50,7 @@ class Compositions:
 
 def _composition_event(case: CompactionContext, draft: Draft, now: float) -> PromptComposed:
     sent = sent_with(draft)
-    found = [fate.told for fate in fates(case, case.request, sent, indexes_of(case, case.request))]
+    found = [fate.sent_message for fate in fates(case, case.request, sent, indexes_of(case, case.request))]
     tokens = Counter[str]()
     for message in found:
         tokens[_part(message)] += message.after

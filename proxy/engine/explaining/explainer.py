@@ -24,13 +24,13 @@ from proxy.engine.cooler import Cooler
 from proxy.engine.decider import Decider, Decision, bypass_reason
 from proxy.engine.draft import Draft, untouched_draft
 from proxy.engine.explaining import explanation
-from proxy.engine.explaining.fates import Sent, fates, indexes_of
+from proxy.engine.explaining.fates import SentPrompt, fates, indexes_of
 from proxy.engine.fitting import fitted_job
 from proxy.engine.job import Job
 from proxy.engine.media import MediaAger, media_figures
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
-from proxy.engine.thinking import Thinking
+from proxy.engine.thinking import ThinkingTrimmer
 from proxy.engine.trails import Trails
 from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
@@ -75,8 +75,8 @@ class _Outlook:
         return self.decision.record
 
     @property
-    def sent(self) -> Sent:
-        return Sent(self.draft, self.covered, self.record, self.plan)
+    def sent(self) -> SentPrompt:
+        return SentPrompt(self.draft, self.covered, self.record, self.plan)
 
 
 class Explainer:
@@ -122,7 +122,7 @@ class Explainer:
 
     def _job(self, case: CompactionContext, decision: Decision, plan: Compact) -> Job:
         target = case.summarizer if plan.with_model else None
-        started, parent = self._sessions.lineages.seen(case.chain.first_link), decision.record or case.carried
+        started, parent = self._sessions.lineages.first_seen(case.chain.first_link), decision.record or case.carried
         return Job(case, decision.cooled, plan, parent, target, started, case.caller.policy.summarizer.timeout)
 
     def without_store(self) -> "Explainer":
@@ -143,12 +143,12 @@ class Explainer:
     async def _place_case(self, case: CompactionContext) -> CompactionContext:
         link = await self._sessions.erasures.link(case.chain.session)
         case = replace(case, chain=replace(case.chain, link=link))
-        return case if bypass_reason(case) is not None else await self._trails.resumed(case)
+        return case if bypass_reason(case) is not None else await self._trails.resume(case)
 
     def _decider(self) -> Decider:
         """What is not frozen yet may look otherwise when it is: a cooler must not remember it."""
         cooler = Cooler(self._sessions.sealed, self._tokenizer, self._workers, Memory())
-        thinking = Thinking(self._sessions.sealed, cooler, Memory())
+        thinking = ThinkingTrimmer(self._sessions.sealed, cooler, Memory())
         media = MediaAger(cooler, self._workers, self._sessions.sealed, Memory())
         return Decider(self._standing, cooler, media, thinking, self._quoter, self._sessions.lineages)
 
@@ -185,7 +185,7 @@ def _explanation(
         reason=verdict.reason,
         dialect=case.request.dialect.name,
         would=None if verdict == expected else expected,
-        window=None if window is None else explanation.Window(window.tokens, window.source),
+        window=None if window is None else explanation.ExplainedWindow(window.tokens, window.source),
         usable=budget.usable,
         thresholds=explanation.Thresholds(
             budget.at(policy.apply_floor),
@@ -241,12 +241,12 @@ def _checkpoint(record: Record) -> explanation.Checkpoint:
     )
 
 
-def _recalled_passages(outlook: _Outlook, indexes: Sequence[int]) -> Iterator[explanation.Recalled]:
+def _recalled_passages(outlook: _Outlook, indexes: Sequence[int]) -> Iterator[explanation.RecalledPassages]:
     """Nothing for a record that is not made yet: what it will hold is not known."""
     view = outlook.draft.view
     if view is not None and outlook.plan is None and outlook.draft.record is not None:
         for index, one in sorted(view.quotations.items()):
-            yield explanation.Recalled(indexes[index], len(one.passages), one.tokens)
+            yield explanation.RecalledPassages(indexes[index], len(one.passages), one.tokens)
 
 
 def _carried_entries(case: CompactionContext, outlook: _Outlook, count: CountTokens) -> tuple[list[Entry], int, int]:

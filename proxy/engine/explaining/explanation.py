@@ -25,7 +25,7 @@ class Verdict(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Window(msgspec.Struct, frozen=True):
+class ExplainedWindow(msgspec.Struct, frozen=True):
     """The model's context window in tokens, and who says so: `policy`, `learned` or `table`."""
 
     tokens: int
@@ -85,12 +85,12 @@ class MessageFate(msgspec.Struct, frozen=True):
     why: str
 
     @property
-    def told(self) -> SentMessage:
+    def sent_message(self) -> SentMessage:
         """As those who look at sessions are told of it."""
         return SentMessage(self.index, self.role, self.tool or "", self.tokens, self.fate, self.tokens_after)
 
 
-class Recalled(msgspec.Struct, frozen=True):
+class RecalledPassages(msgspec.Struct, frozen=True):
     """Passages of the covered messages that are quoted in front of the request's message `index`, and their tokens."""
 
     index: int
@@ -147,7 +147,7 @@ class Explanation(msgspec.Struct, frozen=True):
     reason: str
     dialect: str = ""
     would: Verdict | None = None
-    window: Window | None = None
+    window: ExplainedWindow | None = None
     usable: int | None = None
     thresholds: Thresholds | None = None
     tokens_received: int = 0
@@ -160,7 +160,7 @@ class Explanation(msgspec.Struct, frozen=True):
     checkpoint: Checkpoint | None = None
     lineage: Lineage | None = None
     messages: list[MessageFate] = []
-    recalled: list[Recalled] = []
+    recalled: list[RecalledPassages] = []
     pinned: list[Pinned] = []
     actions: int = 0
     files: int = 0

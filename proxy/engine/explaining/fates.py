@@ -49,7 +49,7 @@ _OLDER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentPrompt:
     """What goes, or would go, upstream. covered: messages that a record stands for. plan: of a record that is not made
     yet."""
 
@@ -59,9 +59,9 @@ class Sent:
     plan: Compact | None = None
 
 
-def sent_with(draft: Draft) -> Sent:
+def sent_with(draft: Draft) -> SentPrompt:
     """What went upstream."""
-    return Sent(draft, draft.record.covered, draft.record) if draft.record and draft.copy else Sent(draft)
+    return SentPrompt(draft, draft.record.covered, draft.record) if draft.record and draft.copy else SentPrompt(draft)
 
 
 def indexes_of(case: CompactionContext, received: CountedRequest) -> list[int]:
@@ -73,7 +73,7 @@ def indexes_of(case: CompactionContext, received: CountedRequest) -> list[int]:
 
 
 def fates(
-    case: CompactionContext, received: CountedRequest, sent: Sent, indexes: Sequence[int]
+    case: CompactionContext, received: CountedRequest, sent: SentPrompt, indexes: Sequence[int]
 ) -> Iterator[explanation.MessageFate]:
     conversation = received.conversation
     head = conversation.head_length
@@ -112,7 +112,7 @@ _COMPACTED = "the provider has compacted it: sent as it came"
 
 
 def _fate(
-    case: CompactionContext, sent: Sent, staying: Mapping[int, tuple[explanation.Fate, str]], place: int
+    case: CompactionContext, sent: SentPrompt, staying: Mapping[int, tuple[explanation.Fate, str]], place: int
 ) -> tuple[explanation.Fate, int, str]:
     """What becomes of the case's message at this place, what it weighs then, and why."""
     conversation = case.conversation
@@ -128,7 +128,7 @@ def _fate(
         if position not in staying:
             return _fate_of_replaced(sent, position)
         fate, why = staying[position]
-        if message.words and position in conversation.repeated(cut):
+        if message.words and position in conversation.repeated_messages(cut):
             tokens = message.words
         return fate, 0 if fate == "dropped" else tokens, why
     if not steps or view is None:
@@ -144,7 +144,7 @@ def _fate(
 _SHORTER = {Step.SHORT_FORM, Step.CUT, Step.MEDIA}
 
 
-def _steps(sent: Sent, index: MessageIndex) -> tuple[Step, ...]:
+def _steps(sent: SentPrompt, index: MessageIndex) -> tuple[Step, ...]:
     """What changes a message; quotations depend on the record, which may not be made yet."""
     view = sent.draft.view
     if view is None or not (sent.covered or sent.draft.copy or sent.draft.outcome == "cooled"):
@@ -153,14 +153,14 @@ def _steps(sent: Sent, index: MessageIndex) -> tuple[Step, ...]:
     return steps if sent.plan is None else tuple(step for step in steps if step is not Step.QUOTATION)
 
 
-def _fate_of_replaced(sent: Sent, position: int) -> tuple[explanation.Fate, int, str]:
+def _fate_of_replaced(sent: SentPrompt, position: int) -> tuple[explanation.Fate, int, str]:
     record, plan = sent.record, sent.plan
     if record is not None and position < record.covered:
         return "covered", 0, f"in checkpoint {record.digest[:16]}"
     return "summarised", 0, _OLDER[plan.cut.strategy] if plan else ""
 
 
-def _why_kept(sent: Sent) -> str:
+def _why_kept(sent: SentPrompt) -> str:
     if sent.plan is not None:
         return _NEWEST[sent.plan.cut.strategy]
     if sent.covered:

@@ -26,7 +26,7 @@ LEGEND = (
 )
 
 
-class Row(msgspec.Struct, frozen=True):
+class PolicyRow(msgspec.Struct, frozen=True):
     """What one policy did with a session, or with several.
 
     tokens_*:       of prompts, by our count. saved: share of the received tokens that was not sent.
@@ -73,12 +73,12 @@ class Recall(msgspec.Struct, frozen=True):
     steps_full_window: float
 
 
-class Session(msgspec.Struct, frozen=True):
+class ReplayedSession(msgspec.Struct, frozen=True):
     """One session, or all of them together, by policy; `no proxy` is the first of these."""
 
     name: str
     requests: int
-    policies: dict[str, Row]
+    policies: dict[str, PolicyRow]
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -89,14 +89,14 @@ class Replayed(msgspec.Struct, frozen=True):
     """
 
     windows: dict[str, int | None]
-    sessions: list[Session]
-    total: Session | None
+    sessions: list[ReplayedSession]
+    total: ReplayedSession | None
     unpriced: list[str]
     watching: list[str]
 
 
 @dataclass
-class Tally:
+class ReplayTally:
     """What is added up. reuse: a share for each pair of requests; over: numbers of the requests over the window.
 
     unmeasured, unpriced: requests whose window is unknown, and prompts whose price is.
@@ -116,16 +116,16 @@ class Tally:
     over: list[int] = field(default_factory=list)
     remembered: Remembered = field(default_factory=Remembered)
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+    def __add__(self, other: ReplayTally) -> ReplayTally:
+        return ReplayTally(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
-def session_of(name: str, tallies: Mapping[str, Tally]) -> Session:
+def session_of(name: str, tallies: Mapping[str, ReplayTally]) -> ReplayedSession:
     without = tallies[NO_PROXY]
-    return Session(name, without.requests, {policy: _row(tally, without) for policy, tally in tallies.items()})
+    return ReplayedSession(name, without.requests, {policy: _row(tally, without) for policy, tally in tallies.items()})
 
 
-def total_of(tallies: Mapping[str, Tally]) -> Session:
+def total_of(tallies: Mapping[str, ReplayTally]) -> ReplayedSession:
     """The rows of several sessions added up."""
     session = session_of("all sessions", tallies)
     rows = {policy: msgspec.structs.replace(row, first_over=None) for policy, row in session.policies.items()}
@@ -147,8 +147,8 @@ def _recall(met: Remembered) -> Recall | None:
     )
 
 
-def _row(tally: Tally, without: Tally) -> Row:
-    return Row(
+def _row(tally: ReplayTally, without: ReplayTally) -> PolicyRow:
+    return PolicyRow(
         tokens_received=tally.received,
         tokens_sent=tally.sent,
         saved=round(1 - tally.sent / max(1, tally.received), 4),

@@ -70,14 +70,14 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryMeasure:
     """The measure. common: names that mean nothing, since most sessions have them. far: tokens between a name and its
     need, where that is less than half a window."""
 
     common: frozenset[str] = frozenset()
     far: int | None = None
 
-    def measured(self, case: CompactionContext, sent: CountedRequest, following: CountedRequest) -> Remembered:
+    def measure(self, case: CompactionContext, sent: CountedRequest, following: CountedRequest) -> Remembered:
         """What the answer to a request, which the next one repeats, needs of far back."""
         request, window = case.request, case.route.window
         if window is None:

@@ -36,7 +36,7 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _RecordedValue:
     """One JSON value of a file, its bytes, and the dialect it is in."""
 
     value: object
@@ -77,7 +77,7 @@ def read_from(name: str, data: bytes, model: str | None) -> list[Recording]:
         return [Recording(name, dialect, len(entries), bodies)]
     if all(isinstance(entry.value, dict) and "role" in entry.value for entry in entries):
         messages = [entry.value for entry in entries]
-        return [_history(name, _Entry({}, b"", itemized_in(messages) or DEFAULT_DIALECT), messages, model)]
+        return [_history(name, _RecordedValue({}, b"", itemized_in(messages) or DEFAULT_DIALECT), messages, model)]
     if all(entry.messages is not None for entry in entries):
         return [
             _history(f"{name}#{number}", entry, entry.messages or [], model) for number, entry in enumerate(entries, 1)
@@ -85,7 +85,7 @@ def read_from(name: str, data: bytes, model: str | None) -> list[Recording]:
     raise RecordingError(f"holds no conversation; give {_FORMS}")
 
 
-def _entries(data: bytes) -> list[_Entry]:
+def _entries(data: bytes) -> list[_RecordedValue]:
     """What a file holds: the elements of its one JSON list, its one JSON value, or one value a line."""
     if not data.strip():
         raise RecordingError(f"is empty; give {_FORMS}")
@@ -94,18 +94,18 @@ def _entries(data: bytes) -> list[_Entry]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return _lines(data, str(error))
     if isinstance(value, list) and value:
-        return [_Entry(element, msgspec.json.encode(element)) for element in value]
-    return [_Entry(value, data)]
+        return [_RecordedValue(element, msgspec.json.encode(element)) for element in value]
+    return [_RecordedValue(value, data)]
 
 
-def _lines(data: bytes, whole: str) -> list[_Entry]:
+def _lines(data: bytes, whole: str) -> list[_RecordedValue]:
     """`whole` is what is wrong with the file as one JSON value."""
-    entries: list[_Entry] = []
+    entries: list[_RecordedValue] = []
     for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
             continue
         try:
-            entries.append(_Entry(msgspec.json.decode(line), line))
+            entries.append(_RecordedValue(msgspec.json.decode(line), line))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             if not entries:
                 raise RecordingError(f"is neither JSON nor JSON lines ({whole}); give {_FORMS}") from None
@@ -113,7 +113,7 @@ def _lines(data: bytes, whole: str) -> list[_Entry]:
     return entries
 
 
-def _unwrap(entry: _Entry) -> _Entry:
+def _unwrap(entry: _RecordedValue) -> _RecordedValue:
     """The body of a captured HTTP request, else the entry itself, and its dialect; raises RecordingError for others."""
     value = entry.value
     if not isinstance(value, dict):
@@ -121,7 +121,7 @@ def _unwrap(entry: _Entry) -> _Entry:
     if not isinstance(value.get("body"), dict) or entry.messages is not None:
         return replace(entry, dialect=_dialect_of(entry))
     body, path = value["body"], value.get("path")
-    found = _Entry(body, msgspec.json.encode(body))
+    found = _RecordedValue(body, msgspec.json.encode(body))
     if path is None:
         return _unwrap(found)
     asked = reading(str(path).partition("?")[0].encode())
@@ -131,11 +131,11 @@ def _unwrap(entry: _Entry) -> _Entry:
     dialect = asked.found.dialect
     if asked.model and dialect.model_key:
         body = body | {dialect.model_key: asked.model}
-        found = _Entry(body, msgspec.json.encode(body))
+        found = _RecordedValue(body, msgspec.json.encode(body))
     return replace(found, dialect=dialect if dialect.model_key else dialect.of_path(asked.model))
 
 
-def _dialect_of(entry: _Entry) -> Dialect:
+def _dialect_of(entry: _RecordedValue) -> Dialect:
     """By its fields, else by its items."""
     return written_in(entry.raw) or itemized_in(entry.messages or ()) or DEFAULT_DIALECT
 
@@ -153,7 +153,7 @@ def _as_they_are(raws: Sequence[bytes], dialect: Dialect, model: str | None) -> 
         yield raw if wanted == named or not dialect.model_key else with_field(raw, dialect.model_key, wanted)
 
 
-def _history(name: str, holder: _Entry, items: Sequence[object], model: str | None) -> Recording:
+def _history(name: str, holder: _RecordedValue, items: Sequence[object], model: str | None) -> Recording:
     """A conversation as the requests that led to it: one before every answer, and one for what is not answered yet."""
     dialect = _dialect_of_path(holder.dialect, model)
     kept = [item for found in items if (item := _item(found, dialect)) is not None]

@@ -20,10 +20,10 @@ from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import CompactionContext, case_of, with_newest_lessons
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
-from proxy.engine.replay.figures import LEAST_CACHED, NO_PROXY, Replayed, Tally, session_of, total_of
-from proxy.engine.replay.memory import Memory
+from proxy.engine.replay.figures import LEAST_CACHED, NO_PROXY, Replayed, ReplayTally, session_of, total_of
+from proxy.engine.replay.memory import MemoryMeasure
 from proxy.engine.replay.recordings import Recording, RecordingError
-from proxy.engine.replay.stand_in import Call, StandIn
+from proxy.engine.replay.stand_in import ModelCall, StandIn
 from proxy.errors import InvalidJSONError
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import CompactionEnded, Event, Hook
@@ -63,7 +63,7 @@ async def replay(
     advance: Callable[[], None],
     skipped: Callable[[str], None],
     *,
-    memory: Memory | None = None,
+    memory: MemoryMeasure | None = None,
     paid: Paid | None = None,
 ) -> Replayed:
     """Every recording under the policy of every caller, and without a proxy.
@@ -83,7 +83,7 @@ async def replay(
 
     async with opens(config, stand_in, count) as engine:
         player = _Player(engine, engine.router(config), stand_in, triggers, memory, paid)
-        played: list[tuple[str, Mapping[str, Tally]]] = []
+        played: list[tuple[str, Mapping[str, ReplayTally]]] = []
         for recording in recordings:
             try:
                 tallies = {caller.policy_name: await player.play(recording, caller, advance) for caller in everyone}
@@ -95,7 +95,7 @@ async def replay(
                 skipped(f"{recording.name}: {_SEALED}")
                 player.has_sealed = False
     names = [caller.policy_name for caller in everyone]
-    total = {name: sum((tallies[name] for _, tallies in played), Tally()) for name in names}
+    total = {name: sum((tallies[name] for _, tallies in played), ReplayTally()) for name in names}
     return Replayed(
         windows=player.windows,
         sessions=[session_of(name, tallies) for name, tallies in played],
@@ -114,7 +114,7 @@ class _Player:
         router: Router,
         stand_in: StandIn,
         triggers: list[Trigger],
-        memory: Memory | None,
+        memory: MemoryMeasure | None,
         paid: Paid | None,
     ) -> None:
         self.windows: dict[str, int | None] = {}
@@ -128,11 +128,11 @@ class _Player:
         self._paid = paid
         self._numbers = count()
 
-    async def play(self, recording: Recording, caller: Caller, advance: Callable[[], None]) -> Tally:
+    async def play(self, recording: Recording, caller: Caller, advance: Callable[[], None]) -> ReplayTally:
         """One session under one policy, in a scope of its own: what another one stored is not found."""
         scope = hashlib.sha256(b"%d" % next(self._numbers)).digest()
         caller = replace(caller, scope=scope, summary_tokens_per_day=None)
-        tally, cooled, before = Tally(), set[int](), None
+        tally, cooled, before = ReplayTally(), set[int](), None
         self._triggers.clear()
         head = _HEAD.asking(recording.dialect)
         async for request, following in self._exchanges(recording, caller):
@@ -144,10 +144,10 @@ class _Player:
             tally.batches += bool(new)
             cooled |= new
             if self._memory is not None and following is not None and case.mode != "off":
-                tally.remembered += self._memory.measured(case, sent, following)
+                tally.remembered += self._memory.measure(case, sent, following)
             answered = _answer_in(following, request) if following is not None else 0
             await self._follow_up(case, draft, Usage(draft.tokens, answered))
-            for call in self._stand_in.taken():
+            for call in self._stand_in.take_calls():
                 await self._add_call(tally, call, case, sent, before)
             before = sent
             advance()
@@ -194,7 +194,7 @@ class _Player:
 
     async def _smaller(self, case: CompactionContext, step: Retry[Draft]) -> Draft | None:
         if step.lowers_output:
-            return self._engine.drafter.lowered(case, step.refused, step.stated)
+            return self._engine.drafter.with_less_output(case, step.refused, step.stated)
         return await self._engine.drafter.retry(case, step.refused, step.stated, attempt=step.attempt)
 
     async def _as_sent(self, case: CompactionContext, draft: Draft) -> CountedRequest:
@@ -204,7 +204,9 @@ class _Player:
         assert sent is not None  # noqa: S101 - what we made is a request
         return sent
 
-    def _add(self, tally: Tally, case: CompactionContext, sent: CountedRequest, before: CountedRequest | None) -> None:
+    def _add(
+        self, tally: ReplayTally, case: CompactionContext, sent: CountedRequest, before: CountedRequest | None
+    ) -> None:
         window = case.route.window
         self.windows[case.request.settings.model] = window.tokens if window else None
         tally.requests += 1
@@ -224,7 +226,12 @@ class _Player:
             await self._engine.ahead.after(with_newest_lessons(case, self._router), draft, usage)
 
     async def _add_call(
-        self, tally: Tally, call: Call, case: CompactionContext, sent: CountedRequest, before: CountedRequest | None
+        self,
+        tally: ReplayTally,
+        call: ModelCall,
+        case: CompactionContext,
+        sent: CountedRequest,
+        before: CountedRequest | None,
     ) -> None:
         """A summarizer's call, right behind what was sent, or right before it while it waited."""
         asked = await self._read(call.body, case.caller, call.dialect)
@@ -234,7 +241,7 @@ class _Player:
 
     def _pay(
         self,
-        tally: Tally,
+        tally: ReplayTally,
         case: CompactionContext,
         sent: CountedRequest,
         *before: CountedRequest | None,
@@ -254,7 +261,7 @@ class _Player:
             tally.unpriced += 1
             return
         call = prompt_behind(cached, sent.tokens, price=price, caches=sent.tokens >= LEAST_CACHED, is_warm=True)
-        tally.cost += price.of(call.answered(written or 0))
+        tally.cost += price.of(call.with_answer(written or 0))
 
 
 def _refusal(case: CompactionContext, draft: Draft) -> StatedLimit | None:

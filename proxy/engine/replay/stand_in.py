@@ -22,7 +22,7 @@ _MOST_OF_SOURCE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ModelCall:
     """One call: its request, what that is written in, and the tokens that a model was asked to write."""
 
     body: bytes
@@ -36,9 +36,9 @@ class StandIn(Summarizer):
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__(UpstreamClient(), time.monotonic, lambda _: None)
         self._tokenizer = tokenizer
-        self._calls: list[Call] = []
+        self._calls: list[ModelCall] = []
 
-    def taken(self) -> list[Call]:
+    def take_calls(self) -> list[ModelCall]:
         """The calls since this was asked last."""
         calls, self._calls = self._calls, []
         return calls
@@ -55,7 +55,7 @@ class StandIn(Summarizer):
     def _answer(self, target: SummaryTarget, body: bytes, instruction: str, source: str) -> SummaryAnswer:
         asked = _LENGTH.search(instruction)
         length = int(asked[1]) if asked else 0
-        self._calls.append(Call(body, target.dialect, length))
+        self._calls.append(ModelCall(body, target.dialect, length))
         first, *others = [f"## {heading}" for heading in _HEADING.findall(instruction)] or [""]
         rest = "".join(f"\n\n{heading}\n(none)" for heading in others)
         room = min(length, int(_MOST_OF_SOURCE * self._count(target, source))) - self._count(target, first + rest)

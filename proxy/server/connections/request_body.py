@@ -19,7 +19,7 @@ _LARGE = 4 * 1024 * 1024
 _LINGER = 3.0
 
 
-class Transport(Protocol):
+class PausableTransport(Protocol):
     """As asyncio's, as far as it is used."""
 
     def is_closing(self) -> bool: ...
@@ -37,13 +37,13 @@ class FlowControl(Protocol):
     async def drain(self) -> None: ...
 
 
-class Connection(Protocol):
+class PausableConnection(Protocol):
     """Where a body comes from."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
     @property
-    def transport(self) -> Transport: ...
+    def transport(self) -> PausableTransport: ...
     @property
     def flow(self) -> FlowControl: ...
 
@@ -54,7 +54,7 @@ class RequestBody:
     is_coming: whether more is to come. is_lost: it does not, since the client has left, or has its answer.
     """
 
-    def __init__(self, head: RequestHead, connection: Connection, *, expects: bool) -> None:
+    def __init__(self, head: RequestHead, connection: PausableConnection, *, expects: bool) -> None:
         """`expects`: the client sends it only when it was told to go on."""
         self.is_coming = True
         self.is_lost = False

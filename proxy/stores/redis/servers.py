@@ -29,12 +29,12 @@ MAX_REDIRECTS = 3
 LOOK_AGAIN_SECONDS = 2.0
 
 
-class NotFoundError(RedisError):
+class ServerNotFoundError(RedisError):
     """Nobody could say which server is to be asked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class KeyedCommand:
     """A command, and a key it is about; all keys of a command lie in one slot."""
 
     key: str
@@ -47,7 +47,7 @@ class Servers(Protocol):
     def together(self, keys: Sequence[str]) -> list[list[str]]:
         """The keys, in groups that one command may name."""
 
-    async def run(self, commands: Sequence[Command]) -> list[object]:
+    async def run(self, commands: Sequence[KeyedCommand]) -> list[object]:
         """The replies in order, as they came; where a command was refused, its error. One round trip a server."""
 
     async def reset(self) -> None:
@@ -77,7 +77,7 @@ class OneServer:
     def together(self, keys: Sequence[str]) -> list[list[str]]:
         return [list(keys)]
 
-    async def run(self, commands: Sequence[Command]) -> list[object]:
+    async def run(self, commands: Sequence[KeyedCommand]) -> list[object]:
         return await self._node.run(command.words for command in commands)
 
     async def reset(self) -> None:
@@ -104,7 +104,7 @@ class Sentinels:
     def together(self, keys: Sequence[str]) -> list[list[str]]:
         return [list(keys)]
 
-    async def run(self, commands: Sequence[Command]) -> list[object]:
+    async def run(self, commands: Sequence[KeyedCommand]) -> list[object]:
         overdue = asyncio.get_running_loop().time() >= self._look_again
         if self._master is not None and overdue and not self._finding.locked():
             await self._look()
@@ -141,7 +141,7 @@ class Sentinels:
             case [bytes(host), bytes(port)]:
                 return host.decode(), int(port)
             case _:
-                raise NotFoundError(f"no Sentinel knows a master {self._name!r}")
+                raise ServerNotFoundError(f"no Sentinel knows a master {self._name!r}")
 
 
 class Cluster:
@@ -159,7 +159,7 @@ class Cluster:
             slots.setdefault(_slot(key), []).append(key)
         return list(slots.values())
 
-    async def run(self, commands: Sequence[Command]) -> list[object]:
+    async def run(self, commands: Sequence[KeyedCommand]) -> list[object]:
         owners = self._owners or await self._find()
         replies: list[object] = [None] * len(commands)
         errands = [_Errand(i, c.words, _owner(owners, _slot(c.key))) for i, c in enumerate(commands)]
@@ -261,7 +261,7 @@ async def _first(asks: Sequence[Awaitable[T]]) -> T:
                 return await task
             except OUTAGE as error:
                 failure = error
-        raise NotFoundError(str(failure)) from failure
+        raise ServerNotFoundError(str(failure)) from failure
     finally:
         for one in tasks:
             one.cancel()
@@ -291,7 +291,7 @@ def _slot(key: str) -> int:
 def _owner(owners: Sequence[Address | None], slot: int) -> Address:
     address = owners[slot]
     if address is None:
-        raise NotFoundError(f"no node of the cluster serves slot {slot}")
+        raise ServerNotFoundError(f"no node of the cluster serves slot {slot}")
     return address
 
 
@@ -306,5 +306,5 @@ def _owners(reply: object, asked: str) -> list[Address | None]:
                 name = host.decode() if host and host != b"?" else asked
                 owners[first : last + 1] = [(name, port)] * (last + 1 - first)
             case _:
-                raise NotFoundError("this is no node of a cluster")
+                raise ServerNotFoundError("this is no node of a cluster")
     return owners

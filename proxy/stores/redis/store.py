@@ -23,7 +23,7 @@ from proxy.stores.base import (
     tombstone,
 )
 from proxy.stores.redis.node import OUTAGE, Words
-from proxy.stores.redis.servers import Command, servers_of
+from proxy.stores.redis.servers import KeyedCommand, servers_of
 from proxy.stores.redis.url import parse
 
 # Members that were enrolled in the same microsecond as the one that is asked for those behind.
@@ -77,7 +77,7 @@ class RedisStore:
         keys = [self._at(key) for key in keys]
         async with self._deadline():
             groups = self._servers.together(keys)
-            replies = await self._servers.run([Command(group[0], ("MGET", *group)) for group in groups])
+            replies = await self._servers.run([KeyedCommand(group[0], ("MGET", *group)) for group in groups])
             found: dict[str, object] = {}
             for group, reply in zip(groups, replies, strict=True):
                 found.update(zip(group, await self._values(group, reply), strict=True))
@@ -99,8 +99,8 @@ class RedisStore:
         keys = [self._at(key) for key in keys]
         lists = dict.fromkeys(self._key_of_listing(tag) for key in keys if (tag := tag_of(key)) is not None)
         async with self._deadline():
-            touched = [Command(key, ("PEXPIRE", key, _milliseconds(ttl))) for key in keys]
-            touched += [Command(key, ("PEXPIRE", key, _milliseconds(ttl), "GT")) for key in lists]
+            touched = [KeyedCommand(key, ("PEXPIRE", key, _milliseconds(ttl))) for key in keys]
+            touched += [KeyedCommand(key, ("PEXPIRE", key, _milliseconds(ttl), "GT")) for key in lists]
             replies = await self._servers.run(touched)
             for reply in replies:
                 _check(reply)
@@ -152,14 +152,14 @@ class RedisStore:
         async with self._deadline():
             bury = ("SET", grave, mark, "NX", "GET", "PX", _milliseconds(ttl))
             words: list[Words] = [bury, ("PEXPIRE", grave, _milliseconds(ttl)), ("SMEMBERS", listed), ("ROLE",)]
-            holds, renewed, names, role = await self._servers.run([Command(grave, each) for each in words])
+            holds, renewed, names, role = await self._servers.run([KeyedCommand(grave, each) for each in words])
             for reply in (holds, renewed, names):
                 _check(reply)
             found = [name for name in names if isinstance(name, bytes)] if isinstance(names, list) else []
             removals: list[Words] = [*(("DEL", name) for name in found), ("DEL", listed)]
             if _has_replicas(role):  # the one that is promoted next should know
                 removals.append(("WAIT", 1, _milliseconds(self._timeout / 3)))
-            for reply in await self._servers.run([Command(grave, each) for each in removals]):
+            for reply in await self._servers.run([KeyedCommand(grave, each) for each in removals]):
                 _check(reply)
         return holds if isinstance(holds, bytes) else mark
 
@@ -194,7 +194,7 @@ class RedisStore:
                 return (await self._in_turn(key, commands))[0]
             grave, listed = self._at(tombstone(tag)), self._key_of_listing(tag)
             atomic = ("EVAL", script, 3, key, grave, listed, *arguments)
-            (reply,) = await self._servers.run([Command(key, atomic)])
+            (reply,) = await self._servers.run([KeyedCommand(key, atomic)])
             if not isinstance(reply, TryAgainError):
                 return _check(reply)
             # Of a slot that is being moved, some keys are here and some there.
@@ -202,13 +202,13 @@ class RedisStore:
             noted: list[Words] = [("SADD", listed, key), *lives]
             _, _, _, reply, *_, erased = await self._in_turn(key, [*noted, *commands, ("EXISTS", grave)])
             if erased:
-                await self._servers.run([Command(key, ("DEL", key))])
+                await self._servers.run([KeyedCommand(key, ("DEL", key))])
                 return None
             return reply
 
     async def _in_turn(self, key: str, commands: Sequence[Words]) -> list[object]:
         """The replies to these, which are sent together."""
-        replies = await self._servers.run([Command(key, words) for words in commands])
+        replies = await self._servers.run([KeyedCommand(key, words) for words in commands])
         return [_check(reply) for reply in replies]
 
     async def _eval(self, script: str, keys: Sequence[str], *arguments: str | bytes | int) -> object:
@@ -216,13 +216,13 @@ class RedisStore:
 
     async def _run(self, key: str, *words: str | bytes | int) -> object:
         async with self._deadline():
-            (reply,) = await self._servers.run([Command(key, words)])
+            (reply,) = await self._servers.run([KeyedCommand(key, words)])
             return _check(reply)
 
     async def _values(self, group: Sequence[str], reply: object) -> list[object]:
         """The values of one MGET. Of a slot that is being moved, some keys are here and some there: one by one then."""
         if isinstance(reply, TryAgainError):
-            singly = await self._servers.run([Command(key, ("GET", key)) for key in group])
+            singly = await self._servers.run([KeyedCommand(key, ("GET", key)) for key in group])
             return [_check(value) for value in singly]
         values = _check(reply)
         if not isinstance(values, list) or len(values) != len(group):

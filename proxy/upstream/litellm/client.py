@@ -51,7 +51,7 @@ class _StoppedError(Exception):
 
 
 @dataclass(slots=True)
-class _Call:
+class _ChatRequest:
     """One chat request on its way: whom litellm may ask for it, and what came back.
 
     answer:  the provider's, as soon as its head is there; there is never a second one.
@@ -94,7 +94,7 @@ class _Call:
         if self.answer is not None:
             self.answer.close()
 
-    def told(self, error: Exception) -> UpstreamResponse:
+    def answer_of_error(self, error: Exception) -> UpstreamResponse:
         """An error as an answer with the provider's status, headers and words; where it has none, ours is raised."""
         if isinstance(self.failure, ProxyError):
             raise self.failure from None
@@ -130,7 +130,7 @@ class _Call:
         return UpstreamResponse(status, [*headers, (b"content-length", b"%d" % len(body))], whole_body(body))
 
 
-_CALL: ContextVar[_Call | None] = ContextVar("litellm_call", default=None)
+_CALL: ContextVar[_ChatRequest | None] = ContextVar("litellm_call", default=None)
 
 
 class _Transport(httpx.AsyncBaseTransport):
@@ -146,7 +146,7 @@ class _Transport(httpx.AsyncBaseTransport):
 class _Stream(httpx.AsyncByteStream):
     """The bytes of a provider's answer, for litellm to read."""
 
-    def __init__(self, call: _Call, answer: UpstreamResponse) -> None:
+    def __init__(self, call: _ChatRequest, answer: UpstreamResponse) -> None:
         self._call = call
         self._answer = answer
         self._reported = answer.status >= 300 and answer.header(b"content-encoding") in (None, b"identity")
@@ -168,7 +168,7 @@ class _Stream(httpx.AsyncByteStream):
 class _Events:
     """The chunks of a translated stream as events; none is asked for before the one before it was taken."""
 
-    def __init__(self, call: _Call, first_chunk: Any, rest: Any) -> None:
+    def __init__(self, call: _ChatRequest, first_chunk: Any, rest: Any) -> None:
         self._call = call
         self._first = first_chunk
         self._rest = rest
@@ -203,7 +203,7 @@ class LitellmClient:
 
     async def complete(self, upstream: Upstream, asked: Mapping[str, object], headers: Headers) -> UpstreamResponse:
         """The answer to a chat request, once its first chunk is there; raises ProxyError."""
-        call = _Call(upstream, self._relay, first(headers, HOP) or b"1")
+        call = _ChatRequest(upstream, self._relay, first(headers, HOP) or b"1")
         ours, quiet = _CALL.set(call), is_internal_call.set(True)
         try:
             given = await litellm.acompletion(**_arguments(upstream, asked, key_of(headers)))
@@ -213,7 +213,7 @@ class LitellmClient:
             return call.response(200, b"text/event-stream; charset=utf-8", _Events(call, chunk, given))
         except Exception as error:  # noqa: BLE001 - litellm raises anything; all of it is told as an answer
             call.close()
-            return call.told(error)
+            return call.answer_of_error(error)
         except BaseException:
             call.close()
             raise

@@ -44,7 +44,7 @@ class AnswerReader:
         self._left: int | None = None
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
 
-    def taken(self) -> bytes:
+    def take(self) -> bytes:
         """What has come of the body since the last time."""
         pieces = self._pieces
         if not pieces:
@@ -57,7 +57,7 @@ class AnswerReader:
         self._pieces.insert(0, taken)
 
     @property
-    def left(self) -> int:
+    def bytes_to_come(self) -> int:
         """Bytes of the body that are to come; 0 or less where that is not stated."""
         return self._left or 0
 

@@ -35,13 +35,13 @@ _TCP_INFO_BYTES = 192
 _ACKNOWLEDGED = struct.Struct("120xQ").unpack_from
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """Where connections go when their answers are complete."""
 
     def give_back(self, connection: "Connection") -> None:
         """It can be asked again."""
 
-    def left(self, connection: "Connection") -> None:
+    def on_lost(self, connection: "Connection") -> None:
         """It cannot, and is closed; said once."""
 
 
@@ -53,7 +53,7 @@ class Connection(asyncio.Protocol):
     was_stale:  whether it was answered before, but has ended without a byte of the next answer.
     """
 
-    def __init__(self, owner: Owner, upstream: Upstream, proxy: Proxy | None = None) -> None:
+    def __init__(self, owner: ConnectionOwner, upstream: Upstream, proxy: Proxy | None = None) -> None:
         """`proxy`: that reads what is sent; None where none does."""
         self.proxy = proxy
         self.idle_since = 0.0
@@ -87,7 +87,7 @@ class Connection(asyncio.Protocol):
         Raises UpstreamConnectionError or UpstreamTimeoutError, and what reading `body` raises.
         """
         answer = self.begin(head, body, has_no_body=has_no_body, chunked=chunked, began=began)
-        await answer.begun()
+        await answer.wait_for_head()
         return answer
 
     def begin(self, head: bytes, body: Body, *, has_no_body: bool, chunked: bool, began: float) -> "PendingResponse":
@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
     def _leave(self) -> None:
         if self.is_open:
             self.is_open = False
-            self._owner.left(self)
+            self._owner.on_lost(self)
 
     # what is waited for
 
@@ -277,7 +277,7 @@ class PendingResponse:
         self._sink: Sink | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    async def begun(self) -> None:
+    async def wait_for_head(self) -> None:
         """Return when the head is there, and a body of which little is to come; raises what prevented it, and is closed
         then, as if the wait is cancelled."""
         try:
@@ -305,11 +305,11 @@ class PendingResponse:
     @property
     def _is_nearly_whole(self) -> bool:
         """Whether little of the body is still to come, so that it is better read with its head; events are not."""
-        is_short = self._error is None and 0 < self.reader.left <= _MOST_AWAITED
+        is_short = self._error is None and 0 < self.reader.bytes_to_come <= _MOST_AWAITED
         return is_short and not is_event_stream(self.reader.headers)
 
-    def taken(self) -> bytes:
-        chunk = self.reader.taken()
+    def take(self) -> bytes:
+        chunk = self.reader.take()
         self._held = 0
         self.resume()
         return chunk
@@ -363,7 +363,7 @@ class PendingResponse:
 
     def _give(self, sink: Sink) -> None:
         self._held = 0
-        chunk = self.reader.taken()
+        chunk = self.reader.take()
         if not chunk or sink.take(chunk, is_last=self.reader.is_complete):
             self.resume()  # nobody took anything before, perhaps
         else:

@@ -28,7 +28,7 @@ _Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, _Where]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ServerAddress:
     """Where an upstream is: host and port, and whether it speaks TLS."""
 
     host: str
@@ -44,7 +44,7 @@ def trusting_context() -> ssl.SSLContext:
 
 
 async def dial(
-    origin: Origin, context: ssl.SSLContext | None, protocol: Callable[[], _P], proxy: Proxy | None = None
+    origin: ServerAddress, context: ssl.SSLContext | None, protocol: Callable[[], _P], proxy: Proxy | None = None
 ) -> _P:
     """A connection with this protocol, by a proxy where there is one; raises ProxyError that says why there is none, in
     words of ours."""
@@ -64,17 +64,17 @@ async def dial(
     return made
 
 
-async def _connect_host(origin: Origin) -> socket.socket:
+async def _connect_host(origin: ServerAddress) -> socket.socket:
     """Connected to a host; raises OSError and UnicodeError."""
     loop = asyncio.get_running_loop()
     found = _named_itself(origin) or await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
     return await _connect_first(_alternating(found))
 
 
-async def _connect_tunnel(origin: Origin, proxy: Proxy) -> socket.socket:
+async def _connect_tunnel(origin: ServerAddress, proxy: Proxy) -> socket.socket:
     """Connected to a proxy, and through it to a host that speaks TLS; raises ProxyError."""
     try:
-        connected = await _connect_host(Origin(proxy.host, proxy.port, is_secure=False))
+        connected = await _connect_host(ServerAddress(proxy.host, proxy.port, is_secure=False))
         try:
             if origin.is_secure:
                 await tunnel(connected, origin.host, origin.port, proxy)
@@ -88,7 +88,7 @@ async def _connect_tunnel(origin: Origin, proxy: Proxy) -> socket.socket:
     return connected
 
 
-def _named_itself(origin: Origin) -> list[_Address]:
+def _named_itself(origin: ServerAddress) -> list[_Address]:
     """The address that a host is by itself, which needs no thread to be looked up in; empty for a name."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with suppress(OSError):

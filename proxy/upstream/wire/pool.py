@@ -11,7 +11,7 @@ from proxy.errors import UpstreamConnectionError, UpstreamTimeoutError
 from proxy.runtime.deadlines import within
 from proxy.server.headers import Headers
 from proxy.upstream.wire.connection import Connection
-from proxy.upstream.wire.dialing import Origin, dial, trusting_context
+from proxy.upstream.wire.dialing import ServerAddress, dial, trusting_context
 
 # Seconds that a connection is kept without being used: less than servers keep theirs.
 _KEPT = 4.0
@@ -31,7 +31,7 @@ class Pool:
         self.base = f"{parts.scheme}://{parts.netloc}"
         self._upstream = upstream
         port = parts.port or DEFAULT_PORTS[parts.scheme]
-        self._origin = Origin(parts.hostname or "", port, parts.scheme == "https")
+        self._origin = ServerAddress(parts.hostname or "", port, parts.scheme == "https")
         name = f"[{self._origin.host}]" if ":" in self._origin.host else self._origin.host
         shown = name if port == DEFAULT_PORTS[parts.scheme] else f"{name}:{port}"
         self.host = shown.encode("idna" if not shown.isascii() else "ascii")
@@ -63,7 +63,7 @@ class Pool:
                 return connection
         return None
 
-    async def made(self) -> Connection:
+    async def connect(self) -> Connection:
         """A connection, a new one or one that was given back meanwhile.
 
         Raises UpstreamConnectionError, UpstreamTimeoutError or OutOfFilesError.
@@ -103,7 +103,7 @@ class Pool:
         if self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().call_later(_KEPT, self._sweep)
 
-    def left(self, connection: Connection) -> None:
+    def on_lost(self, connection: Connection) -> None:
         if connection not in self._all:  # it ends while it is made, and has its place from who makes it
             return
         self._all.remove(connection)

@@ -216,7 +216,7 @@ async def test_sessions_are_asked_for_page_by_page(tmp_path: Path) -> None:
     async with shown(tmp_path) as show:
         opened = show.play.app._opened
         assert opened is not None
-        caller = opened.active().tenants.named("default")
+        caller = opened.active().tenants.operator_of("default")
         assert caller is not None
         for number in range(3):
             chain = Chain(b"", (), first=bytes([number]) * 32)
@@ -236,7 +236,7 @@ async def _enrolled(show: Shown, number: int, *named: int) -> None:
     """So many sessions that this process does not remember, the last of which was used last; these have a label."""
     opened = show.play.app._opened
     assert opened is not None
-    caller = opened.active().tenants.named("default")
+    caller = opened.active().tenants.operator_of("default")
     assert caller is not None
     for each in range(number):
         label = f"named {each}" if each in named else ""

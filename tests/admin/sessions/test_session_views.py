@@ -12,7 +12,7 @@ from proxy.errors import InvalidRequestError
 from proxy.observing.events import PromptComposed
 from proxy.observing.message_fates import pack
 from proxy.observing.session_trails import SessionTrail, SessionTrails
-from proxy.records.index import Page, Session
+from proxy.records.index import Session, SessionsPage
 from proxy.stores.base import Member
 from tests.support.session_events import AT, compacted, requested
 
@@ -20,9 +20,9 @@ FIRST, SECOND = "a" * 16, "b" * 16
 STORED = Session(id="f" * 64, label="old", model="m2", seen=AT - 500, covered=4, generation=2, record=("tag", "d"))
 
 
-def page_of(*sessions: Session, is_last: bool = True) -> Page:
+def page_of(*sessions: Session, is_last: bool = True) -> SessionsPage:
     """As the store tells of a tenant's sessions."""
-    return Page([(Member(each.seen, each.id), each) for each in sessions], is_last)
+    return SessionsPage([(Member(each.seen, each.id), each) for each in sessions], is_last)
 
 
 def trail_of(*events: object) -> SessionTrail:
@@ -165,7 +165,7 @@ def test_pages_of_a_list_hold_every_session_once() -> None:
         for tenant, start in (("default", 0), ("acme", 1))
     }
 
-    def stored(cursor: str) -> list[tuple[str, Page]]:
+    def stored(cursor: str) -> list[tuple[str, SessionsPage]]:
         pages = []
         for tenant, sessions in known.items():
             before = listing.cursor_of(cursor).members.get(tenant, Member(AT + 1, ""))
@@ -194,7 +194,7 @@ def test_a_page_says_how_many_sessions_were_looked_at_until_there() -> None:
 
 
 def test_what_the_store_has_lost_of_a_session_ends_no_list() -> None:
-    lost = Page([(Member(float(number), ""), None) for number in range(50)], is_last=False)
+    lost = SessionsPage([(Member(float(number), ""), None) for number in range(50)], is_last=False)
     page = listing.listing([], [("default", lost)], Wishes())
     assert (page.sessions, listing.cursor_of(page.cursor or "").members) == ([], {"default": Member(49.0, "")})
 

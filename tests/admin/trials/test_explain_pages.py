@@ -180,9 +180,9 @@ async def test_the_summarizer_is_asked_and_what_it_writes_is_kept_nowhere(tmp_pa
 
 def test_a_second_one_is_sent_away_while_one_has_its_turn() -> None:
     turn = Turn("Somebody else is first.")
-    with turn.taken(), pytest.raises(OverloadedError, match="Somebody else is first"), turn.taken():
+    with turn.take(), pytest.raises(OverloadedError, match="Somebody else is first"), turn.take():
         pass
-    with turn.taken():
+    with turn.take():
         pass
 
 

@@ -19,7 +19,7 @@ QUESTION: Json = {"role": "user", "content": "Sum it up."}
 
 def continued(first: Json, wanted: float | None = None, **fields: object) -> Json | None:
     body = json.dumps({"model": "m", "messages": [first, QUESTION], **fields}).encode()
-    asked = questions.continued(body, CHAT.array.envelope(body).fields, ("max_tokens", 5), wanted)
+    asked = questions.continuation(body, CHAT.array.envelope(body).fields, ("max_tokens", 5), wanted)
     return None if asked is None else json.loads(asked)
 
 

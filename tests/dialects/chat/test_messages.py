@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from policies.message import Call, Role
 from policies.transcript import ToolCall
-from proxy.dialects.chat.messages import CALL_OVERHEAD, MESSAGE_OVERHEAD, describe, shortened, utterances, with_texts
+from proxy.dialects.chat.messages import CALL_OVERHEAD, MESSAGE_OVERHEAD, describe, shorten, utterances, with_texts
 from tests.support.conversations import ANYTHING, Json, assistant, count, tool, user
 
 LONG = "word " * 400
@@ -150,7 +150,7 @@ def test_no_value_breaks_the_description_of_a_message(value: object) -> None:
         assert described is None or described.tokens >= MESSAGE_OVERHEAD
         if described is not None:
             assert {said.role for said in utterances(message, 0, ())} == {described.role}
-            assert describe(msgspec.json.decode(shortened(msgspec.json.encode(message), 0.1)), count) is not None
+            assert describe(msgspec.json.decode(shorten(msgspec.json.encode(message), 0.1)), count) is not None
             assert describe(msgspec.json.decode(with_texts(msgspec.json.encode(message), ["short"])), count) is not None
 
 
@@ -221,7 +221,7 @@ def test_calls_keep_their_names_when_one_between_them_is_broken() -> None:
 
 
 def short(message: object) -> Json:
-    decoded: Json = json.loads(shortened(json.dumps(message).encode(), 0.1))
+    decoded: Json = json.loads(shorten(json.dumps(message).encode(), 0.1))
     return decoded
 
 

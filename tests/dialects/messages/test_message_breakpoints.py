@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from policies.assembly import SHAPES, Injected, Item, Merged, Shape
+from policies.assembly import SHAPES, Injected, Item, MergedMessage, Shape
 from policies.conversation import MessageIndex
 from proxy.dialects import json_array
 from proxy.dialects.base import Dialect
@@ -63,7 +63,7 @@ def test_the_record_is_marked_in_every_shape_and_what_follows_keeps_its_bytes(sh
     items: dict[Shape, list[Item]] = {
         "separate": [Injected("RECORD"), first, last],
         "ack": [Injected("RECORD"), Injected("OK.", "assistant"), first, last],
-        "merge": [Merged("RECORD", first), last],
+        "merge": [MergedMessage("RECORD", first), last],
     }
     plain = MESSAGES.rebuild(body, parsed, items[shape], {})
     found = MESSAGES.rebuild(body, parsed, items[shape], {}, is_marked=True)

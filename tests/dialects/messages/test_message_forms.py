@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 from hypothesis import given
 
-from policies.assembly import Merged, Words
+from policies.assembly import MergedMessage, UserWords
 from policies.conversation import MessageIndex
 from proxy.dialects import json_array
-from proxy.dialects.messages.items import describe, merged, shortened, with_texts, without_thinking, words
+from proxy.dialects.messages.items import describe, merge, shorten, with_texts, without_thinking, words
 from proxy.dialects.table import MESSAGES
 from tests.support.conversations import ANYTHING, Json, count
 from tests.support.message_blocks import LONG_MARK, MARK, call, result, said, text, thought
@@ -31,7 +31,7 @@ def raw(message: object) -> bytes:
 @pytest.mark.parametrize("content", ['"Fix \\ud83d it."', '[ {"type" : "text", "text":"Fix \\ud83d it." } ]'])
 def test_a_record_is_a_block_before_the_clients_own_bytes(content: str) -> None:
     written = f'{{"role":"user", "content" : {content}, "x":1 }}'
-    begun = merged("RECORD", written.encode()).decode()
+    begun = merge("RECORD", written.encode()).decode()
     assert begun.startswith('{"role":"user","content":[{"type":"text","text":"RECORD"},{')
     assert '"Fix \\ud83d it."' in begun
     assert begun.endswith('}],"x":1}')
@@ -39,7 +39,7 @@ def test_a_record_is_a_block_before_the_clients_own_bytes(content: str) -> None:
 
 @pytest.mark.parametrize("content", ["", None, []])
 def test_no_empty_block_stands_behind_a_record(content: object) -> None:
-    assert blocks(json.loads(merged("RECORD", raw({"role": "user", "content": content})))) == [text("RECORD")]
+    assert blocks(json.loads(merge("RECORD", raw({"role": "user", "content": content})))) == [text("RECORD")]
 
 
 def test_words_are_what_a_user_says_beside_results_in_its_own_bytes() -> None:
@@ -125,7 +125,7 @@ def test_without_results_calls_and_media_stay(message: Json, expected: Json) -> 
     ],
 )
 def test_a_shortened_message_is_a_tenth_and_keeps_all_that_links_it(message: Json) -> None:
-    before, short = describe(message, count), json.loads(shortened(raw(message), 0.1))
+    before, short = describe(message, count), json.loads(shorten(raw(message), 0.1))
     after = describe(short, count)
     assert before
     assert after
@@ -138,12 +138,12 @@ def test_a_shortened_message_is_a_tenth_and_keeps_all_that_links_it(message: Jso
 
 def test_an_answer_with_thinking_stays_as_it_came_however_long_it_is() -> None:
     message = raw(model(thought(LONG), LONG, call("a", text=LONG)))
-    assert shortened(message, 0.1) == message
+    assert shorten(message, 0.1) == message
 
 
 def test_media_become_a_note_and_keep_their_mark() -> None:
     document = {"type": "document", "source": {"type": "base64", "data": "x" * 999}}
-    short = json.loads(shortened(raw(user(result("a", [IMAGE, {"type": "tool_reference"}]), document | MARK)), 0.1))
+    short = json.loads(shorten(raw(user(result("a", [IMAGE, {"type": "tool_reference"}]), document | MARK)), 0.1))
     assert short == user(
         result("a", [text("[image left out]"), {"type": "tool_reference"}]), text("[document left out]", **MARK)
     )
@@ -154,7 +154,7 @@ def test_no_value_breaks_another_form_of_a_message(value: object) -> None:
     for content in (value, [value], [result("c", value)], [{"type": "text", "text": value}]):
         message = json.dumps({"role": "user", "content": content}).encode()
         results = blocks({"content": content}) == [result("c", value)]
-        for found in (merged("R", message), words(message), shortened(message, 0.1), with_texts(message, ["s"])):
+        for found in (merge("R", message), words(message), shorten(message, 0.1), with_texts(message, ["s"])):
             assert isinstance(json.loads(found), dict), results
         assert without_thinking(message) is None or json.loads(without_thinking(message) or b"")
 
@@ -166,7 +166,7 @@ def test_what_is_silent_is_no_part_of_a_users_words() -> None:
     assert parsed is not None
     (first, _), (_, last) = parsed.spans[1:]
     parsed.spans[1:] = [(first, last)]
-    for item in (Words(MessageIndex(1)), Merged("RECORD", Words(MessageIndex(1)))):
+    for item in (UserWords(MessageIndex(1)), MergedMessage("RECORD", UserWords(MessageIndex(1)))):
         (sent,) = json.loads(MESSAGES.rebuild(body, parsed, [item], {}))["messages"]
         assert blocks(sent)[-1] == text("Stop.")
         assert sent["role"] == "user"

@@ -115,7 +115,7 @@ async def test_no_body_is_more_than_the_reader_can_take() -> None:
                 assert b"RECORD" in rebuilt
             for index in range(len(request.messages)):
                 raw = request.message_bytes(view.indexes[index])
-                for change in (items.without_thinking, items.words, partial(items.shortened, share=0.1)):
+                for change in (items.without_thinking, items.words, partial(items.shorten, share=0.1)):
                     MESSAGES.rewritten(raw, change)
     assert read > BODIES / 3
     assert left > BODIES / 20

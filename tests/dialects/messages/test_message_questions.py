@@ -28,7 +28,7 @@ def continued(messages: list[Json], limit: int = 500, **fields: object) -> Json:
     parsed = json_array.parse(body, MESSAGES.array)
     assert parsed is not None
     asked = MESSAGES.rebuild(body, parsed, [*range(len(messages)), Injected("Sum it up.")], {})  # type: ignore[list-item]
-    question = questions.continued(asked, parsed.envelope.fields, ("max_tokens", limit))
+    question = questions.continuation(asked, parsed.envelope.fields, ("max_tokens", limit))
     assert question is not None
     found: Json = json.loads(question)
     assert defects(found) == []
@@ -75,7 +75,7 @@ def test_the_prompt_stays_and_what_is_not_for_us_goes() -> None:
 )
 def test_where_no_text_may_be_answered_nothing_is_asked_behind_the_prompt(form: Json) -> None:
     body = json.dumps({"model": "m", "messages": [user("x")], **form}).encode()
-    assert questions.continued(body, MESSAGES.array.envelope(body).fields, ("max_tokens", 5)) is None
+    assert questions.continuation(body, MESSAGES.array.envelope(body).fields, ("max_tokens", 5)) is None
 
 
 @pytest.mark.parametrize("config", [None, 7, [], {}, {"effort": "low"}])
@@ -135,7 +135,7 @@ def test_half_of_an_emoji_is_asked_about_in_the_clients_bytes() -> None:
     asked = rb'{"role":"user","content":"\ud83d"},{"role":"user","content":[{"type":"text","text":"?"}]}'
     body = b'{"model":"m","messages":[' + asked + b"]}"
     fields = MESSAGES.array.envelope(b"{}").fields
-    assert rb'"content":"\ud83d"' in (questions.continued(body, fields, ("max_tokens", 5)) or b"")
+    assert rb'"content":"\ud83d"' in (questions.continuation(body, fields, ("max_tokens", 5)) or b"")
 
 
 def answer(*content: Json, **fields: object) -> bytes:

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from policies.conversation import Order
 from proxy.dialects import json_array
-from proxy.dialects.base import Settings
+from proxy.dialects.base import RequestSettings
 from proxy.dialects.table import MESSAGES
 from tests.support.conversations import ANYTHING, Json
 
@@ -17,7 +17,7 @@ UUID = "0b5ee9d9-caa4-47a6-857b-6d5b31d48078"
 ENABLED = {"type": "enabled", "budget_tokens": 31_999}
 
 
-def settings(**fields: object) -> Settings:
+def settings(**fields: object) -> RequestSettings:
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}], **fields}).encode()
     parsed = json_array.parse(body, MESSAGES.array)
     assert parsed is not None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.assembly import Injected, Merged, Words, assemble
+from policies.assembly import Injected, MergedMessage, UserWords, assemble
 from policies.conversation import MessageIndex
 from policies.cuts import legal_cuts
 from proxy.dialects.reader import CountedRequest, RequestReader
@@ -142,7 +142,7 @@ def keeps_its_bytes(request: CountedRequest, cut: int, chance: random.Random) ->
     rebuilt = request.dialect.rebuild(body, parsed, items, {})
     position = parsed.array[0]
     for item in items:
-        if isinstance(item, Injected | Merged | Words):
+        if isinstance(item, Injected | MergedMessage | UserWords):
             continue
         first, last = parsed.spans[item]
         position = rebuilt.index(body[first:last], position) + last - first
@@ -174,9 +174,9 @@ def test_whatever_is_sent_is_read_or_relayed_and_never_changed(seed: int) -> Non
 
 
 @pytest.mark.parametrize("text", ["Go on.", "Go on \\ud83d."], ids=["plain", "half an emoji"])
-@pytest.mark.parametrize("of_user", [lambda index: index, Words], ids=["merged", "words"])
+@pytest.mark.parametrize("of_user", [lambda index: index, UserWords], ids=["merged", "words"])
 def test_a_thought_that_nothing_followed_does_not_stand_between_a_record_and_a_users_words(
-    text: str, of_user: Callable[[MessageIndex], MessageIndex | Words]
+    text: str, of_user: Callable[[MessageIndex], MessageIndex | UserWords]
 ) -> None:
     said = b'{"role":"user","content":"%b"}' % text.encode()
     thought = b'{"type":"reasoning","summary":[]}'
@@ -185,9 +185,9 @@ def test_a_thought_that_nothing_followed_does_not_stand_between_a_record_and_a_u
         request = read(RequestReader(TOKENIZER, Workers(pool)), body)
     assert request is not None
     assert len(request.messages) == 2
-    item = Merged(RECORD, of_user(MessageIndex(1)))
+    item = MergedMessage(RECORD, of_user(MessageIndex(1)))
     rebuilt = request.dialect.rebuild(body, request.parsed, [item], {})
-    assert rebuilt == b'{"model":"m","input":[%b]}' % request.dialect.items.merged(RECORD, said)
+    assert rebuilt == b'{"model":"m","input":[%b]}' % request.dialect.items.merge(RECORD, said)
 
 
 def captures() -> Iterator[Path]:

@@ -13,7 +13,7 @@ from policies.conversation import Conversation
 from policies.cuts import legal_cuts
 from policies.message import Call, Message
 from policies.transcript import ToolCall
-from proxy.dialects.responses.items import CALL_OVERHEAD, ITEM_OVERHEAD, describe, shortened, utterances, with_texts
+from proxy.dialects.responses.items import CALL_OVERHEAD, ITEM_OVERHEAD, describe, shorten, utterances, with_texts
 from tests.support.conversations import ANYTHING, Json, count
 
 LONG = "word " * 400
@@ -203,7 +203,7 @@ def test_no_value_breaks_the_description_of_an_item(kind: str, value: object, ot
             continue
         assert described.tokens >= ITEM_OVERHEAD
         utterances(found, 0, ())
-        for changed in (shortened(msgspec.json.encode(found), 0.1), with_texts(msgspec.json.encode(found), ["short"])):
+        for changed in (shorten(msgspec.json.encode(found), 0.1), with_texts(msgspec.json.encode(found), ["short"])):
             after = describe(msgspec.json.decode(changed), count)
             assert after is not None
             assert (after.role, after.calls, after.results) == (described.role, described.calls, described.results)
@@ -248,7 +248,7 @@ def test_a_transcript_has_what_is_said_called_and_answered(value: Json, expected
 
 
 def short(value: Json) -> Json:
-    decoded: Json = json.loads(shortened(json.dumps(value).encode(), 0.1))
+    decoded: Json = json.loads(shorten(json.dumps(value).encode(), 0.1))
     return decoded
 
 

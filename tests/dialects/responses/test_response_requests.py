@@ -8,7 +8,7 @@ import pytest
 
 from policies.record.prompting import Prompt
 from proxy.dialects import json_array
-from proxy.dialects.base import Settings
+from proxy.dialects.base import RequestSettings
 from proxy.dialects.responses import questions
 from proxy.dialects.table import RESPONSES
 from tests.support.conversations import Json
@@ -27,7 +27,7 @@ def parsed(body: bytes) -> json_array.Parsed:
     return found
 
 
-def settings(**fields: object) -> Settings:
+def settings(**fields: object) -> RequestSettings:
     return RESPONSES.settings(parsed(body_of(**fields)).envelope.fields)
 
 
@@ -122,14 +122,14 @@ def test_a_clients_request_made_ours_keeps_its_prompt_and_its_place_in_the_cache
     body = body_of(**kept, **theirs, context_management=[], max_output_tokens=9, tool_choice="auto")
     fields = parsed(body).envelope.fields
     ours = {"max_output_tokens": 400, "store": False, "tool_choice": "none"}
-    assert json.loads(questions.continued(body, fields, ("max_output_tokens", 400)) or b"") == {
+    assert json.loads(questions.continuation(body, fields, ("max_output_tokens", 400)) or b"") == {
         "model": "gpt-5", "input": [GO], **kept, **ours
     }  # fmt: skip
-    without = questions.continued(body_of(), parsed(body_of()).envelope.fields, ("max_output_tokens", 400), 0.2)
+    without = questions.continuation(body_of(), parsed(body_of()).envelope.fields, ("max_output_tokens", 400), 0.2)
     asked = json.loads(without or b"")
     assert ("tool_choice" in asked, asked["temperature"]) == (False, 0.2)
 
 
 def test_what_was_asked_for_with_a_schema_is_not_asked_for_without() -> None:
     body = body_of(text={"format": {"type": "json_schema", "name": "x", "schema": {}}})
-    assert questions.continued(body, parsed(body).envelope.fields, ("max_output_tokens", 400)) is None
+    assert questions.continuation(body, parsed(body).envelope.fields, ("max_output_tokens", 400)) is None

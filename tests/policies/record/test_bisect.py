@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.record.bisect import Call, MergeCall, Outcome, Overflow, Result, SummarizeCall
+from policies.record.bisect import BisectOutcome, Call, MergeCall, Overflow, Result, SummarizeCall
 from policies.settings import BisectSettings
 from tests.support.bisection import DEFAULT, Model, block, blocks, run
 from tests.support.conversations import count
@@ -16,14 +16,14 @@ from tests.support.conversations import count
 def test_what_fits_takes_one_call() -> None:
     model = Model(1000)
     outcome = run(blocks(10, 10, 10), model.answer)
-    assert outcome == Outcome("<0><1><2>", calls=1, chunk_count=1, max_depth=0, truncated=False)
+    assert outcome == BisectOutcome("<0><1><2>", calls=1, chunk_count=1, max_depth=0, truncated=False)
 
 
 @pytest.mark.requirement("R1 2.2")
 def test_an_overflow_splits_at_the_token_midpoint_and_merges_in_order() -> None:
     model = Model(60)
     outcome = run(blocks(10, 10, 10, 10, 10, 30), model.answer)
-    assert outcome == Outcome("<0><1><2><3>+<4><5>", calls=4, chunk_count=2, max_depth=1, truncated=False)
+    assert outcome == BisectOutcome("<0><1><2><3>+<4><5>", calls=4, chunk_count=2, max_depth=1, truncated=False)
 
 
 @pytest.mark.requirement("R1 5.2 first")

@@ -17,7 +17,7 @@ from policies.record.lineage import (
     may_rebuild,
     without_gain,
 )
-from policies.record.record import Written
+from policies.record.record import WrittenSummary
 from tests.support.records import NONSENSE, generation, made
 
 BUDGET = budget_of(10_000, 10_000)
@@ -67,7 +67,7 @@ def test_a_record_is_judged_once() -> None:
 
 @pytest.mark.requirement("R3 3.2 state", "R3 3.2 history", "R3 3.3 messages", "R3 4.1 stats")
 @pytest.mark.parametrize("written", [NONSENSE, None])
-def test_the_state_counts_what_r3_counts(written: Written | None) -> None:
+def test_the_state_counts_what_r3_counts(written: WrittenSummary | None) -> None:
     record = made(generation(0), written=written)
     state = after_compaction(after_failure(Lineage(first_seen=NOW)), record, messages=30, now=NOW + 5)
     assert (state.compactions, state.last_compaction, state.failures) == (1, NOW + 5, 0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.budget import budget_of
 from policies.record.actions import FileChange, file_changes, key_actions
-from policies.record.record import Segment, Spent, Written
+from policies.record.record import Segment, Spent, WrittenSummary
 from policies.record.texts import language_of, texts_for
 from policies.transcript import MARKERS, ToolCall, Utterance, escape, render, shorten
 from tests.support.conversations import count
@@ -20,7 +20,7 @@ from tests.support.records import BUDGET, NONSENSE, generation, made
 
 @pytest.mark.requirement("R3 7.3 parts")
 @pytest.mark.parametrize("written", [NONSENSE, None])
-def test_a_rule_of_turn_one_stands_verbatim_after_five_compactions(written: Written | None) -> None:
+def test_a_rule_of_turn_one_stands_verbatim_after_five_compactions(written: WrittenSummary | None) -> None:
     record = made(generation(0, "Set up the repo. Never push to main without asking me."), written=written)
     for number in range(1, 6):
         record = made(generation(number), record, written)

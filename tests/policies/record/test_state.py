@@ -22,7 +22,7 @@ from policies.work.attempts import Attempt
 from policies.work.files import Change
 from policies.work.outcomes import Result
 from policies.work.plan_forms import PlanItem
-from policies.work.running import Running
+from policies.work.running import StartedWork
 from policies.work.todo import Plan
 from tests.support.conversations import count
 from tests.support.records import made
@@ -97,7 +97,7 @@ def test_a_plan_in_words_is_quoted_so_that_it_is_no_heading_of_ours() -> None:
 
 def test_attempts_stand_newest_first_and_what_runs_has_its_ids() -> None:
     attempts = [Attempt("f", "{}", f"why {at}", at, "f", (str(at),), times=at) for at in (1, 2)]
-    running = [Running("Bash", "npm run dev", 3, ("bash_1",)), Running("Agent", "{}", 4, is_agent=True)]
+    running = [StartedWork("Bash", "npm run dev", 3, ("bash_1",)), StartedWork("Agent", "{}", 4, is_agent=True)]
     lines = [line for line in blocks(attempts=attempts, running=running) if line.startswith("- ")]
     assert lines == [
         "- [2] f({}) (2 times): why 2",
@@ -111,7 +111,7 @@ def test_attempts_stand_newest_first_and_what_runs_has_its_ids() -> None:
 def test_the_blocks_stay_within_the_room(items: list[str], text: str, room: int) -> None:
     plan = Plan(tuple(PlanItem(each) for each in items), text, "plan.md")
     attempts = [Attempt("f", each, each, 1, each) for each in items]
-    running = [Running("f", each, 1) for each in items]
+    running = [StartedWork("f", each, 1) for each in items]
     told = blocks(plan, room, attempts=attempts, running=running)
     assert sum(count(line) + 1 for line in told) <= room
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.budget import budget_of
 from policies.plan import with_names
-from policies.record.working_set import Use, name_lines, pack_names, unpack_names, used, without
+from policies.record.working_set import NameUse, name_lines, name_uses, pack_names, unpack_names, without
 from policies.settings import PolicySettings
 from policies.transcript import ToolCall, Utterance
 from tests.support.conversations import count
@@ -32,7 +32,7 @@ def nothing(_: str) -> bool:
     return False
 
 
-def names(uses: list[Use]) -> dict[str, tuple[int, int, int, int]]:
+def names(uses: list[NameUse]) -> dict[str, tuple[int, int, int, int]]:
     return {use.name: (use.messages, use.agent, use.user, use.last) for use in uses}
 
 
@@ -41,7 +41,7 @@ def test_uses_are_counted_by_message_and_role() -> None:
         Utterance(0, "user", "Fix parse_row in rows.py, parse_row!"),
         *read(1, "rows.py", "def parse_row(line): ..."),
     ]
-    assert names(used((), said, 3)) == {"parse_row": (2, 0, 1, 2), "rows.py": (2, 1, 1, 1)}
+    assert names(name_uses((), said, 3)) == {"parse_row": (2, 0, 1, 2), "rows.py": (2, 1, 1, 1)}
 
 
 @given(
@@ -50,7 +50,7 @@ def test_uses_are_counted_by_message_and_role() -> None:
 def test_spans_one_after_the_other_count_what_one_span_counts(messages: list[tuple[str, str]]) -> None:
     said = [Utterance(at, role, text) for at, (role, text) in enumerate(messages)]  # type: ignore[arg-type]
     half, end = len(said) // 2, len(said)
-    assert names(used(used((), said[:half], half), said[half:], end)) == names(used((), said, end))
+    assert names(name_uses(name_uses((), said[:half], half), said[half:], end)) == names(name_uses((), said, end))
 
 
 def test_a_line_comes_with_the_file_it_is_from_and_what_stands_elsewhere_is_not_shown() -> None:
@@ -58,14 +58,14 @@ def test_a_line_comes_with_the_file_it_is_from_and_what_stands_elsewhere_is_not_
         *read(0, "rows.py", "import csv\ndef parse_row(line, dialect_name):\n    pass"),
         *read(2, "log", "error E1234x"),
     ]
-    lines, bare = name_lines(used((), said, 4), 60, 4, {"E1234x"}.__contains__, count)
+    lines, bare = name_lines(name_uses((), said, 4), 60, 4, {"E1234x"}.__contains__, count)
     assert lines == ["rows.py:", "- def parse_row(line, dialect_name):"]
     assert bare == []
 
 
 def test_a_long_line_is_cut_between_words_around_its_name() -> None:
     said = [Utterance(0, "assistant", "word " * 100 + "then call parse_row with it " + "word " * 100)]
-    (line,) = [use.line for use in used((), said, 1)]
+    (line,) = [use.line for use in name_uses((), said, 1)]
     assert "parse_row" in line
     assert len(line) < 140
     assert set(line.split()) <= {"word", "then", "call", "parse_row", "with", "it"}
@@ -77,7 +77,7 @@ def test_lines_of_one_source_stand_under_its_name_once_however_the_work_went_bac
         *read(2, "cells.py", "def parse_cell(text):"),
         *read(4, "rows.py", "def write_row(cells):"),
     ]
-    lines, _ = name_lines(used((), said, 6), 400, 6, nothing, count)
+    lines, _ = name_lines(name_uses((), said, 6), 400, 6, nothing, count)
     assert lines == [
         *("cells.py:", "- def parse_cell(text):"),
         *("rows.py:", "- def parse_row(line):", "- def write_row(cells):"),
@@ -85,10 +85,10 @@ def test_lines_of_one_source_stand_under_its_name_once_however_the_work_went_bac
 
 
 def test_lines_leave_the_room_that_names_alone_want_and_take_it_where_those_want_none() -> None:
-    told = [Use(f"told_{at}", 1, 1, 0, at, f"told_{at} = one of the values", "a.py") for at in range(60)]
-    alone = [Use(f"alone_{at}", 1, 1, 0, at) for at in range(200)]
+    told = [NameUse(f"told_{at}", 1, 1, 0, at, f"told_{at} = one of the values", "a.py") for at in range(60)]
+    alone = [NameUse(f"alone_{at}", 1, 1, 0, at) for at in range(200)]
 
-    def share(uses: list[Use]) -> float:
+    def share(uses: list[NameUse]) -> float:
         lines, _ = name_lines(uses, 600, 60, nothing, count)
         return count("\n".join(lines)) / 600
 
@@ -97,7 +97,7 @@ def test_lines_leave_the_room_that_names_alone_want_and_take_it_where_those_want
 
 
 def test_a_number_that_only_tools_have_shown_gives_way_to_all_other_names() -> None:
-    uses = [Use("1034", 1, 0, 0, 9), Use("fold_rows", 1, 0, 0, 9), Use("9443", 1, 1, 0, 9)]
+    uses = [NameUse("1034", 1, 0, 0, 9), NameUse("fold_rows", 1, 0, 0, 9), NameUse("9443", 1, 1, 0, 9)]
     kept = [sorted(name_lines(uses, room, 9, nothing, count)[1]) for room in range(8, 30)]
     assert [names for at, names in enumerate(kept) if at == 0 or names != kept[at - 1]] == [
         ["9443"],
@@ -108,10 +108,10 @@ def test_a_number_that_only_tools_have_shown_gives_way_to_all_other_names() -> N
 
 def test_a_name_that_stands_in_a_longer_one_is_not_said_beside_it() -> None:
     uses = [
-        Use("self.rows", 9, 9, 0, 9),
-        Use("rows.append_all", 9, 9, 0, 9),
-        Use("self.rows.append_all", 1, 1, 0, 9),
-        Use("self.row", 1, 1, 0, 9),
+        NameUse("self.rows", 9, 9, 0, 9),
+        NameUse("rows.append_all", 9, 9, 0, 9),
+        NameUse("self.rows.append_all", 1, 1, 0, 9),
+        NameUse("self.row", 1, 1, 0, 9),
     ]
     assert name_lines(uses, 60, 9, nothing, count)[1] == ["self.row", "self.rows.append_all"]
 
@@ -119,15 +119,15 @@ def test_a_name_that_stands_in_a_longer_one_is_not_said_beside_it() -> None:
 @pytest.mark.parametrize("room", [0, 20, 60, 200, 1_000])
 def test_the_room_is_kept(room: int) -> None:
     said = [Utterance(at, "tool", f"value_{at} = compute_{at}(input_{at})\n" * 3) for at in range(100)]
-    lines, bare = name_lines(used((), said, 100), room, 100, nothing, count)
+    lines, bare = name_lines(name_uses((), said, 100), room, 100, nothing, count)
     assert sum(count(line) + 1 for line in lines) + count(" ".join(bare)) <= room + 8
 
 
 def test_names_alone_are_the_shortest_of_those_worth_as_much_and_used_names_come_before_both() -> None:
     uses = [
-        Use("/srv/a/very/long/path/of/a/file.py", 1, 0, 0, 9),
-        Use("a_b", 1, 0, 0, 9),
-        Use("used_by_agent", 3, 3, 0, 9),
+        NameUse("/srv/a/very/long/path/of/a/file.py", 1, 0, 0, 9),
+        NameUse("a_b", 1, 0, 0, 9),
+        NameUse("used_by_agent", 3, 3, 0, 9),
     ]
     bare = [set(name_lines(uses, room, 9, nothing, count)[1]) for room in range(8, 30)]
     assert [sorted(names) for at, names in enumerate(bare) if at == 0 or names != bare[at - 1]] == [
@@ -139,12 +139,12 @@ def test_names_alone_are_the_shortest_of_those_worth_as_much_and_used_names_come
 
 def test_of_a_very_long_text_beginning_and_end_are_read() -> None:
     said = [Utterance(0, "tool", "first_name\n" + "x " * 300_000 + "middle_name\n" + "x " * 300_000 + "last_name")]
-    assert names(used((), said, 1)).keys() == {"first_name", "last_name"}
+    assert names(name_uses((), said, 1)).keys() == {"first_name", "last_name"}
 
 
 def test_it_is_stored_whole_and_bounded() -> None:
     said = [Utterance(at, "tool", f"value_{at} = 1") for at in range(3_000)]
-    uses = used((), said, 3_000)
+    uses = name_uses((), said, 3_000)
     assert len(uses) == 2_000
     assert sum(bool(use.line) for use in uses) == 400
     assert unpack_names(pack_names(uses)) == uses
@@ -152,7 +152,7 @@ def test_it_is_stored_whole_and_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"not packed", pack_names([Use("a_name", 1, 1, 0, 0)])[:-9], zlib.compress(b" " * 5_000_000)]
+    "data", [b"not packed", pack_names([NameUse("a_name", 1, 1, 0, 0)])[:-9], zlib.compress(b" " * 5_000_000)]
 )
 def test_what_cannot_be_read_is_nothing(data: bytes) -> None:
     assert unpack_names(data) == []
@@ -160,9 +160,9 @@ def test_what_cannot_be_read_is_nothing(data: bytes) -> None:
 
 def test_what_the_user_replaced_is_neither_named_nor_quoted() -> None:
     uses = [
-        Use("8080", 3, 1, 1, 5, "listen 8080 # server_port", "app.conf"),
-        Use("server_port", 1, 1, 0, 5, "listen 8080 # server_port", "app.conf"),
-        Use("parse_row", 1, 1, 0, 5, "def parse_row(line):", "rows.py"),
+        NameUse("8080", 3, 1, 1, 5, "listen 8080 # server_port", "app.conf"),
+        NameUse("server_port", 1, 1, 0, 5, "listen 8080 # server_port", "app.conf"),
+        NameUse("parse_row", 1, 1, 0, 5, "def parse_row(line):", "rows.py"),
     ]
     left = without(uses, ["The port is 8080."], {"8080"})
     assert [(use.name, use.line) for use in left] == [("server_port", ""), ("parse_row", "def parse_row(line):")]
@@ -242,7 +242,7 @@ def test_the_working_set_gets_its_share_and_leaves_small_windows_to_the_rest(
 )
 def test_a_line_that_says_nothing_of_the_work_is_carried_for_no_name(line: str) -> None:
     said = [Utterance(0, "tool", line), Utterance(1, "tool", "port_main = 8443 in settings_prod")]
-    lines = {use.line for use in used([], said, 2)}
+    lines = {use.line for use in name_uses([], said, 2)}
     assert line.strip() not in lines
     assert "port_main = 8443 in settings_prod" in lines
 
@@ -250,9 +250,9 @@ def test_a_line_that_says_nothing_of_the_work_is_carried_for_no_name(line: str) 
 def test_statuses_of_a_plan_are_no_names_and_its_items_are() -> None:
     todos = '{"todos": [{"content": "Write src/adapter_v2.py", "status": "in_progress", "id": "item_1"}]}'
     said = [Utterance(0, "assistant", "", (ToolCall("TodoWrite", todos, "c"),))]
-    assert names(used([], said, 1)).keys() == {"src/adapter_v2.py"}
+    assert names(name_uses([], said, 1)).keys() == {"src/adapter_v2.py"}
 
 
 def test_the_tag_around_an_error_is_no_name() -> None:
     said = [Utterance(0, "tool", "<tool_use_error>String to replace not found in totals_v2.py.</tool_use_error>")]
-    assert names(used([], said, 1)).keys() == {"totals_v2.py"}
+    assert names(name_uses([], said, 1)).keys() == {"totals_v2.py"}

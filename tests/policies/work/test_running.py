@@ -8,7 +8,7 @@ import pytest
 
 from policies.transcript import Utterance
 from policies.work.calls import done_in
-from policies.work.running import Running, running_in
+from policies.work.running import StartedWork, running_in
 from tests.support.calls import said
 
 CLAUDE = (
@@ -31,7 +31,7 @@ SPAWNED = ("spawn_agent", {"message": "review"}, '{"agent_id": "0199-aa", "nickn
 DOCKER = ("bash", {"command": "docker compose up -d db"}, "Container db Started")
 
 
-def running(*steps: tuple[str, object, str] | str, older: tuple[Running, ...] = ()) -> list[Running]:
+def running(*steps: tuple[str, object, str] | str, older: tuple[StartedWork, ...] = ()) -> list[StartedWork]:
     span = said(*steps)
     return running_in(older, done_in(span), span)
 

@@ -139,12 +139,12 @@ def _error(response: Json) -> bool | None:
 # other forms
 
 
-def injected(item: Injected) -> bytes:
+def inject(item: Injected) -> bytes:
     role = "model" if item.role == "assistant" else "user"
     return msgspec.json.encode({"role": role, "parts": [{"text": item.text}]})
 
 
-def merged(text: str, raw: bytes | memoryview) -> bytes:
+def merge(text: str, raw: bytes | memoryview) -> bytes:
     members, parts = _opened(raw)
     return _closed(members, [msgspec.json.encode({"text": text}), *parts])
 
@@ -162,7 +162,7 @@ def _with_voice(raw: bytes | memoryview, voice: Voice) -> bytes:
     is_result = any("functionResponse" in part for part in parts)
     if voice == "person" and not is_result:
         return bytes(raw)
-    return injected(Injected(texts_of_voice(_texts(parts), voice, is_result=is_result)))
+    return inject(Injected(texts_of_voice(_texts(parts), voice, is_result=is_result)))
 
 
 def with_texts(raw: bytes | memoryview, texts: Sequence[str | None]) -> bytes:
@@ -184,7 +184,7 @@ def _with_output(part: bytes, text: str | None) -> bytes:
     return msgspec.json.encode(read)
 
 
-def shortened(raw: bytes | memoryview, share: float) -> bytes:
+def shorten(raw: bytes | memoryview, share: float) -> bytes:
     content = msgspec.json.decode(readable(bytes(raw)))
     content["parts"] = [_cut(part, share) for part in content["parts"]]
     return msgspec.json.encode(content)

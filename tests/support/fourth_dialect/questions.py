@@ -36,7 +36,7 @@ def ask(_: str, prompt: Prompt, limit: tuple[str, int], temperature: float | Non
     )
 
 
-def continued(body: bytes, fields: Fields, limit: tuple[str, int], temperature: float | None = None) -> bytes | None:
+def continuation(body: bytes, fields: Fields, limit: tuple[str, int], temperature: float | None = None) -> bytes | None:
     is_text = text_at(fields["generationConfig"] or msgspec.Raw(b"{}"), ("responseMimeType",)) in (None, "text/plain")
     if not (is_text and is_harmless(body, _is_clients)):
         return None

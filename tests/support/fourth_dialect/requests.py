@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from proxy.dialects.base import Fields, Settings
+from proxy.dialects.base import Fields, RequestSettings
 from proxy.dialects.json_array import Array, members_of, scalar, text_at, with_field
 
 ARRAY = Array(
@@ -20,7 +20,7 @@ class _Generation(msgspec.Struct):
     candidates: msgspec.Raw = msgspec.field(name="candidateCount", default=msgspec.Raw())
 
 
-def settings(fields: Fields) -> Settings:
+def settings(fields: Fields) -> RequestSettings:
     """Model and stream are said by the path."""
     try:
         generation = msgspec.json.decode(fields["generationConfig"] or b"{}", type=_Generation)
@@ -28,7 +28,7 @@ def settings(fields: Fields) -> Settings:
         generation = _Generation()
     limit = scalar(generation.max_output)
     passthrough = None if scalar(generation.candidates) in (None, 1) else "several_choices"
-    return Settings(
+    return RequestSettings(
         model="",
         stream=False,
         max_output=limit if isinstance(limit, int) and limit > 0 else None,

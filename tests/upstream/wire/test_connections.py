@@ -575,7 +575,7 @@ async def test_a_handshake_that_is_given_up_leaves_nothing_open(turns: int, cert
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=certificates.context(clients=False))
     host, port = server.sockets[0].getsockname()
     origin, context = (
-        dialing.Origin(host, port, is_secure=True),
+        dialing.ServerAddress(host, port, is_secure=True),
         ssl.create_default_context(cafile=certificates.authority),
     )
     async with server, asyncio.timeout(30):

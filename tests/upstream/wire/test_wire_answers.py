@@ -42,7 +42,7 @@ def read(*pieces: bytes, has_no_body: bool = False, ends: bool = False) -> Read:
         except NotHTTPError:
             is_http = False
             break
-        taken = reader.taken()
+        taken = reader.take()
         body += taken
         assert has_no_body or len(taken) == size
     if ends and is_http:
