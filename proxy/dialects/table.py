@@ -132,7 +132,7 @@ def dialect_named(name: str) -> Dialect:
 
 
 def names() -> tuple[str, ...]:
-    """As `named` knows them."""
+    """As `dialect_named` knows them."""
     return tuple(dialect.name for dialect in DIALECTS)
 
 

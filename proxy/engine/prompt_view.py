@@ -28,11 +28,11 @@ class Step(Enum):
     CUT = "no window takes it whole: its beginning and its end"
     """`Cooler.cut`: before it is first sent, and down the ladder."""
     MEDIA = "pictures or papers of it left out, for which its upstream has no room"
-    """`MediaAger.aged`, for good, and `MediaAger.shed` after a refusal."""
+    """`MediaAger.age`, for good, and `MediaAger.shed` after a refusal."""
     THINKING = "without thinking that belongs to another prompt"
     """`Thinking.left_out`, for good."""
     QUOTATION = "behind {passages} quotations from before it"
-    """`Quoter.quoted`."""
+    """`Quoter.quote`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ async def export(
 
 
 async def erase_named(context: AdminContext, visitor: Visitor, caller: Caller, name: str) -> list[Target]:
-    """Erase the sessions that this label or id names (`Sessions.named`), everywhere.
+    """Erase the sessions that this label or id names (`Sessions.find_targets`), everywhere.
 
     A viewer erases what is listed of its tenant; an operator what no other tenant lists. Raises NotFoundError where
     there is none, and StoreUnavailableError.
