@@ -64,13 +64,19 @@ def fetched(port: int, path: str) -> tuple[int, str]:
         return found.status, found.read().decode()
 
 
+def figures_of_both(port: int) -> str:
+    """The metrics, once both workers serve: the second one may begin a moment later."""
+    found = ""
+    while 'worker="0"' not in found or 'worker="1"' not in found:
+        status, found = fetched(port, "/metrics")
+        assert status == 200
+    return found
+
+
 def test_every_worker_is_told_of_by_whichever_is_asked(tmp_path: Path) -> None:
     config(tmp_path / "config.yaml", "http://127.0.0.1:9", **settings())
     with served(tmp_path / "config.yaml") as (process, port):
-        found = ""
-        while 'worker="0"' not in found or 'worker="1"' not in found:  # the second one may begin a moment later
-            status, found = fetched(port, "/metrics")
-            assert status == 200
+        found = figures_of_both(port)
         assert found.count("# TYPE concertina_store_up gauge") == 1
         assert len(re.findall(r"^concertina_store_up\{worker=", found, re.MULTILINE)) == 2
         workers = workers_of(process)
@@ -93,6 +99,7 @@ async def test_a_worker_that_is_killed_loses_its_own_requests_alone_and_is_repla
     async with upstream(script) as behind:
         config(tmp_path / "config.yaml", behind.address, **settings())
         with served(tmp_path / "config.yaml") as (process, port):
+            await asyncio.to_thread(figures_of_both, port)
             streams = [await opened(port) for _ in range(MANY)]
             before = workers_of(process)
             os.kill(before[0], signal.SIGKILL)
