@@ -46,6 +46,8 @@ def said(text: bytes) -> bytes:
         (said(b"a" * bounds.MOST_READ), False),
         (said(rb"\n" * (bounds.MOST_READ // 4)), False),
         (of_messages(b"1," * 100_000), True),
+        (b'{"messages":[' + b"1," * MANY + b'"not closed \\', False),
+        (said(b"a,b," * MANY).removesuffix(b'"}]}'), True),
     ],
     ids=[
         "numbers",
@@ -58,6 +60,8 @@ def said(text: bytes) -> bytes:
         "too large",
         "escapes",
         "small",
+        "numbers before a text without an end",
+        "commas in a text without an end",
     ],
 )
 def test_bodies_that_are_read(body: bytes, readable: bool) -> None:
