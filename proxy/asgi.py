@@ -46,14 +46,11 @@ class Application:
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Be open for as long as the server lives, or keep it from starting: if this raised instead, uvicorn would
         serve without a lifespan, and every request be a fault."""
-        problem = ""
         try:
             self._app = self._make_app()
         except (ConfigError, StoreError) as error:
-            problem = str(error)
-        if self._app is None:
             await receive()
-            await send({"type": "lifespan.startup.failed", "message": problem})
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         try:
             await self._app(scope, receive, send)

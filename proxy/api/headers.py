@@ -7,16 +7,7 @@ from typing import Literal
 
 from proxy.dialects import table
 from proxy.server.content_coding import INFLATED
-from proxy.server.headers import (
-    HOP,
-    NOT_UPSTREAM,
-    REMEMBERED,
-    Headers,
-    first,
-    hops,
-    is_control,
-    named_by_connection,
-)
+from proxy.server.headers import HOP, NOT_UPSTREAM, REMEMBERED, Headers, first, hops, is_control, named_by_connection
 
 # Lets a browser see the pages for operators. Browsers keep one jar for all ports of a host.
 _OUR_COOKIE = re.compile(rb"concertina-\d+")

@@ -46,9 +46,8 @@ class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def count_tokens(self) -> bool:
         """Whether an answer has to report what it used."""
-        return any((self.tokens_per_day, self.tokens_per_month, self.usd_per_day, self.usd_per_month)) or (
-            self.tokens_per_minute is not None
-        )
+        budgets = (self.tokens_per_day, self.tokens_per_month, self.usd_per_day, self.usd_per_month)
+        return any(limit is not None for limit in (*budgets, self.tokens_per_minute))
 
 
 NO_LIMITS = KeyLimits()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -17,10 +16,10 @@ from proxy.callers import store_secret
 from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, as_revoked, key_prefix, new_key
 from proxy.callers.key_usage import Used, used_by
 from proxy.commands.common import err, fail, plain
-from proxy.commands.sessions import NothingStoredError, moment
+from proxy.commands.sessions import NothingStoredError, moment, open_stored
 from proxy.config.loading import Config
-from proxy.stores import StoreError, file_of, open_existing, open_store
-from proxy.stores.base import OpenedStore, Store
+from proxy.stores import StoreError, check_file
+from proxy.stores.base import Store
 
 _UNITS = {"h": 3_600, "d": 86_400, "w": 7 * 86_400}
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
@@ -45,7 +44,9 @@ async def add(config: Config, tenant: str, *, name: str, expires: float | None, 
 
     Ends the command if another that is good has its name. Raises StoreError.
     """
-    async with _opened(open_store(*_place(config))) as store:
+    _refuse_memory(config)
+    check_file(config.store.url, config.store.timeout)
+    async with open_stored(config) as store:
         now = time.time()
         for key in await _keys_of(config, store, tenant):
             if name and key.name == name and key.why_not(now) is None:
@@ -58,13 +59,14 @@ async def add(config: Config, tenant: str, *, name: str, expires: float | None, 
 
 async def list_issued(config: Config, tenant: str | None) -> list[KeyRow]:
     """A tenant's keys, or all, the oldest first. Raises StoreError."""
-    store = open_existing(*_place(config))
-    if store is None:
+    _refuse_memory(config)
+    try:
+        async with open_stored(config) as store:
+            now = time.time()
+            keys = await _keys_of(config, store, tenant)
+            return [_row(key, await used_by(store, key, now), now) for key in keys]
+    except NothingStoredError:
         return []
-    async with _opened(store):
-        now = time.time()
-        keys = await _keys_of(config, store, tenant)
-        return [_row(key, await used_by(store, key, now), now) for key in keys]
 
 
 async def revoke(config: Config, tenant: str, name: str) -> IssuedKey:
@@ -72,10 +74,8 @@ async def revoke(config: Config, tenant: str, name: str) -> IssuedKey:
 
     Raises StoreError.
     """
-    store = open_existing(*_place(config))
-    if store is None:
-        raise NothingStoredError(f"nothing is stored: {file_of(config.store.url)} does not exist")
-    async with _opened(store):
+    _refuse_memory(config)
+    async with open_stored(config) as store:
         keys = await _keys_of(config, store, tenant)
         found = [key for key in keys if key.id.startswith(name) or key.name == name]
         if not found:
@@ -159,19 +159,9 @@ def _row(key: IssuedKey, used: Used | None, now: float) -> KeyRow:
     )  # fmt: skip
 
 
-def _place(config: Config) -> tuple[str, float, str]:
-    """What the store is opened with; raises StoreError for one that no other process shares."""
+def _refuse_memory(config: Config) -> None:
     if config.store.url.startswith("memory:"):
         raise StoreError(
             "store.url: memory:// lies inside the running proxy, where no command can issue keys; take sqlite or redis,"
             " or `concertina keys new` for a key in the config"
         )
-    return config.store.url, config.store.timeout, config.store.prefix
-
-
-@asynccontextmanager
-async def _opened(store: OpenedStore) -> AsyncIterator[Store]:
-    try:
-        yield store
-    finally:
-        await store.close()

@@ -59,6 +59,11 @@ def config_of_running(path: Path | None, url: str | None = None) -> Config:
     return _listening(config, started[0]) if len(started) == 1 else config
 
 
+def without_answer(url: str, error: Exception) -> str:
+    """What to say of an address at which no proxy answers."""
+    return f"no proxy answers at {url}: {getattr(error, 'reason', error)}; {way_to_a_proxy()}"
+
+
 def way_to_a_proxy() -> str:
     """What to do if none answers."""
     if others := [reachable(running.host, running.port) for running in _all_running()]:

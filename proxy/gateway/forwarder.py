@@ -251,26 +251,24 @@ class Forwarder:
     async def _send(self, delivery: Delivery, draft: Draft) -> UpstreamAnswer:
         """Send a draft; one that is ours anyway asks a stream for its usage, unless this upstream refuses that, and so
         does any for a key with a budget."""
-        headers, body = delivery.route.headers, draft.body
-        issued, is_received = delivery.caller.issued, body is delivery.received.body
+        headers, received, issued = delivery.route.headers, delivery.received.body, delivery.caller.issued
         is_metered = issued is not None and issued.limits.count_tokens
-        if (is_received and not is_metered) or (case := delivery.case) is None:
-            return await self._request(delivery, headers, delivery.received.body)
-        is_received |= body is case.request.body and not (case.request.dropped_tokens or case.request.is_ours)
+        if (draft.body is received and not is_metered) or (case := delivery.case) is None:
+            return await self._request(delivery, headers, received)
+        is_changed = draft.body is not case.request.body or case.request.dropped_tokens > 0 or case.request.is_ours
+        is_received = draft.body is received or not is_changed
         if is_received and not is_metered:
-            return await self._request(delivery, headers, delivery.received.body)
+            return await self._request(delivery, headers, received)
+        # What was compressed goes out as it is, if anything of it is another.
+        plain = without(headers, b"content-encoding")
         asking = self._fail_open.call(lambda: self._asking(case, draft, is_metered=is_metered), None)
-        if asking is None and is_received:
-            return await self._request(delivery, headers, delivery.received.body)
-        # A compressed request that was compacted goes out as it is.
-        headers = without(headers, b"content-encoding")
         if asking is not None:
             # What was not asked for is taken out again, which compressed events do not allow.
-            answer = await self._request(delivery, _plain(headers), asking)
+            answer = await self._request(delivery, _plain(plain), asking)
             if not refuses_usage(answer.error):
                 return structs.replace(answer, hides_usage=answer.is_plain_event_stream)
             self._windows.saw_usage_refused(case.place)
-        return await self._request(delivery, headers, case.request.body if is_received else body)
+        return await self._request(delivery, *((headers, received) if is_received else (plain, draft.body)))
 
     def _asking(self, case: CompactionContext, draft: Draft, *, is_metered: bool) -> bytes | None:
         """The draft with a question for the usage; None where the stream tells it anyway, or must not be asked."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import json
 import time
@@ -243,6 +244,32 @@ async def test_a_stream_whose_usage_was_not_asked_for_is_counted(tmp_path: Path,
         assert tokens == pytest.approx(30, rel=0.9)
         assert usd > 0
     assert used.unpriced == used_before.unpriced
+
+
+async def test_a_compressed_stream_that_must_not_be_asked_goes_out_as_it_came(tmp_path: Path) -> None:
+    """With half an emoji in it."""
+    secret, key = new_key("acme", time.time(), limits=KeyLimits(tokens_per_day=100_000))
+    body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"half \\ud83d of it"}]}'
+    seen = list[tuple[bytes, bytes | None]]()
+
+    async def script(call: Call) -> None:
+        seen.append((await call.read(), call.header(b"content-encoding")))
+        is_asked = b"include_usage" in seen[-1][0]
+        refused = answer(400, b'{"error":{"message":"unknown field stream_options"}}', JSON)
+        await call.send(refused if is_asked else answer(200, b"".join([*PIECES, b"data: [DONE]\n\n"]), EVENTS))
+
+    async with fleet(tmp_path, script=script) as played:
+        await played.put(key)
+        await played.until(secret, 200)
+        before = len(seen)
+        packed = gzip.compress(body)
+        headers = [JSON, (b"Authorization", f"Bearer {secret}".encode()), (b"Content-Encoding", b"gzip")]
+        for _ in range(2):
+            assert (await played.clients[0].ask("POST", CHAT, headers, packed)).status == 200
+    first, *rest = seen[before:]
+    assert (b"include_usage" in first[0], first[1]) == (True, None)
+    assert b"half \\ud83d of it" in first[0]
+    assert rest == [(packed, b"gzip")] * 2, "once refused, it is asked no more"
 
 
 async def test_a_stream_that_its_client_leaves_is_counted(tmp_path: Path) -> None:

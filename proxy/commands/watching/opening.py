@@ -12,7 +12,7 @@ from proxy.admin.endpoints import ADMIN
 from proxy.callers import admin_token
 from proxy.commands.common import fail
 from proxy.commands.parameters import ConfigPath, Flag
-from proxy.commands.running import config_of_running, readiness, token_of, way_to_a_proxy
+from proxy.commands.running import config_of_running, readiness, token_of, without_answer
 from proxy.commands.watching.running_proxy import Url, url_of
 from proxy.config.loading import Config
 
@@ -28,7 +28,7 @@ def open_dashboard(*, url: Url = None, config: ConfigPath = None, show: Flag = F
     except HTTPError:
         pass  # there is one that is not ready, and says on its pages why
     except (OSError, ValueError, HTTPException) as error:
-        fail(f"no proxy answers at {url_of(known, url)}: {getattr(error, 'reason', error)}; {way_to_a_proxy()}")
+        fail(without_answer(url_of(known, url), error))
     if show or not webbrowser.open(link_of(known, url, is_for_once=True)):
         sys.stdout.write(f"{link_of(known, url)}\n")
 

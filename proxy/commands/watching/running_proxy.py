@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from proxy.admin.endpoints import Endpoint
 from proxy.commands.common import fail
-from proxy.commands.running import DIRECT, as_running, token_of, way_to_a_proxy
+from proxy.commands.running import DIRECT, as_running, token_of, without_answer
 from proxy.config.loading import Config
 from proxy.server.addresses import named_url, of_proxy
 
@@ -47,9 +47,7 @@ def answer_lines(
             way_out = _REFUSED.get(error.code, "is that a Concertina of this version?")
             raise UnansweredError(f"{address} answers {error.code}: {way_out}") from None
     except URLError as error:
-        raise UnansweredError(
-            f"no proxy answers at {url_of(config, url)}: {error.reason}; {way_to_a_proxy()}"
-        ) from None
+        raise UnansweredError(without_answer(url_of(config, url), error)) from None
     except (OSError, ValueError, HTTPException) as error:
         raise UnansweredError(f"{address}: {error}") from None
 

@@ -7,6 +7,7 @@ class Pausable:
     """Reading goes on until it is paused, writing waits while it is."""
 
     def __init__(self) -> None:
+        # Beside the events, since both are looked at for every piece, and asking an event takes a call.
         self.read_paused = self.write_paused = False
         self._may_read, self._may_write = asyncio.Event(), asyncio.Event()
         self._may_read.set()
