@@ -29,7 +29,7 @@ _NOTHING = msgspec.Raw(b"")
 # Nobody writes more; over megabytes of it the search would hold up others.
 _skip_whitespace = re.compile(rb"[ \t\r\n]{0,65536}+").match
 # Up to the next object or list, or to the end, over strings and what is in them: so no search begins inside of one.
-_openings = re.compile(rb'(?:[^"\[{]++|"(?:[^"\\]++|\\.)*+")*+(?:([\[{])|\Z)').finditer
+_openings = re.compile(rb'(?:[^"\[{]++|%b)*+(?:([\[{])|\Z)' % bounds.TEXT, re.DOTALL).finditer
 _SPACE = ord(" ")
 _COMMA = ord(",")
 
