@@ -264,10 +264,17 @@ class ClusterOfServers:
             for node in (target, source) if owner is target else (source, target):
                 node.do("CLUSTER", "SETSLOT", slot, "NODE", ids[owner])
 
+        def arrive() -> None:
+            left = source.do("CLUSTER", "GETKEYSINSLOT", slot, 1000)
+            assert isinstance(left, list)
+            for one in left:  # with any of them it gives the slot up only once others have told it to
+                source.do("MIGRATE", "127.0.0.1", target.port, one, 0, 5000, "REPLACE")
+            assign(target)
+
         target.do("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
         source.do("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
         try:
-            yield lambda: assign(target)
+            yield arrive
         finally:
             for server in (source, target):
                 server.do("CLUSTER", "SETSLOT", slot, "STABLE")
