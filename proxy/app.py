@@ -305,6 +305,7 @@ async def _spans(traces: Traces, name: str) -> AsyncIterator[tuple[Hook, ...]]:
         closing = Thread(target=spans.close, daemon=True)
         closing.start()
         await asyncio.to_thread(closing.join, _EXPORT_SECONDS)
+        spans.give_up()
 
 
 @asynccontextmanager

@@ -77,6 +77,10 @@ class Spans:
         """Export what waits; blocks for as long as the collector takes."""
         self._processor.shutdown()  # type: ignore[no-untyped-call]
 
+    def give_up(self) -> None:
+        """Try nothing again that a collector has not taken; `close` returns soon after."""
+        self._exporting.shutdown()
+
     def _request(self, trace: Trace, ended: RequestEnded) -> None:
         until = _nanoseconds(ended.at)
         since = until - _duration(ended.ms)
@@ -154,6 +158,7 @@ class _Counting(SpanExporter):
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
+        self._is_shut_down = False
         self.taken = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -163,7 +168,9 @@ class _Counting(SpanExporter):
             self.taken += len(spans)
 
     def shutdown(self) -> None:
-        self._exporter.shutdown()
+        if not self._is_shut_down:
+            self._is_shut_down = True
+            self._exporter.shutdown()
 
 
 def open_spans(

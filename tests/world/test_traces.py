@@ -6,6 +6,7 @@ import asyncio
 import re
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -166,6 +167,9 @@ async def test_no_request_notices_a_collector_that_does_not_take_spans(
         async with asyncio.timeout(30), stage(tmp_path, telemetry=traced(collector)) as play:
             for _ in range(3):
                 assert (await play.send(SMALL)).status == 200
+    for exporting in [thread for thread in threading.enumerate() if thread.name.startswith("OtelBatch")]:
+        exporting.join(3)  # else it tries again for more than five seconds
+        assert not exporting.is_alive()
 
 
 async def test_spans_without_room_are_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
