@@ -229,6 +229,7 @@ class App(Served):
             in_flight=sum(self._gateway.admission.in_flight.values()),
             problems=reloader.problems,
             told=time.time(),
+            secret=store_secret.mark_of(self._config.store),
         )
 
     def _start_event(self) -> Started:

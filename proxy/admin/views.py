@@ -84,6 +84,8 @@ def health_of(context: AdminContext, shown: Figures, replicas: Sequence[Replica]
     ]
     if len({each.digest for each in replicas}) > 1:
         parts.append((False, "replicas have different configs"))
+    if len({each.secret for each in replicas if each.secret}) > 1:
+        parts.append((False, "replicas have different store secrets, and find no sessions of each other"))
     level = "good" if all(is_well for is_well, _ in parts) else "warn" if is_up and not shown.passed_on else "bad"
     up = f"up {words.span(round(now - context.started))}"
     return Health(level, [words.plural(len(replicas), "replica"), up, *(text for _, text in parts)])

@@ -63,7 +63,7 @@ class Tenants:
         self._seen: dict[bytes, Caller] = {}
         self._seen_version = 0
         self._seed = secrets.randbits(64)
-        self._secret = store_secret.secret_in_force(config)
+        self._secret = store_secret.secret_in_force(config.store)
         self._key_prefix = key_prefix(self._secret).encode()
         self._shared = {name for name, tenant in config.tenants.items() if tenant.sessions_of == "tenant"}
         self._epochs = {name: tenant.epoch for name, tenant in config.tenants.items()}

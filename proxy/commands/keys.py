@@ -51,7 +51,7 @@ async def add(config: Config, tenant: str, *, name: str, expires: float | None, 
         for key in await _keys_of(config, store, tenant):
             if name and key.name == name and key.why_not(now) is None:
                 fail(f"--name {name}: key {key.id} of {tenant} has this name; choose another, or revoke it first")
-        prefix = key_prefix(store_secret.secret_in_force(config))
+        prefix = key_prefix(store_secret.secret_in_force(config.store))
         secret, key = new_key(tenant, now, name=name, expires=expires, limits=limits, prefix=prefix)
         await KeyShelf(config.store.seal(store)).put(key)
         return secret, key.id

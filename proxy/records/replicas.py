@@ -19,6 +19,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     """A process that serves. started, told: when it began, and when it said this, in Unix seconds.
 
     digest: of the config in force; problems: of a file that was refused.
+    secret: what those with the same `store.secret` have in common; empty before 0.2.0.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int
     problems: int
     told: float = 0.0
+    secret: str = ""
 
 
 class Replicas:
@@ -35,25 +37,29 @@ class Replicas:
 
     def __init__(self, sealed: SealedStore, run: str, tell: Callable[[], Replica]) -> None:
         """`run` names this process among all that ever were; `tell` says how it is."""
-        self._store = sealed.store
-        self._shelf = Shelf(replace(sealed, ttl=_TTL), Replica)
+        self._sealed = replace(sealed, ttl=_TTL)
         self._run = run
         self._tell = tell
 
     async def beat(self) -> None:
         """Say that this process is there, for the next minute."""
-        await self._shelf.put(_key(self._run), self._tell())
-        await self._store.enroll(_INDEX, self._run, _TTL)
+        await Shelf(self._sealed, Replica).put(_key(self._run), self._tell())
+        await self._sealed.store.enroll(_INDEX, self._run, _TTL)
 
     async def leave(self) -> None:
         """Say that it is not any more."""
-        await self._store.enroll(_INDEX, self._run, 0)
+        await self._sealed.store.enroll(_INDEX, self._run, 0)
 
     async def every(self) -> list[Replica]:
         """This one first, then the others by their names; this one alone where the store does not answer."""
-        runs = sorted(await names_in(self._store, _INDEX) or ())[:_MOST]
-        others = await self._shelf.look_up([_key(run) for run in runs if run != self._run])
-        return [self._tell(), *sorted(filter(None, others), key=lambda each: (each.name, each.started))]
+        return [self._tell(), *await replicas_there(self._sealed, but=self._run)]
+
+
+async def replicas_there(sealed: SealedStore, *, but: str = "") -> list[Replica]:
+    """Every process that has said in the last minute that it is there, but this run, by their names."""
+    runs = sorted(await names_in(sealed.store, _INDEX) or ())[:_MOST]
+    told = await Shelf(sealed, Replica).look_up([_key(run) for run in runs if run != but])
+    return sorted(filter(None, told), key=lambda each: (each.name, each.started))
 
 
 def _key(run: str) -> str:

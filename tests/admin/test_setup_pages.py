@@ -109,6 +109,12 @@ async def test_the_health_line_tells_of_all_replicas_and_since_when(tmp_path: Pa
             assert "replicas have different configs" in both["words"]  # type: ignore[index,call-overload]
             replicas = (await play.send("GET", "/admin/api/replicas", bearer(CONFIGURED))).json()["replicas"]
             assert all(time.time() - 60 < row["told"] <= time.time() for row in replicas)  # type: ignore[index,union-attr]
+            other_secret = {"url": f"sqlite:///{tmp_path}/s.db", "secret": "of another replica"}
+            assert not any("store secrets" in word for word in both["words"])  # type: ignore[index,union-attr]
+            async with played(tmp_path, CONFIGURED, other_secret):
+                third = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()["health"]
+                assert any("different store secrets" in word for word in third["words"])  # type: ignore[index,union-attr]
+                assert "another store.secret" in await page(play, "replicas")
     down = f"redis://127.0.0.1:{free_port()}"
     async with played(tmp_path, CONFIGURED, store=down) as play:
         told = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()["health"]

@@ -18,6 +18,7 @@ from proxy.commands.doctor.command import examine_config, of_proxy_there
 from proxy.commands.doctor.finding import Finding
 from proxy.stores import open_store
 from tests.support import redis_servers
+from tests.support.admin import played
 from tests.support.servers import configured, free_port, proxy
 from tests.support.upstreams import Script, always, answer, in_turn, upstream
 
@@ -147,6 +148,15 @@ async def test_issued_keys_are_told_that_a_store_may_lose_or_cannot_read(tmp_pat
         other = {**settings, "encryption_key": "a1" * 32}
         told = await found(tmp_path, {"main": always(LISTED)}, {"store": other})
         assert (told["store.keys"].state, told["store.keys"].found[:13]) == ("wrong", "1 issued keys")
+
+
+async def test_a_replica_with_another_store_secret_is_told(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/kept/s.db"
+    async with played(tmp_path, store={"url": url, "secret": "one"}, server={"name": "replica-7"}):
+        for secret, is_another in (("one", False), ("two", True)):
+            told = await found(tmp_path, {"main": always(LISTED)}, {"store": {"url": url, "secret": secret}})
+            assert ("store.secret" in told) == is_another
+    assert (told["store.secret"].state, "replica-7 serves" in told["store.secret"].found) == ("wrong", True)
 
 
 @pytest.mark.parametrize("denied", ["+hincrby", "+rpush", "+zadd", "+sadd", None])

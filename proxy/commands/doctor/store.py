@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from proxy.callers import store_secret
 from proxy.callers.issued_keys import KeyShelf
 from proxy.commands.doctor.finding import Finding, ok, warning, wrong
 from proxy.config.settings import StoreConfig
+from proxy.records.replicas import replicas_there
 from proxy.stores import StoreError, file_of, open_existing
 from proxy.stores.base import Store
 from proxy.stores.redis.store import RedisStore
@@ -34,6 +36,7 @@ async def looked_at(settings: StoreConfig) -> list[Finding]:
                 *(await _key_findings(settings, store)),
                 *room,
                 *_secret(settings),
+                *(await _other_secrets(settings, store)),
             ]
         finally:
             await store.close()
@@ -107,6 +110,14 @@ def _secret(settings: StoreConfig) -> Iterator[Finding]:
     if settings.url.startswith("redis") and not settings.secret.get_secret_value():
         told = "empty, so whoever can write to the store can guess where sessions lie"
         yield wrong("store.secret", told, "set it to the same long random value in every replica")
+
+
+async def _other_secrets(settings: StoreConfig, store: Store) -> list[Finding]:
+    """Replicas with another secret find none of the sessions and issued keys that those with this one keep."""
+    mark = store_secret.mark_of(settings)
+    others = [each.name for each in await replicas_there(settings.seal(store)) if each.secret not in ("", mark)]
+    told = f"{', '.join(others)} {'serve' if len(others) > 1 else 'serves'} over this store with another one"
+    return [wrong("store.secret", told, "give every replica the same, and restart those")] if others else []
 
 
 def _room(file: Path) -> Iterator[Finding]:
