@@ -103,6 +103,12 @@ class KeyUsage:
             used, price = _estimate(event), self._price(event.model or "")
             self._bill(event.key, used.prompt + used.output, None if price is None else price.of(used))
 
+    def add(self, key: IssuedKey, used: Tokens | None, model: str) -> None:
+        """Count an answer that is no conversation's; one that reports nothing is one without a known price."""
+        price = None if used is None else self._price(model)
+        tokens = 0 if used is None else used.prompt + used.output
+        self._bill(key.id, tokens, None if used is None or price is None else price.of(used))
+
     def _bill(self, key_id: str, tokens: int, usd: float | None) -> None:
         now = self._clock()
         meter, day = self._meter(key_id, now), _day(now)

@@ -68,7 +68,7 @@ def way_to_a_proxy() -> str:
     """What to do if none answers."""
     if others := [reachable(running.host, running.port) for running in _all_running()]:
         return f"of yours, one runs at http://{', one at http://'.join(others)}"
-    return "`concertina serve` starts one, and CONCERTINA_URL names one that is elsewhere"
+    return "`concertina serve` starts one, and --url names one that is elsewhere"
 
 
 class _Running(msgspec.Struct, frozen=True):

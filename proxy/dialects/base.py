@@ -130,13 +130,28 @@ class Ending:
     said_nothing: bool
 
 
-class Answers(Protocol):
-    """Reads what upstreams answer, and words what we answer ourselves. `data` is of one event, or a whole answer.
+class ReadsUsage(Protocol):
+    """Reads what answers report as used. `data` is of one event, or a whole answer.
 
-    ANSWER_KEY: what stands near the beginning of an answer in JSON, and of no report of an error.
     USAGE_KEY:  under which an answer reports its usage, quotes included.
     STREAM:     what a stream is: server-sent events, or an array of JSON, which is passed on and read as an answer is
                 that comes in pieces, and has no place for what is ours.
+    """
+
+    USAGE_KEY: bytes
+    STREAM: StreamForm
+
+    def is_last(self, data: bytes, /) -> bool:
+        """Whether the answer is whole with an event that has this data: clients hang up right after it."""
+
+    def usage(self, newest_first: Iterable[bytes], /) -> Usage | None:
+        """The last that an answer's events, or the answer as a whole, tell."""
+
+
+class Answers(ReadsUsage, Protocol):
+    """Reads what upstreams answer, and words what we answer ourselves.
+
+    ANSWER_KEY: what stands near the beginning of an answer in JSON, and of no report of an error.
     WAITING:    what a stream of events may begin with, or stand between two of them, while nothing is there to be said.
     KEEPALIVE:  an event that says so to clients who do not hear comments; empty where all do.
     TOO_LONG:   of an overflow, in the words that clients know; holds `{limit}` and `{tokens}`.
@@ -144,8 +159,6 @@ class Answers(Protocol):
     """
 
     ANSWER_KEY: bytes
-    USAGE_KEY: bytes
-    STREAM: StreamForm
     WAITING: bytes
     KEEPALIVE: bytes
     TOO_LONG: str
@@ -156,12 +169,6 @@ class Answers(Protocol):
 
     def ending(self, data: bytes, /) -> Ending | None:
         """Of an answer, or of a stream's last event; None where it cannot be read."""
-
-    def is_last(self, data: bytes, /) -> bool:
-        """Whether the answer is whole with an event that has this data: clients hang up right after it."""
-
-    def usage(self, newest_first: Iterable[bytes], /) -> Usage | None:
-        """The last that an answer's events, or the answer as a whole, tell."""
 
     def is_usage_alone(self, data: bytes, /) -> bool:
         """Whether an event tells nothing but the usage that was asked for."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from urllib.parse import parse_qs
 
@@ -13,10 +14,11 @@ from proxy import errors
 from proxy.api.head import ApiHead, api_head
 from proxy.api.paths import EXPLAIN, resource, upstream_url
 from proxy.callers.admission import Admission, Admitted
+from proxy.callers.issued_keys import IssuedKey
 from proxy.callers.key_usage import KeyUsage
 from proxy.callers.session_label import label_given
 from proxy.callers.tenants import Caller
-from proxy.dialects import json_array, table
+from proxy.dialects import json_array, other_answers, table
 from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import most_unpacked
 from proxy.dialects.compaction import AT_ONCE, NOTHING, CompactionRequestError
@@ -59,6 +61,7 @@ from proxy.gateway.report import between_events, commenting, ended_event, header
 from proxy.gateway.sender import sender_of
 from proxy.gateway.stages import Delivery, Prepared, Progress, Received, Sent, delivery_of
 from proxy.gateway.trial import BEYOND, ItemSeen
+from proxy.gateway.usage import UsageTap
 from proxy.memory import Cache
 from proxy.observing.hooks import observe_traced
 from proxy.observing.trace import Tracing
@@ -459,7 +462,24 @@ class Gateway:
         response = await self._client.send(route.upstream, head.method, url, headers, body)
         sent.responses.append(response)
         sent.begin_answer(response.status)
-        await relay(UpstreamAnswer(response), exchange, [])
+        with self._counting(caller, head, answer := UpstreamAnswer(response)) as tap:
+            await relay(answer, exchange, [], tap)
+
+    @contextmanager
+    def _counting(self, caller: Caller, head: ApiHead, answer: UpstreamAnswer) -> Iterator[UsageTap | None]:
+        """What an issued key has used by an answer that is no conversation's counts with the rest."""
+        if caller.issued is None or head.method != "POST" or answer.response.status >= 300:
+            yield None
+            return
+        key, tap = caller.issued, UsageTap(answer, other_answers)
+        try:
+            yield tap
+        finally:
+            self._fail_open.call(lambda: self._count_relayed(key, tap), None)
+
+    def _count_relayed(self, key: IssuedKey, tap: UsageTap) -> None:
+        used = tap.usage()
+        self._key_usage.add(key, None if used is None else used.tokens, other_answers.model_in(tap.ends))
 
     async def _read(self, received: Received) -> CountedRequest | None:
         """The counted request; None if it cannot be understood, which is the upstream's to judge."""

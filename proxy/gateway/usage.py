@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import msgspec
 
-from proxy.dialects.base import Answers, Usage
+from proxy.dialects.base import Answers, ReadsUsage, Usage
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.server import content_coding
 from proxy.server.sse import EVENT_END, LONGEST_END, data_of, split_events, whole_events
@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(msgspec.Raw).decode
 class UsageTap:
     """Keeps the ends of an answer while it is relayed, of which it is fed every chunk. What is odd is no usage."""
 
-    def __init__(self, answer: UpstreamAnswer, reads: Answers, *, most_kept: int = 0) -> None:
+    def __init__(self, answer: UpstreamAnswer, reads: ReadsUsage, *, most_kept: int = 0) -> None:
         """`most_kept`: bytes up to which all that passes is kept (`whole`)."""
         self._most_kept = most_kept
         self._kept: list[bytes] = []
@@ -102,6 +102,12 @@ class UsageTap:
             self._fold()
             self._told = (self._read(),)
         return self._told[0]
+
+    @property
+    def ends(self) -> bytes:
+        """The first and the last of the body, as far as it has passed."""
+        self._fold()
+        return self._head + self._tail
 
     @property
     def is_whole(self) -> bool:

@@ -167,6 +167,48 @@ async def test_a_budget_is_counted_from_what_was_billed(tmp_path: Path) -> None:
         assert (b"x-should-retry", b"false") in reply.headers
 
 
+EMBEDDED = (
+    b'{"object":"list","data":[{"embedding":[' + b"0.5," * 40_000 + b'0.5]}],"model":"text-embedding-3-small",'
+    b'"usage":{"prompt_tokens":1000,"total_tokens":1000}}'
+)
+COMPLETED = (
+    b'data: {"model":"gpt-3.5-turbo-instruct","choices":[],"usage":null}\n\n'
+    b'data: {"model":"gpt-3.5-turbo-instruct","choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":100}}\n\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "tokens", "usd"),
+    [
+        ("/v1/embeddings", EMBEDDED, [JSON], 1000, 1000 * 0.02e-6),
+        ("/v1/embeddings", gzip.compress(EMBEDDED), [JSON, (b"content-encoding", b"gzip")], 1000, 1000 * 0.02e-6),
+        ("/v1/completions", COMPLETED, [EVENTS], 1100, 1000 * 1.5e-6 + 100 * 2e-6),
+        ("/v1/images/generations", b'{"data":[],"usage":{"input_tokens":50,"output_tokens":4000}}', [JSON], 4050, None),
+        ("/v1/rerank", b'{"results":[],"usage":{"total_tokens":70}}', [JSON], 70, None),
+        ("/v1/audio/speech", b"\xff\xfb sound", [(b"content-type", b"audio/mpeg")], 0, None),
+    ],
+)
+async def test_answers_that_are_no_conversations_count_by_what_they_report(
+    tmp_path: Path, path: str, body: bytes, headers: list[Header], tokens: int, usd: float | None
+) -> None:
+    async def script(call: Call) -> None:
+        await call.read()
+        is_chat = call.target == CHAT
+        await call.send(answer(200, BILLED.encode(), JSON) if is_chat else answer(200, body, *headers))
+
+    secret, key = new_key("acme", time.time(), limits=KeyLimits(usd_per_day=1.0))
+    async with fleet(tmp_path, script=script) as played:
+        await played.put(key)
+        await played.until(secret, 200)
+        before = await played.used(key)
+        reply = await asked(played.clients[0], secret, path, b'{"model":"m","input":"hi"}')
+        assert (reply.status, reply.body) == (200, body)
+        used = await played.used(key, than=before)
+    assert used.tokens_today - before.tokens_today == tokens
+    assert used.usd_today - before.usd_today == pytest.approx(usd or 0)
+    assert used.unpriced - before.unpriced == (usd is None)
+
+
 @pytest.mark.parametrize("name", [b"Authorization", b"x-api-key"])
 async def test_a_key_of_ours_never_goes_upstream(tmp_path: Path, name: bytes) -> None:
     """In whichever header, mistyped, or before it is known here; what the client has for the upstream itself does, a
