@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
+# A process more than cores: tests wait for servers a fifth of their time.
+WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(4, os.cpu_count() + 1))')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo serve test test-quick test-real agents charts check bench chaos pictures lock models release clean
@@ -21,7 +23,7 @@ serve: $(VENV)/.ready ## run the proxy with config.yaml
 	@$(BIN)/concertina serve $(ARGS)
 
 test: $(VENV)/.ready-dev ## all tests, against a real Valkey
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # What may differ from one Python to the next: sockets and TLS, processes, stores, files, and one contract of each kind.
 COMPATIBILITY := tests/commands tests/config tests/models tests/observing tests/records tests/runtime tests/stores \

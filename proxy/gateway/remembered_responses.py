@@ -3,9 +3,8 @@
 OpenAI keeps both for 30 days; here it is best effort: in this process's memory, and no longer than that has room.
 """
 
-import zlib
-
 import msgspec
+from backports import zstd
 
 from proxy.dialects.compaction import CompactionRequestError
 from proxy.dialects.json_array import members_of, split_items, with_fields
@@ -58,7 +57,7 @@ class RememberedResponses:
         members = members_of(body)
         before = self._before(scope, members.get(PREVIOUS, b""))
         items = [*(before or []), *_items(members.get("input", b"")), *map(bytes, response.output)]
-        packed = zlib.compress(b",".join(items), 1)
+        packed = zstd.compress(b",".join(items), 1)
         self._known.keep((scope, response.id), packed, len(packed))
 
     def spelled_out(self, scope: bytes, body: bytes) -> bytes:
@@ -80,7 +79,7 @@ class RememberedResponses:
     def _before(self, scope: bytes, member: bytes) -> list[bytes] | None:
         name = _value(member)
         packed = self._known.get((scope, name)) if isinstance(name, str) else None
-        return None if packed is None else split_items(zlib.decompress(packed))
+        return None if packed is None else split_items(zstd.decompress(packed))
 
 
 def _value(member: bytes) -> object:
