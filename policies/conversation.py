@@ -168,7 +168,7 @@ class Conversation:
     def _at_work(self, cut: int) -> list[int]:
         """Positions of what a person said that is at work at the cut, what matters most first."""
         outline = self.outline
-        if not outline.spoken:
+        if not outline.spoken or outline.spoken[0] >= cut:  # what is said behind the cut changes nothing before it
             return self._last_user(cut)
         if _holds(outline.tasks, cut):
             return []

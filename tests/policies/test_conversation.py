@@ -35,6 +35,13 @@ def test_the_anchors_are_the_request_at_work_and_what_opened_the_turn() -> None:
     assert view.anchors(0) == []
 
 
+def test_what_is_said_behind_the_cut_changes_no_anchor() -> None:
+    """Before it only words stand of which nobody knows whose they are."""
+    before = [*rounds(2), user("0"), *rounds(1, start=2), user("1")]
+    longer = conversation([*before, assistant("so"), user("Build it.")])
+    assert [conversation(before).anchors(cut) for cut in range(8)] == [longer.anchors(cut) for cut in range(8)]
+
+
 @pytest.mark.requirement("R3 4.1 tokens")
 def test_totals_count_tools_head_and_body() -> None:
     view = conversation([system("s" * 40), user("u" * 40)], tools_tokens=7)
