@@ -175,7 +175,7 @@ class App(Served):
                 store=store, engine=engine, active=lambda: gateway.active, is_draining=lambda: self.is_draining,
                 reloader=reloader, in_flight=gateway.admission.in_flight, exposition=exposition,
                 openmetrics=openmetrics, recent=recent, trails=trails, kept_trails=kept, figures=figures,
-                replicas=replicas, name=name, started=started,
+                replicas=replicas, keys=keys, name=name, started=started,
             )  # fmt: skip
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)

@@ -7,6 +7,7 @@ from starlette.requests import Request
 
 from proxy.admin.access import Visitor
 from proxy.admin.recent import Recent
+from proxy.callers.issued_keys import KeyRing
 from proxy.callers.tenants import Caller
 from proxy.config.reloading import Reloader
 from proxy.config.settings import DEFAULT, Config
@@ -23,7 +24,8 @@ from proxy.upstream.active import Active
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminContext:
     """The parts of the running proxy. openmetrics: None where several workers answer as one. in_flight: requests
-    under way by tenant. kept_trails: None where none are kept. name: this replica's. started: Unix seconds."""
+    under way by tenant. kept_trails: None where none are kept. keys: issued ones. name: this replica's. started: Unix
+    seconds."""
 
     store: CircuitBreaker
     engine: Engine
@@ -38,6 +40,7 @@ class AdminContext:
     kept_trails: KeptTrails | None
     figures: KeptFigures
     replicas: Replicas
+    keys: KeyRing
     name: str
     started: float
 

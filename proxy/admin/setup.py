@@ -12,6 +12,7 @@ from policies.experience import ModelProfile
 from policies.price import Price
 from policies.settings import DEFAULTS, PolicySettings
 from proxy.admin.totals import Totals
+from proxy.callers.key_usage import KeyRow
 from proxy.config.document import parse
 from proxy.config.loading import digest_of, notes
 from proxy.config.presets import origins
@@ -79,12 +80,17 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class TenantView(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant and the policy that holds for it. models: what it used of each. keys, viewer_keys: their number."""
+    """A tenant and the policy that holds for it. models: what it used of each. keys, viewer_keys: their number.
+
+    issued: keys beside those of the config, the newest first; more_issued: how many older ones there are.
+    """
 
     row: TenantRow
     models: list[Totals]
     keys: int
     viewer_keys: int
+    issued: list[KeyRow]
+    more_issued: int
     upstream: str | None
     policies: list[str]
     settings: list[Setting]
@@ -226,13 +232,17 @@ def _tenant(used: Totals, config: Config, in_flight: Mapping[str, int], budget: 
     )
 
 
-def tenant(row: TenantRow, models: list[Totals], reloader: Reloader) -> TenantView:
+def tenant(
+    row: TenantRow, models: list[Totals], issued: list[KeyRow], more_issued: int, reloader: Reloader
+) -> TenantView:
     known = reloader.config.tenants[row.name]
     return TenantView(
         row=row,
         models=models,
         keys=len(known.keys),
         viewer_keys=len(known.viewer_keys),
+        issued=issued,
+        more_issued=more_issued,
         upstream=known.upstream,
         policies=[*known.policies],
         settings=policy(known.policy, reloader),

@@ -16,11 +16,14 @@ from proxy.admin.overview import Figures, Health, Overview, TimeSpan
 from proxy.admin.recent import Filter, number_of
 from proxy.admin.setup import Probe, Reloaded, StoreView, TenantModel, TenantRow, TenantView
 from proxy.admin.totals import COLUMNS, Totals, order_rows, totals, totals_of
+from proxy.callers.key_usage import key_rows
 from proxy.errors import InvalidRequestError, NotFoundError
 from proxy.observing.events import AdminActed, CompactionEnded
 from proxy.records.replicas import Replica
 
 _PROBE_TTL = 10.0
+# Issued keys of a tenant that are shown: what each has used is looked up.
+_MOST_KEYS = 100
 
 
 def asked_of(request: Request, visitor: Visitor) -> tuple[Filter, int | None]:
@@ -158,7 +161,9 @@ async def tenant_view(context: AdminContext, visitor: Visitor, name: str, span: 
     models = await used_of(context, visitor, span, "cost", by_model=True, tenant=name)
     whole = UsageTable([structs.replace(models.all, name=name)], models.all, models.is_whole)
     (row,) = tenants_of(context, whole)
-    return setup.tenant(row, models.rows, context.reloader)
+    keys = context.keys.of(name) if visitor.role != "nobody" else []
+    issued = await key_rows(context.store, keys[:_MOST_KEYS], time.time())
+    return setup.tenant(row, models.rows, issued, len(keys[_MOST_KEYS:]), context.reloader)
 
 
 async def store_view(context: AdminContext) -> StoreView:

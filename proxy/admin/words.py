@@ -5,6 +5,9 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Protocol
 
+from msgspec import structs
+
+from proxy.callers.issued_keys import KeyLimits
 from proxy.engine.explaining.explanation import MediaLeftOut
 from proxy.observing.events import MediaFigures
 
@@ -149,6 +152,17 @@ def media(told: MediaLeftOut | MediaFigures, now: float) -> str:
     return f"Of {of}, {size(told.bytes)} together{limit}, {gone} give way to notes."
 
 
+def limits(of_key: KeyLimits) -> str:
+    """What a key may use: 2,000,000 tokens a month, $20.00 a day."""
+    set_ones = {name: value for name, value in structs.asdict(of_key).items() if value is not None}
+    return ", ".join(_limit(name, value) for name, value in set_ones.items()) or "none"
+
+
+def _limit(name: str, value: float) -> str:
+    unit, _, span = name.partition("_per_")
+    return f"{usd(value) if unit == 'usd' else f'{value:,} {unit}'} a {span}"
+
+
 # Who says what an upstream takes of media.
 _SOURCES = {"config": "by the config", "provider": "as its provider says", "learned": "learned"}
 
@@ -168,6 +182,7 @@ FILTERS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "plural": plural,
         "payoff": payoff,
         "media": media,
+        "limits": limits,
         "setting": setting,
     }
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace as with_changes
 from datetime import UTC, datetime
 
@@ -167,11 +167,15 @@ class KeyRing:
         self._is_up = is_up
         self._report_unreadable = report_unreadable
         self._stamp: bytes | None = None
-        self._by_digest: Mapping[bytes, IssuedKey] = {}
+        self._by_digest: dict[bytes, IssuedKey] = {}
 
     def find(self, digest: bytes) -> IssuedKey | None:
         """The key with this SHA-256."""
         return self._by_digest.get(digest)
+
+    def of(self, tenant: str) -> list[IssuedKey]:
+        """A tenant's keys, revoked ones too, the newest first."""
+        return [key for key in reversed(self._by_digest.values()) if key.tenant == tenant]
 
     async def look(self) -> None:
         """Learn what has changed in the store. Keys stay known while it does not answer, or has lost them."""

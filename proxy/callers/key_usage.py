@@ -6,16 +6,19 @@ So limits hold over all replicas but for about a second. While the store does no
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from math import ceil
 
+import msgspec
+
 from policies.price import Price, Tokens
 from policies.rates import seconds_until_room
-from proxy.callers.issued_keys import IssuedKey
+from proxy.callers.issued_keys import IssuedKey, KeyLimits
 from proxy.errors import AuthenticationError, BudgetSpentError, KeyRateError
 from proxy.lru import remember
 from proxy.observing.events import Event, RequestEnded, SummarizerCalled
@@ -178,6 +181,38 @@ async def used_by(store: Store, key: IssuedKey, now: float) -> Used | None:
         counts.get(COST, 0) / _BILLION,
         counts.get(UNPRICED, 0),
     )
+
+
+class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A key as it is listed. state: active, expired or revoked. created, expires: Unix seconds. used: None if the store
+    did not say."""
+
+    id: str
+    tenant: str
+    name: str
+    state: str
+    created: float
+    expires: float | None
+    limits: KeyLimits
+    used: Used | None
+
+
+async def key_rows(store: Store, keys: Sequence[IssuedKey], now: float) -> list[KeyRow]:
+    """Keys with what each has used."""
+    used = await asyncio.gather(*(used_by(store, key, now) for key in keys))
+    return [
+        KeyRow(
+            id=key.id,
+            tenant=key.tenant,
+            name=key.name,
+            state="revoked" if key.revoked is not None else "expired" if key.why_not(now) else "active",
+            created=key.created,
+            expires=key.expires,
+            limits=key.limits,
+            used=of_key,
+        )
+        for key, of_key in zip(keys, used, strict=True)
+    ]
 
 
 def place_of(key_id: str, period: str) -> str:

@@ -7,14 +7,13 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from proxy.admin.words import usd
+from proxy.admin.words import limits, usd
 from proxy.callers import store_secret
 from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, as_revoked, key_prefix, new_key
-from proxy.callers.key_usage import Used, used_by
+from proxy.callers.key_usage import KeyRow, Used, key_rows
 from proxy.commands.common import err, fail, plain
 from proxy.commands.sessions import NothingStoredError, moment, open_stored
 from proxy.config.loading import Config
@@ -24,19 +23,6 @@ from proxy.stores.base import Store
 _UNITS = {"h": 3_600, "d": 86_400, "w": 7 * 86_400}
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _WIDE = 200
-
-
-class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as it is listed. state: active, expired or revoked. used: None if the store did not say."""
-
-    id: str
-    tenant: str
-    name: str
-    state: str
-    created: float
-    expires: float | None
-    limits: KeyLimits
-    used: Used | None
 
 
 async def add(config: Config, tenant: str, *, name: str, expires: float | None, limits: KeyLimits) -> tuple[str, str]:
@@ -62,9 +48,7 @@ async def list_issued(config: Config, tenant: str | None) -> list[KeyRow]:
     _refuse_memory(config)
     try:
         async with open_stored(config) as store:
-            now = time.time()
-            keys = await _keys_of(config, store, tenant)
-            return [_row(key, await used_by(store, key, now), now) for key in keys]
+            return await key_rows(store, await _keys_of(config, store, tenant), time.time())
     except NothingStoredError:
         return []
 
@@ -128,7 +112,7 @@ def show(rows: Sequence[KeyRow], console: Console) -> None:
         expires = "-" if row.expires is None else moment(row.expires)
         used = ("?", "?") if row.used is None else (_today(row.used), _month(row.used))
         names = (row.id, plain(row.tenant), plain(row.name) or "-")
-        table.add_row(*names, row.state, moment(row.created), expires, *used, _limits(row.limits))
+        table.add_row(*names, row.state, moment(row.created), expires, *used, limits(row.limits))
     console.print(table)
 
 
@@ -139,24 +123,6 @@ def _today(used: Used) -> str:
 def _month(used: Used) -> str:
     unknown = f" + {used.unpriced:,} without a price" if used.unpriced else ""
     return f"{used.tokens_month:,} tokens, {usd(used.usd_month)}{unknown}"
-
-
-def _limits(limits: KeyLimits) -> str:
-    set_ones = {name: value for name, value in msgspec.structs.asdict(limits).items() if value is not None}
-    return ", ".join(_limit(name, value) for name, value in set_ones.items()) or "none"
-
-
-def _limit(name: str, value: float) -> str:
-    unit, _, span = name.partition("_per_")
-    return f"{usd(value) if unit == 'usd' else f'{value:,} {unit}'} a {span}"
-
-
-def _row(key: IssuedKey, used: Used | None, now: float) -> KeyRow:
-    state = "revoked" if key.revoked is not None else "expired" if key.why_not(now) else "active"
-    return KeyRow(
-        id=key.id, tenant=key.tenant, name=key.name, state=state, created=key.created, expires=key.expires,
-        limits=key.limits, used=used,
-    )  # fmt: skip
 
 
 def _refuse_memory(config: Config) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from typing import TYPE_CHECKING
@@ -9,7 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.admin import setup
+from proxy.callers.issued_keys import KeyLimits, KeyShelf, as_revoked, new_key
 from proxy.config.presets import origins
+from proxy.stores import Sealer, open_store
+from proxy.stores.sealing import SealedStore
 from tests.support.admin import BROWSER, CONFIGURED, Played, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
 from tests.support.servers import free_port
@@ -147,6 +151,38 @@ async def test_a_policy_says_of_every_setting_where_it_comes_from(tmp_path: Path
         assert re.search(r"<code>compaction_threshold</code></th><td class=\"mono\">0.86</td>", shown)
         assert (await play.send("GET", "/admin/tenants/nobody", HTML, bearer(CONFIGURED))).status == 404
         assert (await play.send("GET", "/admin/api/policies/nothing", bearer(CONFIGURED))).status == 404
+
+
+async def test_a_tenants_issued_keys_are_listed_with_what_they_have_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.app.COUNT_EVERY", 0.01)
+    monkeypatch.setattr("proxy.admin.views._MOST_KEYS", 2)
+    url, now = f"sqlite:///{tmp_path}/s.db", time.time()
+    store, limits = open_store(url), KeyLimits(tokens_per_month=2_000_000, usd_per_day=20.0)
+    secret, ada = new_key("acme", now, name="ada", limits=limits)
+    others = [as_revoked(new_key("acme", now - 1, name="eve")[1], now), new_key("acme", now - 2)[1]]
+    for key in (ada, *others, new_key("other", now)[1]):
+        await KeyShelf(SealedStore(store, Sealer(None), 60.0)).put(key)
+    await store.close()
+    tenants = {"acme": {}, "other": {}}
+    async with asyncio.timeout(30), played(tmp_path, CONFIGURED, url, tenants=tenants) as play:
+        key = (b"Authorization", f"Bearer {secret}".encode())
+        assert (await ask(play.address, "POST", CHAT, [JSON, key], LONG)).status == 200
+        used: dict[str, int] = {}
+        while not used.get("tokens_today"):
+            view = (await play.send("GET", "/admin/api/tenants/acme", bearer(CONFIGURED))).json()
+            first, second = view["issued"]  # type: ignore[misc]
+            used = first["used"]
+        assert (first["name"], first["state"], second["state"], view["more_issued"]) == ("ada", "active", "revoked", 1)
+        assert used["tokens_month"] == used["tokens_today"] > 1_000
+        shown = await page(play, "tenants/acme")
+        assert "2,000,000 tokens a month, $20.00 a day" in shown
+        assert "1 older one:" in shown
+        assert secret not in shown
+        assert "ada" not in await page(play, "tenants/other")
+    async with played(tmp_path, store=url, tenants=tenants) as play:
+        assert "Issued keys" not in await page(play, "tenants/acme", *BROWSER[:-1])
 
 
 @pytest.mark.parametrize(
