@@ -8,6 +8,8 @@ import re
 from itertools import islice
 from typing import Literal
 
+from proxy.dialects import pieces
+
 Bound = Literal["body_too_large", "too_many_values"]
 """As `x-compaction-reason` says it."""
 
@@ -48,9 +50,10 @@ def bound_over(body: bytes) -> Bound | None:
     megabyte."""
     if len(body) <= QUICK:
         return None
-    if len(body) > MOST_READ or len(body) + _ESCAPE * body.count(b"\\") > MOST_READ:
+    most_escapes = (MOST_READ - len(body)) // _ESCAPE
+    if most_escapes < 0 or pieces.count(body, b"\\", most_escapes) > most_escapes:
         return "body_too_large"
-    if body.count(b",") <= MOST_COMMAS:
+    if pieces.count(body, b",", MOST_COMMAS) <= MOST_COMMAS:
         return None
     if len(body) > MOST_SKIPPED:
         return "too_many_values"

@@ -7,12 +7,11 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from io import BytesIO
 from itertools import islice
 
 import msgspec
 
-from proxy.dialects import bounds, surrogates
+from proxy.dialects import bounds, pieces, surrogates
 from proxy.dialects.skeleton import Skeleton, skeleton_of
 from proxy.dialects.spans import Span
 from proxy.errors import InvalidJSONError
@@ -341,18 +340,7 @@ def rebuild(body: bytes, parsed: Parsed, items: Iterable[int | bytes]) -> bytes:
             parts.append(view[start:end])
         else:
             parts.append(item)
-    return _join([view[: parsed.array[0]], *parts, b"]", view[parsed.array[1] :]], len(body))
-
-
-def _join(parts: Iterable[bytes | memoryview], size: int) -> bytes:
-    """Of about so many bytes. What is large is written part by part: nothing else of the process runs while memory is
-    joined at once."""
-    if size < bounds.MOST_SKIPPED:
-        return b"".join(parts)
-    written = BytesIO()
-    for part in parts:
-        written.write(part)
-    return written.getvalue()
+    return pieces.joined([view[: parsed.array[0]], *parts, b"]", view[parsed.array[1] :]], len(body))
 
 
 def select(body: bytes, parsed: Parsed, indexes: Sequence[int]) -> tuple[bytes, Parsed]:

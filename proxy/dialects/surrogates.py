@@ -1,19 +1,20 @@
 """Lone surrogates in JSON: escapes of half a character, which strict readers refuse and JavaScript writes."""
 
 import re
+from collections.abc import Iterator
 from itertools import islice
 
-from proxy.dialects import bounds
+from proxy.dialects import bounds, pieces
 
 # A surrogate pair, or half of one. It begins with literal bytes, so that `re` finds it at the speed of memchr.
 _SURROGATES = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _HALF = 6
-_BACKSLASH = ord("\\")
+_LOOKED_AT = 1024
 
 
 def has_many(body: bytes) -> bool:
     """Whether there are so many escapes of surrogates, pairs or not, that making them readable holds others up."""
-    return sum(1 for _ in islice(_SURROGATES.finditer(body), bounds.MOST_SURROGATES + 1)) > bounds.MOST_SURROGATES
+    return sum(1 for _ in islice(_escapes(body), bounds.MOST_SURROGATES + 1)) > bounds.MOST_SURROGATES
 
 
 def readable(body: bytes) -> bytes:
@@ -21,19 +22,32 @@ def readable(body: bytes) -> bytes:
 
     The result has the length of the body, so offsets found in it hold for the client's bytes.
     """
-    if b"\\" not in body or _SURROGATES.search(body) is None:  # the first alone is quick, as for pictures
-        return body
-    changed = bytearray(body)  # changed in place: one substitution over megabytes would hold up others
-    for match in _SURROGATES.finditer(body):
-        changed[match.start() : match.end()] = _readable(match)
-    return bytes(changed)
+    view, parts, begin = memoryview(body), list[bytes | memoryview](), 0
+    for match in _escapes(body):
+        if (read := _readable(match)) != match[0]:
+            parts += view[begin : match.start()], read
+            begin = match.end()
+    return pieces.joined([*parts, view[begin:]], len(body)) if parts else body
+
+
+def _escapes(body: bytes) -> Iterator[re.Match[bytes]]:
+    if b"\\" not in body:  # quick, and so it is in pictures
+        return iter(())
+    return pieces.matches(_SURROGATES, body, 2 * _HALF)
+
+
+def _backslashes_before(body: bytes, end: int) -> int:
+    number = left = 0
+    while end and not left:
+        some = body[max(0, end - _LOOKED_AT) : end]
+        left = len(some.rstrip(b"\\"))
+        number, end = number + len(some) - left, end - len(some)
+    return number
 
 
 def _readable(match: re.Match[bytes]) -> bytes:
     found, body = match[0], match.string
-    before = start = match.start()
-    while before and body[before - 1] == _BACKSLASH:
-        before -= 1
-    if (start - before) % 2:  # no escape but a backslash and what looks like one; what follows it may be one
+    # No escape then, but a backslash and what looks like one; what follows it may be one.
+    if _backslashes_before(body, match.start()) % 2:
         return found[:_HALF] + rb"\ufffd"[: len(found) - _HALF]
     return found if len(found) > _HALF else rb"\ufffd"

@@ -18,7 +18,7 @@ from proxy.callers.issued_keys import IssuedKey
 from proxy.callers.key_usage import KeyUsage
 from proxy.callers.session_label import label_given
 from proxy.callers.tenants import Caller
-from proxy.dialects import json_array, other_answers, table
+from proxy.dialects import json_array, other_answers, pieces, table
 from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import most_unpacked
 from proxy.dialects.compaction import AT_ONCE, NOTHING, CompactionRequestError
@@ -224,7 +224,7 @@ class Gateway:
         request = await self._read(received)
         read = time.perf_counter()
         if request is None:
-            self._check_readable(received)
+            await self._check_readable(received)
             return _as_it_came(received, "bypass", await self._unread_reason(received))
         engine, router, sender = self._engine, received.active.router, received.sender
         sender.repeated = request.repeated
@@ -492,11 +492,11 @@ class Gateway:
             body = await self._spelled_out(received, body)
         return await self._engine.reader.read(body, sender.caller.scope, router.encoding, dialect, sender.repeated)
 
-    def _check_readable(self, received: Received) -> None:
+    async def _check_readable(self, received: Received) -> None:
         """Raise what a request is refused with that has to be read, and cannot be."""
-        if PREFIX_IN_JSON in received.body:
+        if await self._engine.workers.run(pieces.holds, received.body, PREFIX_IN_JSON):
             raise errors.InvalidRequestError("The request holds a compaction item, and cannot be read.", param="input")
-        if received.head.is_compact and not names_response(received.body):
+        if received.head.is_compact and not await self._engine.workers.run(names_response, received.body):
             route = received.active.router.plain(received.head, received.caller)
             if not self._engine.clients.natives.is_native(route, received.head.dialect):
                 raise CompactionRequestError("It must be a text, or a list of items that is not empty.", param="input")
