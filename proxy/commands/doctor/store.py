@@ -113,7 +113,8 @@ def _secret(settings: StoreConfig) -> Iterator[Finding]:
 
 
 async def _other_secrets(settings: StoreConfig, store: Store) -> list[Finding]:
-    """Replicas with another secret find none of the sessions and issued keys that those with this one keep."""
+    """Replicas with another secret find none of the sessions that those with this one keep, and do not know mistyped
+    keys of theirs for ours."""
     mark = store_secret.mark_of(settings)
     others = [each.name for each in await replicas_there(settings.seal(store)) if each.secret not in ("", mark)]
     told = f"{', '.join(others)} {'serve' if len(others) > 1 else 'serves'} over this store with another one"
