@@ -230,8 +230,9 @@ def test_every_view_is_whole_and_well_formed_in_any_width(shown: Shown, is_dark:
     with browser(is_dark=is_dark) as chromium:
         chromium.open(shown.link)
         for view in shown.views:
+            chromium.open(shown.at(view))
             for width in (WIDE, NARROW):
-                chromium.open(shown.at(view), width)
+                chromium.resize(width)
                 if PICTURES:
                     chromium.keep_picture(f"{shown.kind}-{name_of(view)}-{width}", Path(PICTURES), width)
                 if (pixels := chromium.overflows()) > 0:

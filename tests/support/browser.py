@@ -46,13 +46,17 @@ class Browser:
         self._is_dark = is_dark
 
     def open(self, address: str, width: int = WIDE) -> None:
-        self._measure(width, _HEIGHT)
+        self.resize(width)
         self.driver.get(address)
+
+    def resize(self, width: int, height: int = _HEIGHT) -> None:
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)  # type: ignore[no-untyped-call]
 
     def keep_picture(self, name: str, folder: Path, width: int = WIDE, most: int = _TALLEST) -> None:
         """The whole page, as far as it fits."""
         tall = int(self.driver.execute_script("return document.documentElement.scrollHeight"))  # type: ignore[no-untyped-call]
-        self._measure(width, max(_HEIGHT, min(tall, most)))
+        self.resize(width, max(_HEIGHT, min(tall, most)))
         shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})  # type: ignore[no-untyped-call]
         folder.mkdir(parents=True, exist_ok=True)
         scheme = "-dark" if self._is_dark else ""
@@ -126,10 +130,6 @@ class Browser:
         from selenium.webdriver.support.ui import WebDriverWait
 
         WebDriverWait(self.driver, seconds).until(lambda driver: part in driver.current_url)
-
-    def _measure(self, width: int, height: int) -> None:
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
