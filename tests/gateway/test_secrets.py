@@ -346,7 +346,7 @@ def check_encrypted(entries: Sequence[tuple[str, bytes]]) -> None:
 @pytest.fixture
 def locked_valkey() -> Iterator[str]:
     """Where a Valkey server is that wants a password."""
-    with ValkeyServer() as server, redis.Redis.from_url(server.connection_url) as admin:
+    with ValkeyServer(port=free_port()) as server, redis.Redis.from_url(server.connection_url) as admin:
         admin.config_set("requirepass", KEYS["store password"])
         yield server.connection_url.removeprefix("redis://")
 

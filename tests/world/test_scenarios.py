@@ -209,7 +209,7 @@ async def test_a_restart_costs_no_second_summary(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_is_killed_fails_no_request(tmp_path: Path) -> None:
-    server = ValkeyServer()
+    server = ValkeyServer(port=free_port())
     server.start()
     async with stage(tmp_path, store={"url": server.connection_url, "secret": "shared"}) as play:
         requests = session(Agent())
