@@ -39,11 +39,14 @@ def matches(pattern: re.Pattern[bytes], body: bytes, longest: int) -> Iterator[r
 
 def joined(parts: Iterable[bytes | memoryview], size: int) -> bytes:
     """The parts together, about so many bytes."""
-    if size <= _PIECE:
-        return b"".join(parts)
-    written = BytesIO()
+    return b"".join(parts) if size <= _PIECE else written(parts).getvalue()
+
+
+def written(parts: Iterable[bytes | memoryview]) -> BytesIO:
+    """The parts together, to be changed in place."""
+    buffer = BytesIO()
     for part in parts:
         view = memoryview(part)
         for first in range(0, len(view), _PIECE):
-            written.write(view[first : first + _PIECE])
-    return written.getvalue()
+            buffer.write(view[first : first + _PIECE])
+    return buffer

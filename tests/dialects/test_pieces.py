@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,3 +45,14 @@ def test_lone_surrogates_are_told_from_pairs_wherever_a_piece_ends(signs: list[b
         whole = surrogates.readable(body)
     assert surrogates.readable(body) == whole
     assert len(whole) == len(body)
+
+
+def test_halves_of_emoji_take_no_more_room_than_the_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "_PIECE", 1 << 20)
+    body = b"\\ud83d" * 200_000
+    tracemalloc.start()
+    try:
+        assert surrogates.readable(body) == b"\\ufffd" * 200_000
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(body)
+    finally:
+        tracemalloc.stop()
