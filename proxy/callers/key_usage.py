@@ -103,14 +103,15 @@ class KeyUsage:
         elif event.billed is not None and event.is_answered and event.wire != "relay":
             self._bill(event.key, event.billed + (event.output or 0), event.usd)
         elif event.attempts > 0 and event.wire != "relay" and (event.is_answered or event.end == "client_gone"):
-            used, price = _estimate(event), self._price(event.model or "")
-            self._bill(event.key, used.prompt + used.output, None if price is None else price.of(used))
+            self.add(event.key, _estimate(event), event.model or "")
 
-    def add(self, key: IssuedKey, used: Tokens | None, model: str) -> None:
-        """Count an answer that is no conversation's; one that reports nothing is one without a known price."""
-        price = None if used is None else self._price(model)
-        tokens = 0 if used is None else used.prompt + used.output
-        self._bill(key.id, tokens, None if used is None or price is None else price.of(used))
+    def add(self, key_id: str, used: Tokens | None, model: str) -> None:
+        """Count an answer by its model's price; one that reports nothing is one without a known price."""
+        price = self._price(model)
+        if used is None:
+            self._bill(key_id, 0, None)
+        else:
+            self._bill(key_id, used.prompt + used.output, None if price is None else price.of(used))
 
     def _bill(self, key_id: str, tokens: int, usd: float | None) -> None:
         now = self._clock()

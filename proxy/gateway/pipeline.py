@@ -14,7 +14,6 @@ from proxy import errors
 from proxy.api.head import ApiHead, api_head
 from proxy.api.paths import EXPLAIN, resource, upstream_url
 from proxy.callers.admission import Admission, Admitted
-from proxy.callers.issued_keys import IssuedKey
 from proxy.callers.key_usage import KeyUsage
 from proxy.callers.session_label import label_given
 from proxy.callers.tenants import Caller
@@ -471,15 +470,15 @@ class Gateway:
         if caller.issued is None or head.method != "POST" or answer.response.status >= 300:
             yield None
             return
-        key, tap = caller.issued, UsageTap(answer, other_answers)
+        key_id, tap = caller.issued.id, UsageTap(answer, other_answers)
         try:
             yield tap
         finally:
-            self._fail_open.call(lambda: self._count_relayed(key, tap), None)
+            self._fail_open.call(lambda: self._count_relayed(key_id, tap), None)
 
-    def _count_relayed(self, key: IssuedKey, tap: UsageTap) -> None:
+    def _count_relayed(self, key_id: str, tap: UsageTap) -> None:
         used = tap.usage()
-        self._key_usage.add(key, None if used is None else used.tokens, other_answers.model_in(tap.ends))
+        self._key_usage.add(key_id, None if used is None else used.tokens, other_answers.model_in(tap.ends))
 
     async def _read(self, received: Received) -> CountedRequest | None:
         """The counted request; None if it cannot be understood, which is the upstream's to judge."""
