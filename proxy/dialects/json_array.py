@@ -383,6 +383,8 @@ def members_of(body: bytes) -> dict[str, bytes]:
 
 def _members_with_surrogates(body: bytes) -> dict[str, bytes]:
     """The same for an object that strict readers refuse: found in a readable copy, taken from the body."""
+    if surrogates.has_many(body):
+        raise InvalidJSONError("The request body has too many halves of surrogate pairs.")
     readable = surrogates.readable(body)
     try:
         decoded = _decode_members(readable)

@@ -184,7 +184,7 @@ class Gateway:
         if answer is None:
             answer = await self._forward(delivery, self._forwarder.forward(delivery), _refuse_if_closed)
         if compaction is None and received.head.is_compact:
-            self._check_endpoint(delivery, answer)
+            await self._check_endpoint(delivery, answer)
         await self._relay(delivery, answer)
         # Nothing may wait from here on: the server takes a client that has its answer for one that left.
         self._fail_open.call(lambda: self._lessons.take(delivery), None)
@@ -361,12 +361,13 @@ class Gateway:
         if isinstance(rewritten, ItemSeen) and compaction is not None:
             self._fail_open.call(lambda: self._learn_native(delivery, compaction, rewritten), None)
 
-    def _check_endpoint(self, delivery: Delivery, answer: UpstreamAnswer) -> None:
+    async def _check_endpoint(self, delivery: Delivery, answer: UpstreamAnswer) -> None:
         """Raise what a client is told of a response that nobody knows, where its upstream has no such endpoint."""
         natives, dialect = self._engine.clients.natives, delivery.head.dialect
         if answer.response.status in trial.UNKNOWN and not natives.is_native(delivery.route, dialect):
             natives.saw(delivery.route, "endpoint", answers=False)
-            self._responses.spelled_out(delivery.caller.scope, delivery.received.body)
+            if await self._names_response(delivery.received.body):
+                self._responses.spelled_out(delivery.caller.scope, delivery.received.body)
 
     def _learn_native(self, delivery: Delivery, compaction: ClientCompaction, seen: ItemSeen) -> None:
         """Whether an upstream compacts by itself, by what it has billed and answered."""
@@ -495,7 +496,7 @@ class Gateway:
         """Raise what a request is refused with that has to be read, and cannot be."""
         if await self._engine.workers.run(pieces.holds, received.body, PREFIX_IN_JSON):
             raise errors.InvalidRequestError("The request holds a compaction item, and cannot be read.", param="input")
-        if received.head.is_compact and not await self._engine.workers.run(names_response, received.body):
+        if received.head.is_compact and not await self._names_response(received.body):
             route = received.active.router.plain(received.head, received.caller)
             if not self._engine.clients.natives.is_native(route, received.head.dialect):
                 raise CompactionRequestError("It must be a text, or a list of items that is not empty.", param="input")
@@ -507,7 +508,7 @@ class Gateway:
         head, dialect = received.head, received.head.dialect
         route = received.active.router.conversation(head, received.caller, dialect.model_of(body))
         answers = self._engine.clients.natives.answers(route, dialect, "endpoint")
-        if answers:
+        if answers or not await self._names_response(body):
             return body
         # A client names a response as soon as it has it.
         await self._engine.background.wait_for("remember")
@@ -517,6 +518,9 @@ class Gateway:
             if answers is False:
                 raise
             return body
+
+    async def _names_response(self, body: bytes) -> bool:
+        return await self._engine.workers.run(names_response, body)
 
     async def _unread_reason(self, received: Received) -> str:
         """Why a request was not read: a bound that it is over, or its shape."""

@@ -6,6 +6,7 @@ OpenAI keeps both for 30 days; here it is best effort: in this process's memory,
 import msgspec
 from backports import zstd
 
+from proxy.dialects import pieces
 from proxy.dialects.compaction import CompactionRequestError
 from proxy.dialects.json_array import members_of, split_items, with_fields
 from proxy.dialects.surrogates import readable
@@ -36,6 +37,8 @@ class _ResponseEvent(msgspec.Struct):
 
 def names_response(body: bytes) -> bool:
     """Whether a body names a response that it goes on from."""
+    if not pieces.holds(body, PREVIOUS.encode()):
+        return False
     try:
         member = members_of(body).get(PREVIOUS, b"")
     except InvalidJSONError:

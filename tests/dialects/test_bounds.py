@@ -16,6 +16,7 @@ from policies.voices.arguments import MOST_BRACKETS, UnreadError, read
 from proxy.demo.model_server import ModelServer
 from proxy.dialects import bounds, json_array, surrogates, table
 from proxy.dialects.chat.canonical import message_digest
+from proxy.errors import InvalidJSONError
 from proxy.server import content_coding
 from tests.support.stages import outcome, stage
 from tests.support.upstreams import CHAT, JSON, OK_BODY, Call, Header, answer, ask, connected, in_turn, proxied, request
@@ -186,6 +187,8 @@ def test_megabytes_of_whitespace_are_not_passed_over() -> None:
 def test_surrogates_that_are_too_many_to_be_looked_at() -> None:
     assert surrogates.has_many(rb"\ud83d" * (bounds.MOST_SURROGATES + 1))
     assert not surrogates.has_many(rb"\ud83d" * 1_000 + b"a" * 1_000_000)
+    with pytest.raises(InvalidJSONError, match="halves of surrogate pairs"):
+        json_array.members_of(rb'{"a": "%b"}' % (rb"\ud83d" * (bounds.MOST_SURROGATES + 1)))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.demo.model_server import ModelServer
+from proxy.dialects import bounds
 from proxy.engine.client_compaction.expansion import Expander
 from proxy.gateway.remembered_responses import RememberedResponses
 from tests.support.items import HEAD, TASK, TRIGGER, asked, called, rounds, said, told, uses
@@ -290,6 +291,11 @@ BAD_RESPONSES: dict[str, tuple[str, bytes, tuple[int, str, object]]] = {
     "no input": (COMPACT, asked(None), (400, "invalid_value", "input")),
     "a number": (COMPACT, asked(7), (400, "invalid_value", "input")),
     "an empty list": (COMPACT, asked([]), (400, "invalid_value", "input")),
+    "too many halves of emoji": (
+        COMPACT,
+        rb'{"model": "gpt-4o", "input": "%b"}' % (rb"\ud83d" * (bounds.MOST_SURROGATES + 1)),
+        (400, "invalid_value", "input"),
+    ),
     "no JSON": (COMPACT, b"{", (400, "invalid_json", None)),
     "a response that nobody knows": (
         COMPACT,
