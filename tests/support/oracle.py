@@ -68,7 +68,8 @@ class Session:
     """A client's conversation: it grows, and now and then its user changes or deletes something that was said before.
 
     most: entries that its window holds; None for all. slid: the marks of what has slid out of it, from the first to the
-    last; they may be in a summary once `is_sliding`: two requests that follow each other have lost some.
+    last; they may be in a summary once `is_sliding`: two requests that follow each other have lost some, for all that a
+    replica can tell which has not seen those between them.
     """
 
     tenant: str
@@ -78,7 +79,9 @@ class Session:
     most: int | None = None
     slid: list[str] = field(default_factory=list)
     is_sliding: bool = False
-    _slides: int = 0
+    _sent: list[tuple[int, int, int]] = field(default_factory=list)
+    """Of every request since the last change: texts that were gone, answers so far, slides that led to it at most."""
+    _answers: int = 0
     _has_deleted: bool = False
     _gone: int = 0
     _revision: int = 0
@@ -113,6 +116,7 @@ class Session:
         if not self.history or chance.random() < 0.2:
             self.history.append(user(self._text(60)))
             return
+        self._answers += 1
         number, calls = self._next, chance.choice((1, 2))
         made = [Called(f"c{self._revision}-{number}-{i}", "read") for i in range(calls)]
         self.history.append(model(self._text(60), *made))
@@ -135,26 +139,27 @@ class Session:
         self._revision += 1
         del self.history[chance.choice(spoken[1:] or spoken) :]
         self.history.append(user(self._text(60)))
-        self._slides = 0
+        self._sent = [(self._gone, self._answers, 0)]
 
     def delete(self, chance: random.Random) -> None:
         """What a user said, or a round, wherever it stands; then go on."""
         at = chance.randrange(len(self.history))
         self._drop(at - (self.history[at].role == "tool"))
         self._begin_with_a_user()
-        self._slides = 0
+        self._sent = [(self._gone, self._answers, 0)]
         self.history.append(user(self._text(60)))
 
     def slide(self) -> None:
         """Forget the oldest of what the window does not hold."""
-        before = self._gone
         if self.most is not None and len(self.history) > self.most:
             texts = [*self._drop(0), *self._begin_with_a_user()]
             self.slid += [mark[0] for text in texts for mark in _MARK.finditer(text)]
             if not self.history:
                 self.history.append(user(self._text(60)))
-        self._slides = self._slides + 1 if self._gone > before else 0
-        self.is_sliding |= self._slides >= 2
+        followed = [n for gone, answers, n in self._sent if gone < self._gone and self._answers - answers <= 1]
+        slides = max(followed, default=-1) + 1
+        self._sent.append((self._gone, self._answers, slides))
+        self.is_sliding |= slides >= 2
 
     def _begin_with_a_user(self) -> list[str]:
         """As every history does; returns the texts that are left out for it."""
