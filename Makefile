@@ -26,8 +26,8 @@ test: $(VENV)/.ready-dev ## all tests, against a real Valkey
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # What may differ from one Python to the next: sockets and TLS, processes, stores, files, and one contract of each kind.
-COMPATIBILITY := tests/commands tests/config tests/models tests/observing tests/records tests/runtime tests/stores \
-  tests/upstream tests/demo tests/server/test_asgi.py tests/server/test_guard.py tests/server/test_exchange.py \
+COMPATIBILITY := tests/commands tests/config tests/observing tests/runtime tests/stores \
+  tests/upstream tests/server/test_asgi.py tests/server/test_guard.py tests/server/test_exchange.py \
   tests/dialects/test_contract.py tests/gateway/test_gateway.py tests/policies/test_pins.py
 
 test-quick: $(VENV)/.ready-dev ## tests for another Python: make test-quick PYTHON=python3.13 VENV=.venv-3.13
