@@ -39,7 +39,7 @@ from tests.support.upstreams import CHAT, JSON, ask
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-STEPS = 30
+STEPS = 40
 ROUNDS = int(os.environ.get("CONCERTINA_CHAOS", "1"))
 TENANTS = tuple(f"tenant{number}" for number in range(10))
 # The same in every tenant.
