@@ -23,7 +23,7 @@ _GRACE = 2
 _STEP_SECONDS = 0.001
 
 
-class _Server(uvicorn.Server):
+class _LoopServer(uvicorn.Server):
     """Ends as soon as nothing is under way: uvicorn's own looks ten times a second, and waits once in any case."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -57,7 +57,7 @@ async def serving(app: ASGIApp, *, port: int = 0, lifespan: Literal["on", "off"]
         log_config=None,
     )
     config.load()
-    server = _Server(config)
+    server = _LoopServer(config)
     server.lifespan = config.lifespan_class(config)
     listener = listen(_HOST, port)
     address = f"http://{_HOST}:{listener.getsockname()[1]}"

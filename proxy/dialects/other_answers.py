@@ -13,7 +13,7 @@ STREAM: StreamForm = "events"
 _MODEL = re.compile(rb'"model"[ \n]?:[ \n]?"([^"\\]{1,256})"')
 
 
-class _Counts(msgspec.Struct):
+class _ReportedTokens(msgspec.Struct):
     prompt_tokens: Tokens | None = None
     completion_tokens: Tokens | None = None
     input_tokens: Tokens | None = None
@@ -30,7 +30,7 @@ class _Counts(msgspec.Struct):
 
 
 class _Reported(msgspec.Struct):
-    usage: _Counts | None = None
+    usage: _ReportedTokens | None = None
 
 
 _decode = msgspec.json.Decoder(_Reported).decode
