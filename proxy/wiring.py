@@ -55,6 +55,8 @@ from proxy.upstream.http import UpstreamClient
 from proxy.upstream.summarizer import Summarizer
 
 _WORKERS = 2
+# Short forms that shadow mode shows, which are stored nowhere.
+_SHADOW_BYTES = 8 * 1024 * 1024
 
 
 async def open_engine(
@@ -95,8 +97,12 @@ async def open_engine(
     quoter = Quoter(tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"))
     media = MediaAger(cooler, workers, sealed, memory)
     decider = Decider(standing, cooler, media, ThinkingTrimmer(sealed, cooler, memory), quoter, lineages)
+    looking, apart = sessions.read_only().sealed, Memory(_SHADOW_BYTES)
+    forms = Cooler(looking, tokenizer, workers, apart)
+    ageing, trimming = MediaAger(forms, workers, looking, apart), ThinkingTrimmer(looking, forms, apart)
+    onlooker = Decider(standing, forms, ageing, trimming, quoter, lineages)
     reader = RequestReader(tokenizer, workers, memory)
-    drafter = Drafter(decider, standing, compactions, sessions, trails, media, tokenizer, workers, observe)
+    drafter = Drafter(decider, onlooker, standing, compactions, sessions, trails, media, tokenizer, workers, observe)
     ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)
     items = ItemSealer(sealed.sealer, Cache(memory, "items"))
     clients = ClientCompactions(

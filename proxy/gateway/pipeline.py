@@ -302,6 +302,7 @@ class Gateway:
         answer.response.close()
         prepared = await self._fail_open.run(self._prepare(delivery.received), None)
         delivery.start_over(prepared or _failed_open(delivery.received))
+        _refuse_if_closed(delivery)
         return None
 
     async def _compact(self, delivery: Delivery, compaction: ClientCompaction) -> None:

@@ -156,6 +156,21 @@ async def test_a_field_that_is_refused_is_taken_out(tmp_path: Path) -> None:
         assert [b"context_management" in request.body for request in play.sent] == [True, False]
 
 
+async def test_a_policy_that_refuses_does_so_after_a_trial_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be compacted here either is not sent as it came."""
+
+    async def explode(*_: object) -> None:
+        raise ValueError
+
+    monkeypatch.setattr("proxy.gateway.client_compaction.CompactionAnswers.edit", explode)
+    body, closed = asked(HISTORY, context_management=MANAGED), {"default": {"fail": "closed"}}
+    upstream = server(refusal(400, "Unknown parameter: 'context_management'."))
+    async with stage(tmp_path, upstream, policies=closed) as play:
+        reply = await play.send(body, path=RESPONSES)
+        assert (reply.status, reply.json()["error"]["code"]) == (503, "compaction_failed")
+        assert len(play.sent) == 1
+
+
 async def test_a_field_that_was_ignored_is_answered_here_from_then_on(tmp_path: Path) -> None:
     """3,000 tokens were billed, 2,000 were to be the most, and no item came."""
     body = asked(HISTORY, context_management=MANAGED)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import sqlite3
 import zlib
 from codecs import BOM_UTF8
 from collections import deque
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import brotli
@@ -21,10 +23,11 @@ from proxy.dialects.json_array import model_of
 from proxy.engine.ahead import Ahead
 from proxy.gateway import stages
 from proxy.gateway.usage import UsageTap
+from proxy.observing.events import PromptComposed
 from proxy.runtime.background import Background
 from proxy.stores import CircuitBreaker
 from tests.support.faults import AFTERWARDS, FAULTS
-from tests.support.scenarios import MODEL, WINDOW, user
+from tests.support.scenarios import MODEL, WINDOW, Agent, user
 from tests.support.servers import free_port, serve
 from tests.support.stages import CONTENT, COUNTED, DUE, FLOOR, MUST, SMALL, body, history, ours, outcome, stage
 from tests.support.upstreams import CHAT, JSON, Client, ask, connected, request
@@ -467,6 +470,21 @@ async def test_a_policy_that_refuses_does_so_after_a_fault_of_ours_too(
             assert (await play.send(DUE, (b"x-compaction", wish))).status == 200, "no compaction was wanted"
 
 
+@pytest.mark.parametrize(("mode", "told"), [("shadow", "shadow"), ("on", "cooled")])
+async def test_what_shadow_mode_would_shorten_is_stored_nowhere(tmp_path: Path, mode: str, told: str) -> None:
+    agent, file = Agent(words=4_500), tmp_path / "store.db"
+    agent.says(CONTENT)
+    for _ in range(13):
+        agent.works()
+    settings = {"store": {"url": f"sqlite:///{file}"}, "models": [{"match": MODEL, "context_window": 100_000}]}
+    async with stage(tmp_path, ModelServer(window=100_000), policies={"default": {"mode": mode}}, **settings) as play:
+        for _ in range(2):
+            assert outcome(await play.send(body(agent.messages)))[0] == told
+            agent.works()
+    with closing(sqlite3.connect(file)) as store:
+        assert ("cool:" in "".join(store.iterdump())) is (mode == "on")
+
+
 class Followed:
     """What was done after answers: the requests, what was sent for them and the usage, in turn."""
 
@@ -685,13 +703,21 @@ async def test_where_no_record_can_be_made_half_of_the_history_makes_room(
         raise ValueError(CONTENT)
 
     monkeypatch.setattr("policies.record.record.build", broken)
+    kept: list[PromptComposed] = []
     async with stage(tmp_path, ModelServer(window=4_000), policies={"default": {"summarizer": summarizer}}) as play:
+        play.engine.compositions._observe = lambda told: kept.append(told) if isinstance(told, PromptComposed) else None
         reply = await play.send(body(history(0.75)))
         assert (reply.status, outcome(reply)) == (200, ("applied", "halved"))
+        await play.settled()
         first, note, *rest = json.loads(play.sent[-1].body)["messages"]
         anchor, *tail = rest
         assert [first, anchor, *tail] == [*history(0.75)[:2], *history(0.75)[-len(tail) :]]
         assert "messages were left out" in note["content"]
+        (prompt,) = kept
+        between = len(history(0.75)) - 2 - len(tail)
+        assert [message.fate for message in prompt.messages] == [
+            *("head", "anchor"), *between * ["dropped"], *len(tail) * ["kept"],
+        ]  # fmt: skip
         assert play.model.defects == 0
         assert CONTENT not in str(play.log)
 

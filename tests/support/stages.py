@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from proxy.demo.model_server import ReceivedRequest
+    from proxy.engine.engine import Engine
     from tests.support.upstreams import Header, Reply
 
 B = usable(WINDOW)
@@ -49,16 +50,21 @@ class Stage:
 
     async def settled(self) -> None:
         """Until every request has ended, and so has what it set off in the background."""
-        assert self._app._opened is not None
         while self._app._gateway.open_requests._open:  # noqa: ASYNC110 - a request's end sets no event
             await asyncio.sleep(0)
-        while under_way := self._app._opened.engine.background._tasks:
+        while under_way := self.engine.background._tasks:
             await asyncio.wait(under_way)
 
     async def commented(self) -> None:
         """Until a client that waits has been sent two signs of life."""
         while not any(exchange.comments > 1 for exchange in self._app._gateway.open_requests._open):  # noqa: ASYNC110 - sets no event
             await asyncio.sleep(0)
+
+    @property
+    def engine(self) -> Engine:
+        opened = self._app._opened
+        assert opened is not None
+        return opened.engine
 
     @property
     def sent(self) -> list[ReceivedRequest]:

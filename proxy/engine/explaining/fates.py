@@ -50,8 +50,8 @@ _OLDER = {
 
 @dataclass(frozen=True, slots=True)
 class SentPrompt:
-    """What goes, or would go, upstream. covered: messages that a record stands for. plan: of a record that is not made
-    yet."""
+    """What goes, or would go, upstream. covered: messages that a record stands for, or a note (`Drafter.halve`). plan:
+    of a record that is not made yet."""
 
     draft: Draft
     covered: int = 0
@@ -61,7 +61,7 @@ class SentPrompt:
 
 def sent_with(draft: Draft) -> SentPrompt:
     """What went upstream."""
-    return SentPrompt(draft, draft.record.covered, draft.record) if draft.record and draft.copy else SentPrompt(draft)
+    return SentPrompt(draft) if draft.copy is None else SentPrompt(draft, draft.copy.covered, draft.record)
 
 
 def indexes_of(case: CompactionContext, received: CountedRequest) -> list[int]:
@@ -106,6 +106,7 @@ def _staying(conversation: Conversation, cut: int) -> dict[int, tuple[explanatio
     return found | dict.fromkeys(conversation.loading(cut), ("kept", "tools are there because of it"))
 
 
+_HALVED = "left out after a refusal for its size: a note stands in its place"
 _SUPERSEDED: tuple[explanation.Fate, str] = ("dropped", "a newer one says the same")
 _LAPSED: tuple[explanation.Fate, str] = ("dropped", "it has lapsed")
 _COMPACTED = "the provider has compacted it: sent as it came"
@@ -157,13 +158,13 @@ def _fate_of_replaced(sent: SentPrompt, position: int) -> tuple[explanation.Fate
     record, plan = sent.record, sent.plan
     if record is not None and position < record.covered:
         return "covered", 0, f"in checkpoint {record.digest[:16]}"
-    return "summarised", 0, _OLDER[plan.cut.strategy] if plan else ""
+    return ("dropped", 0, _HALVED) if plan is None else ("summarised", 0, _OLDER[plan.cut.strategy])
 
 
 def _why_kept(sent: SentPrompt) -> str:
     if sent.plan is not None:
         return _NEWEST[sent.plan.cut.strategy]
     if sent.covered:
-        return "after the checkpoint"
+        return "after the checkpoint" if sent.record is not None else "newer than what was left out"
     reason = sent.draft.reason
     return _AS_IT_CAME.get(reason, reason)
