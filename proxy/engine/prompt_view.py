@@ -20,17 +20,18 @@ from proxy.dialects.reader import CountedRequest
 class Step(Enum):
     """What may change a message that is sent, in the order in which it is done.
 
-    What a record covers is left out before them (`draft_of`). The value says why, to those who explain a request.
+    None changes what a record covers, which is left out (`draft_of`). The value says why, to those who explain a
+    request.
     """
 
     SHORT_FORM = "large, older than {hot_rounds} rounds"
     """`Cooler.cool`, for good."""
-    CUT = "no window takes it whole: its beginning and its end"
-    """`Cooler.cut`: before it is first sent, and down the ladder."""
     MEDIA = "pictures or papers of it left out, for which its upstream has no room"
     """`MediaAger.age`, for good, and `MediaAger.shed` after a refusal."""
+    CUT = "no window takes it whole: its beginning and its end"
+    """`Cooler.cut`: before it is first sent, and down the ladder."""
     THINKING = "without thinking that belongs to another prompt"
-    """`Thinking.left_out`, for good."""
+    """`ThinkingTrimmer.left_out`, for good."""
     QUOTATION = "behind {passages} quotations from before it"
     """`Quoter.quote`."""
 
