@@ -68,7 +68,7 @@ class Decision:
         reason = plan.reason
         if outcome == "cooled":
             reason = "too_large" if self.view.is_cut else "media_aged" if self.view.is_of_media else reason
-        return worthwhile(case, draft_of(case, self.view, self.record, outcome, reason))
+        return draft_or_original(case, draft_of(case, self.view, self.record, outcome, reason))
 
 
 class Decider:
@@ -100,7 +100,7 @@ class Decider:
         view = await self.cool(case, record)
         plan = decide(view.conversation, case.limits, policy, standing_of(record), force=force)
         if isinstance(plan, Compact):
-            plan = await self._hopeful(case, plan, record, force=force)
+            plan = await self._without_futile_model(case, plan, record, force=force)
         if plan == Forward("nothing_to_compact") and any(message.stored for message in case.conversation.body):
             return Decision(Bypass("stored_items"))
         return Decision(plan, record, view)
@@ -158,7 +158,9 @@ class Decider:
         view = await self._fitting(case, record, Use(everything, everything))
         return await self._quoter.quote(case, record, await self._thinking.remove_all(case, record, view))
 
-    async def _hopeful(self, case: CompactionContext, plan: Compact, record: Record | None, *, force: bool) -> Plan:
+    async def _without_futile_model(
+        self, case: CompactionContext, plan: Compact, record: Record | None, *, force: bool
+    ) -> Plan:
         """The plan, but no model is asked where its summaries have been in vain lately, or the same one gained
         nothing."""
         tag, tokens = case.chain.tag, case.request.tokens
@@ -175,7 +177,7 @@ class Decider:
 
 
 def bypass_reason(case: CompactionContext) -> str | None:
-    """Why a case is none of ours; None where it is."""
+    """Why a request must not be changed; None if it may be."""
     if (reason := case.request.settings.passthrough) is not None:
         return reason
     if case.mode == "off":
@@ -196,7 +198,7 @@ def small_reason(case: CompactionContext) -> str | None:
     return "below_floor" if case.limits.known else "unknown_window"
 
 
-def worthwhile(case: CompactionContext, draft: Draft) -> Draft:
+def draft_or_original(case: CompactionContext, draft: Draft) -> Draft:
     """The draft; the request as it came where a forced record, or one made for a larger model, outweighs its span."""
     heavier = draft.record is not None and draft.tokens >= case.request.tokens
     return (

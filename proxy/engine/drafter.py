@@ -15,7 +15,7 @@ from proxy.dialects import bounds
 from proxy.engine.case import CompactionContext, Outcome, RoutedRequest
 from proxy.engine.compactions import Compactions
 from proxy.engine.compactor import CompactionError
-from proxy.engine.decider import Bypass, Decider, Decision, bypass_reason, small_reason, worthwhile
+from proxy.engine.decider import Bypass, Decider, Decision, bypass_reason, draft_or_original, small_reason
 from proxy.engine.draft import Copy, Draft, body_of, draft_of, standing_of, untouched_draft, with_output
 from proxy.engine.job import Job
 from proxy.engine.media import MediaAger
@@ -50,7 +50,7 @@ class Drafter:
     _observe: Hook
 
     async def place(self, case: CompactionContext) -> CompactionContext:
-        """The case under the link that its conversation has now; one that needs no store costs no look at it."""
+        """The case with its conversation's current key in the store; one that needs no store costs no look at it."""
         if bypass_reason(case) is not None:
             return case
         if small_reason(case) == "below_floor" and not case.binds_thinking:
@@ -75,9 +75,9 @@ class Drafter:
         began = time.perf_counter()
         decision = await (self._onlooker if case.mode == "shadow" else self._decider).decide(case)
         planned = time.perf_counter() - began
-        return structs.replace(self._fit_output(case, await self._carried_out(case, decision)), planned=planned)
+        return structs.replace(self._fit_output(case, await self._draft_for(case, decision)), planned=planned)
 
-    async def _carried_out(self, case: CompactionContext, decision: Decision) -> Draft:
+    async def _draft_for(self, case: CompactionContext, decision: Decision) -> Draft:
         if not isinstance(decision.plan, Bypass):
             self._sessions.lineages.first_seen(case.chain.first_link)
         if case.mode == "shadow" and decision.view is not None:
@@ -91,19 +91,19 @@ class Drafter:
                 # Joining so much takes longer than others should wait.
                 return await self._workers.run(decision.standing_draft, case, plan)
             case Compact() as plan:
-                return await self._compacting(case, decision, plan)
+                return await self._compact_unless_unstable(case, decision, plan)
             case _:
                 assert_never(decision.plan)
 
-    async def _compacting(self, case: CompactionContext, decision: Decision, plan: Compact) -> Draft:
+    async def _compact_unless_unstable(self, case: CompactionContext, decision: Decision, plan: Compact) -> Draft:
         """The request after a compaction; without a model where its summaries are lost as soon as they are made."""
         unstable = None if case.mode == "force" else await self._trails.unstable(case, decision.record)
         if unstable is None:
-            return worthwhile(case, await self._compact(case, decision, plan))
+            return draft_or_original(case, await self._compact(case, decision, plan))
         message = case.conversation.messages[unstable.index]
         self._observe(UnstableHistory(unstable.root, case.chain.name, case.caller.tenant, unstable.index, message.role))
         draft = await self._compact(case, decision, replace(plan, with_model=False))
-        return structs.replace(worthwhile(case, draft), warning="unstable_history")
+        return structs.replace(draft_or_original(case, draft), warning="unstable_history")
 
     async def retry(
         self, case: CompactionContext, refused: Draft, stated: ladder.StatedLimit, *, attempt: int
@@ -147,7 +147,7 @@ class Drafter:
             waited = time.perf_counter() - began
             if case.binds_thinking:
                 view = await self._decider.cool(case, record)
-        outcome = _outcome_with(record, since, refused)
+        outcome = _outcome_after_record(record, since, refused)
         draft = structs.replace(draft_of(case, view, record, outcome, "overflow_retry"), waited=waited)
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
@@ -258,10 +258,10 @@ class Drafter:
         try:
             made = await self._compactions.next(job)
         except CompactionError as error:
-            draft = draft_of(case, view, record, _outcome_without(error, decision), str(error))
+            draft = draft_of(case, view, record, _outcome_after_failure(error, decision), str(error))
             return structs.replace(draft, waited=time.perf_counter() - began)
         waited = time.perf_counter() - began
-        outcome = _outcome_with(made, since)
+        outcome = _outcome_after_record(made, since)
         draft = draft_of(case, await self._decider.cool(case, made), made, outcome, plan.trigger)
         draft = structs.replace(draft, waited=waited)
         if made.covered >= plan.cut.position or not _is_too_large(case, draft):
@@ -301,7 +301,7 @@ class Drafter:
         return structs.replace(cut, view=view, waited=draft.waited)
 
 
-def _outcome_with(record: Record | None, since: float, refused: Draft | None = None) -> Outcome:
+def _outcome_after_record(record: Record | None, since: float, refused: Draft | None = None) -> Outcome:
     """Of what goes out with a record: `applied` only with one that was made for this request, since then or for a draft
     that was refused."""
     if record is None or record.compacted >= since:
@@ -317,7 +317,7 @@ def _with_output(case: CompactionContext, refused: Draft, room: int) -> Draft:
 
 
 def _is_too_large(case: CompactionContext, draft: Draft) -> bool:
-    """Whether the upstream may refuse it: then a compaction is owed."""
+    """Whether it reaches `overflow_threshold`, from which on a compaction must be made."""
     real = case.limits.real
     return real is not None and draft.tokens >= real.at(case.caller.policy.overflow_threshold)
 
@@ -330,7 +330,7 @@ def _note(record: Record | None, messages: int) -> str:
     return f"{record.text.removesuffix(texts.closing)}\n{note}\n{texts.closing}"
 
 
-def _outcome_without(error: CompactionError, decision: Decision) -> Outcome:
+def _outcome_after_failure(error: CompactionError, decision: Decision) -> Outcome:
     standing = decision.standing_outcome
     known: dict[str, Outcome] = {"pending": "pending", "no_gain": standing, "over_budget": standing}
     return known.get(str(error), "failed-open")

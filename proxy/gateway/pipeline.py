@@ -176,10 +176,10 @@ class Gateway:
         _refuse_if_closed(delivery)
         answer, compaction = None, delivery.compaction
         if compaction is not None and compaction.is_trial:
-            answer = await self._try(delivery, compaction)
+            answer = await self._try_native_compaction(delivery, compaction)
             compaction = delivery.compaction
         if compaction is not None and compaction.is_alone:
-            await self._compact(delivery, compaction)
+            await self._answer_with_compaction(delivery, compaction)
             return
         if answer is None:
             answer = await self._forward(delivery, self._forwarder.forward(delivery), _refuse_if_closed)
@@ -259,10 +259,10 @@ class Gateway:
         """The same of a request whose client asks for a compaction, or brings one back."""
         began, dialect, router = time.perf_counter(), named.request.dialect, received.active.router
         compaction = compaction_of(settled, named.request, received.exchange)
-        is_theirs = received.head.is_compact and compaction.how is None
-        if compaction.is_trial or is_theirs:
+        is_left_to_provider = received.head.is_compact and compaction.how is None
+        if compaction.is_trial or is_left_to_provider:
             case = await self._engine.drafter.place(with_lessons(named, router))
-            if is_theirs or compaction.how in AT_ONCE or not is_full(case):
+            if is_left_to_provider or compaction.how in AT_ONCE or not is_full(case):
                 draft = Draft(case.request.body, case.request.tokens, "bypass", "provider_compaction")
                 return Prepared(named.route, draft, case, compaction=compaction)
             self._engine.clients.natives.saw(named.route, compaction.settled.asked.protocol, answers=False)
@@ -288,7 +288,7 @@ class Gateway:
             draft = replace(draft, outcome="applied", reason="cleared")
         return replace(prepared, draft=replace(draft, warning=settled.warning or draft.warning), compaction=compaction)
 
-    async def _try(self, delivery: Delivery, compaction: ClientCompaction) -> UpstreamAnswer | None:
+    async def _try_native_compaction(self, delivery: Delivery, compaction: ClientCompaction) -> UpstreamAnswer | None:
         """The answer of an upstream that may answer by itself what is asked of a provider; None if it does not, and the
         request is prepared as one that is ours."""
         answer = await self._forward(delivery, self._forwarder.once(delivery))
@@ -305,7 +305,7 @@ class Gateway:
         _refuse_if_closed(delivery)
         return None
 
-    async def _compact(self, delivery: Delivery, compaction: ClientCompaction) -> None:
+    async def _answer_with_compaction(self, delivery: Delivery, compaction: ClientCompaction) -> None:
         """Answer with a compaction and nothing else."""
 
         def headers() -> Headers:
@@ -382,14 +382,14 @@ class Gateway:
     async def _count(self, progress: Progress) -> None:
         """The upstream's count of what `_converse` would send now: nothing is made for it, and nothing written."""
         received = await self._receive(progress)
-        delivery = await self._make_ready(progress, received, self._stand(received))
+        delivery = await self._make_ready(progress, received, self._prepare_for_count(received))
         answer = await self._forward(delivery, self._forwarder.once(delivery))
         counting = None if delivery.compaction is None else counted_before(delivery, delivery.compaction)
         headers: Headers = self._fail_open.call(lambda: headers_of(delivery), [])
         await relay(answer, delivery.exchange, headers, rewritten=counting)
 
-    async def _stand(self, received: Received) -> Prepared:
-        """What there is already to be sent."""
+    async def _prepare_for_count(self, received: Received) -> Prepared:
+        """What is sent to be counted: nothing is made for it."""
         async with within(received.patience):
             request = await self._read(received)
             if request is None:

@@ -43,7 +43,7 @@ async def relay(
     """
     chosen = rewritten or (WithoutUsage(reads) if answer.hides_usage and reads is not None else None)
     if exchange.end_comments():
-        await _go_on(answer, exchange, tap, chosen, pauses)
+        await _relay_into_begun_stream(answer, exchange, tap, chosen, pauses)
         return
     headers = to_client(answer.response.headers)
     if chosen is not None:  # less is passed on than has come
@@ -122,7 +122,7 @@ class RelaySink:
         return self._takes_events and self._tail.endswith(_EVENT_ENDS)
 
 
-async def _go_on(
+async def _relay_into_begun_stream(
     answer: UpstreamAnswer, exchange: Exchange, tap: UsageTap | None, chosen: Chosen | None, pauses: Pauses
 ) -> None:
     """Go on with a stream that comments have begun.

@@ -36,7 +36,7 @@ def headers_of(delivery: Delivery) -> Headers:
     """`x-compaction*` and `Server-Timing`, for the answer to a request of a conversation."""
     named, draft = delivery.named, delivery.draft
     overhead = b"%.1f" % _overhead_ms(delivery)
-    headers = _known_headers(draft, named, delivery.route)
+    headers = _base_headers(draft, named, delivery.route)
     headers += [(b"x-compaction-overhead-ms", overhead), (b"server-timing", b"concertina;dur=" + overhead)]
     if named is not None:
         headers.append((b"x-compaction-tokens-sent", b"%d" % draft.tokens))
@@ -53,8 +53,8 @@ def headers_of(delivery: Delivery) -> Headers:
     return headers
 
 
-def _known_headers(draft: Draft, named: RoutedRequest | None, route: Route) -> Headers:
-    """Those that are known before it is known what is sent."""
+def _base_headers(draft: Draft, named: RoutedRequest | None, route: Route) -> Headers:
+    """Those that do not depend on what is sent."""
     headers = [(b"x-compaction", draft.outcome.encode()), (b"x-compaction-reason", draft.reason.encode())]
     if named is not None:
         headers.append((b"x-compaction-session", named.chain.name.encode()))
@@ -72,7 +72,7 @@ def item_headers(how: Literal["made", "read"]) -> Headers:
 
 
 def commenting(exchange: Exchange, case: CompactionContext, fail_open: FailOpen) -> AbstractContextManager[None]:
-    """A streaming client that waits for us inside gets comments, as often as its policy says."""
+    """While the block lasts, a streaming client is sent comments, as often as its policy says."""
     interval = _interval(case)
     if not interval:
         return nullcontext()
@@ -81,7 +81,7 @@ def commenting(exchange: Exchange, case: CompactionContext, fail_open: FailOpen)
 
 
 def comment_in(exchange: Exchange, named: RoutedRequest, silences: int, fail_open: FailOpen) -> None:
-    """The same after so many intervals in which its upstream says nothing."""
+    """Have a streaming client sent comments after so many intervals in which its upstream says nothing."""
     if interval := _interval(named):
         sign = signs(named.request.dialect.answers, interval)
         exchange.comment_in(silences * interval, interval, _pending(named, "waiting", fail_open), sign)
@@ -104,7 +104,7 @@ def _interval(named: RoutedRequest) -> float:
 def _pending(named: RoutedRequest, reason: str, fail_open: FailOpen) -> Callable[[], Headers]:
     """The headers of an answer that comments begin."""
     draft = Draft(b"", named.request.tokens, "pending", reason)
-    return lambda: fail_open.call(lambda: _known_headers(draft, named, named.route), [])
+    return lambda: fail_open.call(lambda: _base_headers(draft, named, named.route), [])
 
 
 def ended_event(progress: Progress, error: BaseException | None) -> RequestEnded:

@@ -25,7 +25,7 @@ from proxy.callers.tenants import Tenants
 from proxy.dialects.table import CHAT
 from proxy.engine.case import CompactionContext, Mode, case_of
 from proxy.engine.cooler import Content, content_key
-from proxy.engine.decider import worthwhile
+from proxy.engine.decider import draft_or_original
 from proxy.engine.draft import Draft
 from proxy.engine.explaining.explanation import Explanation
 from proxy.observing.log import Log
@@ -542,8 +542,8 @@ def test_a_checkpoint_that_outweighs_what_it_covers_is_not_used(bench: Opened) -
         case, _ = await used.explain(history(0.5), "on")
         draft = await used.engine.drafter.first(case)
         assert draft.record is not None
-        assert worthwhile(case, draft) is draft
-        heavy = worthwhile(case, structs.replace(draft, tokens=case.request.tokens))
+        assert draft_or_original(case, draft) is draft
+        heavy = draft_or_original(case, structs.replace(draft, tokens=case.request.tokens))
         assert (heavy.outcome, heavy.reason, heavy.record) == ("none", "no_gain", None)
         assert heavy.body is case.request.body
 
