@@ -21,7 +21,7 @@ from proxy.engine.client_compaction.sealed_items import ItemSealer
 from proxy.engine.compactions import Compactions
 from proxy.engine.compactor import Compactor
 from proxy.engine.cooler import Cooler
-from proxy.engine.decider import Decider
+from proxy.engine.decider import Decider, onlooker
 from proxy.engine.drafter import Drafter
 from proxy.engine.engine import Engine
 from proxy.engine.excerpts import Excerpts
@@ -55,7 +55,7 @@ from proxy.upstream.http import UpstreamClient
 from proxy.upstream.summarizer import Summarizer
 
 _WORKERS = 2
-# Short forms that shadow mode shows, which are stored nowhere.
+# What shadow mode would send, of which nothing is stored.
 _SHADOW_BYTES = 8 * 1024 * 1024
 
 
@@ -97,12 +97,11 @@ async def open_engine(
     quoter = Quoter(tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"))
     media = MediaAger(cooler, workers, sealed, memory)
     decider = Decider(standing, cooler, media, ThinkingTrimmer(sealed, cooler, memory), quoter, lineages)
-    looking, apart = sessions.read_only().sealed, Memory(_SHADOW_BYTES)
-    forms = Cooler(looking, tokenizer, workers, apart)
-    ageing, trimming = MediaAger(forms, workers, looking, apart), ThinkingTrimmer(looking, forms, apart)
-    onlooker = Decider(standing, forms, ageing, trimming, quoter, lineages)
+    apart = Memory(_SHADOW_BYTES)
+    silent = Quoter(tokenizer, workers, lambda _: None, Cache(apart, "quotations"), Cache(apart, "indexes"))
+    shadow = onlooker(sessions.read_only(), standing, silent, tokenizer, workers, apart)
     reader = RequestReader(tokenizer, workers, memory)
-    drafter = Drafter(decider, onlooker, standing, compactions, sessions, trails, media, tokenizer, workers, observe)
+    drafter = Drafter(decider, shadow, standing, compactions, sessions, trails, media, tokenizer, workers, observe)
     ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)
     items = ItemSealer(sealed.sealer, Cache(memory, "items"))
     clients = ClientCompactions(

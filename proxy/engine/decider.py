@@ -18,7 +18,11 @@ from proxy.engine.prompt_view import PromptView
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import ThinkingTrimmer, Use
+from proxy.memory import Memory
+from proxy.models.tokenizer import Tokenizer
 from proxy.records.lineages import Lineages
+from proxy.records.sessions import Sessions
+from proxy.runtime.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,21 @@ class Decider:
         if plan.must and not force:
             return replace(plan, with_model=False)
         return Forward(reason) if plan.standing is None else Reuse(plan.standing, reason)
+
+
+def onlooker(
+    sessions: Sessions,
+    standing: StandingRecords,
+    quoter: Quoter,
+    tokenizer: Tokenizer,
+    workers: Workers,
+    memory: Memory,
+) -> Decider:
+    """Decides what would be done, over sessions that are only looked at: `memory` alone knows what it freezes."""
+    cooler = Cooler(sessions.sealed, tokenizer, workers, memory)
+    thinking = ThinkingTrimmer(sessions.sealed, cooler, memory)
+    media = MediaAger(cooler, workers, sessions.sealed, memory)
+    return Decider(standing, cooler, media, thinking, quoter, sessions.lineages)
 
 
 def bypass_reason(case: CompactionContext) -> str | None:

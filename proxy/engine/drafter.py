@@ -38,8 +38,8 @@ class Drafter:
     """Decides by the policies and carries the decision out."""
 
     _decider: Decider
-    _onlooker: Decider
-    """Decides what would be done, and writes nothing."""
+    _shadow: Decider
+    """For shadow mode: `onlooker`."""
     _standing: StandingRecords
     _compactions: Compactions
     _sessions: Sessions
@@ -73,7 +73,7 @@ class Drafter:
     async def first(self, case: CompactionContext) -> Draft:
         """The draft before anything was sent; its output's limit fits beside it where that is known."""
         began = time.perf_counter()
-        decision = await (self._onlooker if case.mode == "shadow" else self._decider).decide(case)
+        decision = await (self._shadow if case.mode == "shadow" else self._decider).decide(case)
         planned = time.perf_counter() - began
         return structs.replace(self._fit_output(case, await self._draft_for(case, decision)), planned=planned)
 

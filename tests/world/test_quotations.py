@@ -90,6 +90,18 @@ async def test_it_stays_as_it_is_whatever_comes_later_and_on_every_replica(tmp_p
         assert play.sent[-1].items == play.sent[-2].items
 
 
+@pytest.mark.parametrize(("mode", "outcome"), [("shadow", "shadow"), ("on", "reused")])
+async def test_what_shadow_mode_would_quote_counts_as_nothing(tmp_path: Path, mode: str, outcome: str) -> None:
+    history = [*chat(40), model("Fine."), user("Go on with the next part, please.")]
+    async with world(tmp_path, WRITERS[0], policies={"default": NO_MODEL}) as play:
+        await asked(play, history)
+        history += [model("Fine."), user(QUESTION)]
+        reply = await play.post(play.body(history), headers={"x-compaction": mode})
+        assert reply.headers["x-compaction"] == outcome
+        assert bool(quoted(play)) is (mode == "on")
+        assert ("concertina_recalled_total{" in await play.metrics()) is (mode == "on")
+
+
 @in_each
 @pytest.mark.parametrize(
     ("question", "recall"),

@@ -20,17 +20,15 @@ from policies.trail import beside
 from policies.transcript import CountTokens
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import CompactionContext
-from proxy.engine.cooler import Cooler
-from proxy.engine.decider import Decider, Decision, bypass_reason
+from proxy.engine.decider import Decider, Decision, bypass_reason, onlooker
 from proxy.engine.draft import Draft, untouched_draft
 from proxy.engine.explaining import explanation
 from proxy.engine.explaining.fates import SentPrompt, fates, indexes_of
 from proxy.engine.fitting import fitted_job
 from proxy.engine.job import Job
-from proxy.engine.media import MediaAger, media_figures
+from proxy.engine.media import media_figures
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
-from proxy.engine.thinking import ThinkingTrimmer
 from proxy.engine.trails import Trails
 from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
@@ -147,10 +145,7 @@ class Explainer:
 
     def _decider(self) -> Decider:
         """What is not frozen yet may look otherwise when it is: a cooler must not remember it."""
-        cooler = Cooler(self._sessions.sealed, self._tokenizer, self._workers, Memory())
-        thinking = ThinkingTrimmer(self._sessions.sealed, cooler, Memory())
-        media = MediaAger(cooler, self._workers, self._sessions.sealed, Memory())
-        return Decider(self._standing, cooler, media, thinking, self._quoter, self._sessions.lineages)
+        return onlooker(self._sessions, self._standing, self._quoter, self._tokenizer, self._workers, Memory())
 
 
 def _outlook(case: CompactionContext, decision: Decision, would: str) -> _Outlook:
