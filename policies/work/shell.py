@@ -124,6 +124,8 @@ class _ShellReader:
         self._folders = [cwd]
         self._found: list[Command] = []
         self._words: list[str] = []
+        self._is_in_test = False
+        self._substituted = 0
         self._command = Command(cwd=cwd)
         self._waiting: list[tuple[str, Command]] = []
 
@@ -141,17 +143,20 @@ class _ShellReader:
                 self._at += 1
                 self._skip_parentheses()
                 self._words.append(UNKNOWN)
-            elif not self._is_in_test() and (redirection := _REDIRECTION.match(text, self._at)):
+            elif not self._is_in_test and (redirection := _REDIRECTION.match(text, self._at)):
                 self._redirect(redirection)
             elif operator := _OPERATOR.match(text, self._at):
                 self._operate(operator[0])
             else:
-                self._words.append(self._word())
+                self._add_word(self._word())
         self._end("")
         return self._found
 
-    def _is_in_test(self) -> bool:
-        return "[[" in self._words and "]]" not in self._words
+    def _add_word(self, word: str) -> None:
+        """Append a word to the command; `[[` begins a test, in which `<` and `>` compare, and `]]` ends it."""
+        self._words.append(word)
+        if word in ("[[", "]]"):
+            self._is_in_test = word == "[["
 
     def _end_of_line(self) -> int:
         end = self._text.find("\n", self._at)
@@ -300,17 +305,23 @@ class _ShellReader:
             return self._until("'")
         if name := _NAME.match(text, self._at):
             self._at = name.end()
-            return self._values.get(name[1] or name[2], UNKNOWN)
+            return self._substitute(name[1] or name[2])
         if text.startswith("${", self._at):
             self._until("}")
             return UNKNOWN
         self._at += 1
         return "$"
 
+    def _substitute(self, name: str) -> str:
+        """Return the value of a variable; UNKNOWN after `_MOST` characters, since values may hold values."""
+        value = self._values.get(name, UNKNOWN)
+        self._substituted += len(value)
+        return value if self._substituted <= _MOST else UNKNOWN
+
     def _end(self, operator: str) -> None:
         """A command ends here."""
         words, via = self._without_beginning(self._words)
-        command, self._words = self._command, []
+        command, self._words, self._is_in_test = self._command, [], False
         command.words, command.via = tuple(words), via
         command.background = operator == "&"
         command.piped = operator in ("|", "|&")

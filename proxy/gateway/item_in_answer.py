@@ -6,9 +6,11 @@ import msgspec
 
 from proxy.dialects.compaction import Inserter
 from proxy.dialects.json_array import decode_object
-from proxy.server.sse import data_of, whole_events
+from proxy.server.sse import EventSplitter, data_of
 
 _DATA = b"data:"
+# Bytes; a longer event is passed on as it is.
+_LONGEST_EVENT = 16 * 1024 * 1024
 
 
 class ItemInAnswer:
@@ -16,13 +18,11 @@ class ItemInAnswer:
 
     def __init__(self, inserter: Inserter) -> None:
         self._inserter = inserter
-        self._held = b""
+        self._events = EventSplitter(_LONGEST_EVENT)
 
     def __call__(self, chunk: bytes, *, is_last: bool) -> bytes:
-        events, self._held = whole_events(self._held + chunk)
-        if is_last and self._held:
-            events.append(self._held)
-        return b"".join(map(self._event, events))
+        events = self._events.feed(chunk, is_last=is_last)
+        return b"".join(self._event(event) if is_whole else event for event, is_whole in events)
 
     def _event(self, event: bytes) -> bytes:
         told = decode_object(data_of(event))

@@ -5,7 +5,7 @@ from proxy.dialects.compaction import AT_ONCE, How
 from proxy.dialects.json_array import decode_object
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.server.content_coding import UndecodableError, decoder
-from proxy.server.sse import data_of, whole_events
+from proxy.server.sse import EventSplitter, data_of
 
 UNKNOWN = frozenset({404, 405, 501})
 _REFUSED = frozenset({400, 422})
@@ -50,20 +50,21 @@ async def _has_item(answer: UpstreamAnswer, dialect: Dialect) -> bool:
     that asked for one."""
     compacting = dialect.compacting
     assert compacting is not None  # noqa: S101 - nothing else is tried
-    body, raw, left, size = answer.response.body, bytearray(), b"", 0
+    body, raw, read = answer.response.body, bytearray(), bytearray()
+    splitter = EventSplitter(_MOST)
     decode = decoder(answer.response.header(b"content-encoding"), _MOST) or bytes
     found: bool | None = None
     try:
-        while found is None and size < _MOST:
+        while found is None and len(read) < _MOST:
             chunk = body.take()
             raw += chunk
-            read = decode(chunk) if chunk else b""
-            size, left = size + len(read), left + read
+            part = decode(chunk) if chunk else b""
+            read += part
             if answer.is_event_stream:
-                events, left = whole_events(left)
-                told = (compacting.is_made_by(decode_object(data_of(event)) or {}) for event in events)
-                found = next((made for made in told if made is not None), None)
-            elif body.is_complete and (whole := decode_object(left)) is not None:
+                events = [decode_object(data_of(event)) for event, _ in splitter.feed(part)]
+                verdicts = [compacting.is_made_by(event or {}) for event in events]
+                found = next((verdict for verdict in verdicts if verdict is not None), None)
+            elif body.is_complete and (whole := decode_object(bytes(read))) is not None:
                 found = compacting.is_made_in(whole)
             if found is None and (body.is_complete or (not chunk and not await body.more(None))):
                 break

@@ -8,7 +8,7 @@ import msgspec
 from proxy.dialects.base import Answers, ReadsUsage, Usage
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.server import content_coding
-from proxy.server.sse import EVENT_END, LONGEST_END, data_of, split_events, whole_events
+from proxy.server.sse import LONGEST_END, EventSplitter, data_of, split_events
 
 # Usage stands at the end: after the choices, or in the last event that carries any; in some streams in the first too.
 _TAIL = 64 * 1024
@@ -19,6 +19,8 @@ _TRIES = 16
 # Among these is the one that ends an answer: behind it there may be its usage and [DONE].
 _LAST_EVENTS = 4
 _MOST_PIECES = 1_000
+# Bytes; an event of usage alone has about 500.
+_LONGEST_USAGE = 64 * 1024
 
 _decode = msgspec.json.Decoder(msgspec.Raw).decode
 
@@ -187,29 +189,13 @@ class WithoutUsage:
 
     def __init__(self, reads: Answers) -> None:
         self._reads = reads
-        self._held = bytearray()
+        self._events = EventSplitter(_LONGEST_USAGE)
 
     def __call__(self, chunk: bytes, *, is_last: bool) -> bytes:
-        """What is passed on when this has come: whole events."""
-        self._held += chunk
-        end = len(self._held) if is_last else _whole(self._held)
-        passed = bytes(self._held[:end])
-        del self._held[:end]
-        return _events_with_usage(passed, self._reads)
-
-
-def _whole(read: bytearray) -> int:
-    """Where the last complete event ends."""
-    return max((end.end() for end in EVENT_END.finditer(read)), default=0)
-
-
-def _events_with_usage(events: bytes, reads: Answers) -> bytes:
-    if reads.USAGE_KEY not in events:
-        return events
-    whole, rest = whole_events(events)
-    return b"".join(event for event in [*whole, rest] if not _is_usage_alone(event, reads))
+        """Return what is passed on after this chunk: whole events, or pieces of one too long to be usage alone."""
+        events = self._events.feed(chunk, is_last=is_last)
+        return b"".join(event for event, is_whole in events if not (is_whole and _is_usage_alone(event, self._reads)))
 
 
 def _is_usage_alone(event: bytes, reads: Answers) -> bool:
-    data = data_of(event)
-    return reads.USAGE_KEY in data and reads.is_usage_alone(data)
+    return reads.USAGE_KEY in event and reads.is_usage_alone(data_of(event))

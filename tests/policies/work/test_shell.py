@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,3 +67,10 @@ def test_what_is_no_file_has_no_path(word: str) -> None:
 @given(st.text(alphabet="ab '\"\\$`(){}<>|&;\n#=EOF[]-", max_size=200))
 def test_any_text_is_read_to_its_end(text: str) -> None:
     assert all(isinstance(word, str) for command in commands_of(text) for word in command.words)
+
+
+def test_variables_that_hold_variables_do_not_multiply_the_text() -> None:
+    text = "a=0123456789;" + "".join(f"{name}={f'${held}' * 10};" for held, name in pairwise("abcdefghij"))
+    words = [word for command in commands_of(f"{text}echo $j $a") for word in command.words]
+    assert words[0] == "echo"
+    assert sum(map(len, words)) < 100_000
