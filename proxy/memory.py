@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
+from threading import Lock
 from typing import Generic, TypeVar, cast
 
 import msgspec
@@ -24,9 +25,13 @@ class _CacheEntry(msgspec.Struct, gc=False):
 
 
 class Memory:
-    """Caches that share a bound: what was used longest ago goes first, whichever of them has it."""
+    """Caches that share a bound: what was used longest ago goes first, whichever of them has it.
+
+    The event loop and worker threads use it together, so each operation holds a lock.
+    """
 
     def __init__(self, most: int = DEFAULT_BYTES) -> None:
+        self._lock = Lock()
         self._most = most
         self._entries: OrderedDict[tuple[str, Hashable], _CacheEntry] = OrderedDict()
         self._held: dict[str, int] = {}
@@ -38,8 +43,9 @@ class Memory:
 
     @most.setter
     def most(self, most: int) -> None:
-        self._most = most
-        self._forget()
+        with self._lock:
+            self._most = most
+            self._evict()
 
     @property
     def held_bytes(self) -> Mapping[str, int]:
@@ -47,33 +53,41 @@ class Memory:
         return self._held
 
     def get(self, key: tuple[str, Hashable]) -> object | None:
-        found = self._entries.get(key)
-        if found is None:
-            return None
-        self._entries.move_to_end(key)
-        return found.value
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            self._entries.move_to_end(key)
+            return entry.value
 
     def keep(self, key: tuple[str, Hashable], value: object, size: int) -> None:
-        self.drop(key)
-        self._entries[key] = _CacheEntry(value, size + _ENTRY)
-        self._count(key, size + _ENTRY)
-        self._forget()
+        entry = _CacheEntry(value, size + _ENTRY)
+        with self._lock:
+            self._remove(key)
+            self._entries[key] = entry
+            self._count(key, entry.size)
+            self._evict()
 
     def drop(self, key: tuple[str, Hashable]) -> None:
-        found = self._entries.pop(key, None)
-        if found is not None:
-            self._count(key, -found.size)
+        with self._lock:
+            self._remove(key)
+
+    def items(self, name: str) -> list[tuple[Hashable, object]]:
+        with self._lock:
+            return [(key, entry.value) for (cache, key), entry in self._entries.items() if cache == name]
+
+    def _remove(self, key: tuple[str, Hashable]) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._count(key, -entry.size)
 
     def _count(self, key: tuple[str, Hashable], size: int) -> None:
         self._held[key[0]] += size
         self._all += size
 
-    def _forget(self) -> None:
+    def _evict(self) -> None:
         while self._entries and self._all > self._most:
-            self.drop(next(iter(self._entries)))
-
-    def items(self, name: str) -> Iterator[tuple[Hashable, object]]:
-        return ((key, entry.value) for (cache, key), entry in self._entries.items() if cache == name)
+            self._remove(next(iter(self._entries)))
 
     def cache(self, name: str) -> None:
         self._held.setdefault(name, 0)

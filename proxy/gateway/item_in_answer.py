@@ -9,8 +9,8 @@ from proxy.dialects.json_array import decode_object
 from proxy.server.sse import EventSplitter, data_of
 
 _DATA = b"data:"
-# Bytes; a longer event is passed on as it is.
-_LONGEST_EVENT = 16 * 1024 * 1024
+# Bytes; a longer event or response is passed on as it is.
+_LONGEST = 16 * 1024 * 1024
 
 
 class ItemInAnswer:
@@ -18,7 +18,7 @@ class ItemInAnswer:
 
     def __init__(self, inserter: Inserter) -> None:
         self._inserter = inserter
-        self._events = EventSplitter(_LONGEST_EVENT)
+        self._events = EventSplitter(_LONGEST)
 
     def __call__(self, chunk: bytes, *, is_last: bool) -> bytes:
         events = self._events.feed(chunk, is_last=is_last)
@@ -34,15 +34,22 @@ class ItemInAnswer:
 
 
 class WholeRewritten:
-    """Passes on something else in the place of an answer, once it is whole."""
+    """Passes on something else in the place of a response, when it is whole; one that is too long, as it is."""
 
     def __init__(self, change: Callable[[bytes], bytes]) -> None:
         self._change = change
         self._held = bytearray()
+        self._is_too_long = False
 
     def __call__(self, chunk: bytes, *, is_last: bool) -> bytes:
+        if self._is_too_long:
+            return chunk
         self._held += chunk
-        return self._change(bytes(self._held)) if is_last else b""
+        self._is_too_long = len(self._held) > _LONGEST
+        if not (is_last or self._is_too_long):
+            return b""
+        held, self._held = bytes(self._held), bytearray()
+        return held if self._is_too_long else self._change(held)
 
 
 def with_item(answer: bytes, inserter: Inserter) -> bytes:
