@@ -94,11 +94,15 @@ async def open_engine(
     writer = Writer(checkpoints, summarizer, tokenizer, prompts, windows, spending, workers, time.monotonic)
     compactor = Compactor(checkpoints, summarizer, writer, spending, tokenizer, workers, observe, time.time)
     compactions = Compactions(standing, compactor, trails, sessions, background)
-    quoter = Quoter(tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"))
+    quoter = Quoter(
+        tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"), Cache(memory, "sent")
+    )
     media = MediaAger(cooler, workers, sealed, memory)
     decider = Decider(standing, cooler, media, ThinkingTrimmer(sealed, cooler, memory), quoter, lineages)
     apart = Memory(_SHADOW_BYTES)
-    silent = Quoter(tokenizer, workers, lambda _: None, Cache(apart, "quotations"), Cache(apart, "indexes"))
+    silent = Quoter(
+        tokenizer, workers, lambda _: None, Cache(apart, "quotations"), Cache(apart, "indexes"), Cache(apart, "sent")
+    )
     shadow = onlooker(sessions.read_only(), standing, silent, tokenizer, workers, apart)
     reader = RequestReader(tokenizer, workers, memory)
     drafter = Drafter(decider, shadow, standing, compactions, sessions, trails, media, tokenizer, workers, observe)

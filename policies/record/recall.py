@@ -7,6 +7,7 @@ what is said later changes nothing, and every replica makes the same.
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from policies.ledger.words import QUESTION_WORDS
 from policies.record.search import QUESTION_MARK, Found, Index, Passage, names_of, places, terms, without_accents
@@ -84,7 +85,7 @@ def _asks(sentence: str) -> bool:
 def quotation(
     index: Index,
     message: str,
-    known: str,
+    known: Sequence[str],
     told: Collection[Passage],
     *,
     language: Language,
@@ -93,8 +94,8 @@ def quotation(
 ) -> Quotation | None:
     """What stands before this message; None where it comes back to nothing.
 
-    known: the record, and the kept messages before this one, as `unaccented` gives them. told: what was quoted before.
-    budget: tokens that a quotation may take.
+    known: the record, and the kept messages before this one, as `without_accents` returns them. told: what was
+    quoted before. budget: tokens that a quotation may take.
     """
     question = question_in(message)
     wanted = terms(question)
@@ -129,11 +130,12 @@ def _held_share(index: Index, wanted: Sequence[str], found: Found, best: Passage
     return sum(index.weight(len(passages)) for passages in found.values() if best in passages) / whole
 
 
-def _is_missing(index: Index, term: str, passages: Mapping[Passage, int], known: str) -> bool:
-    """Whether few passages hold it, and what is sent anyway hardly does."""
+def _is_missing(index: Index, term: str, passages: Mapping[Passage, int], known: Sequence[str]) -> bool:
+    """Return True if few passages hold the term, and what is sent anyway hardly does."""
     if len(passages) > max(_KNOWN, _RARE * index.count):
         return False
-    return sum(1 for _, _ in zip(range(_KNOWN), places(term, known), strict=False)) < _KNOWN
+    in_known = (at for text in known for at in places(term, text))
+    return sum(1 for _ in islice(in_known, _KNOWN)) < _KNOWN
 
 
 def _within(index: Index, ranked: Sequence[tuple[float, Passage]], budget: int, count: CountTokens) -> list[Passage]:

@@ -29,6 +29,14 @@ _GROWTH = 6
 _Key = tuple[bytes, str, int, str, Secrets]
 
 
+class _SentText(NamedTuple):
+    """The record's text and that of the kept messages up to a position, `digest` of that prefix, without accents."""
+
+    position: int
+    digest: bytes
+    texts: list[str]
+
+
 class _PrecedingMessage(NamedTuple):
     """What stands before a message; None for nothing."""
 
@@ -44,6 +52,7 @@ class Quoter:
     _observe: Hook
     _quotations: Cache[_Key, _PrecedingMessage]
     _indexes: Cache[tuple[str, Secrets], Index]
+    _sent: Cache[tuple[str, Secrets], _SentText]
 
     async def quote(self, case: CompactionContext, record: Record | None, view: PromptView) -> PromptView:
         """The view with quotations in front of what is asked behind the record."""
@@ -76,17 +85,27 @@ class Quoter:
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
         found: dict[int, Quotation | None] = {}
         told: set[Passage] = set()
-        sent, read = without_accents(record.text), record.covered
+        unknown = [at for at in asked if at not in known]
+        read, texts = self._texts_sent(case, record, unknown[0])
         for at in asked:
-            sent = "\n".join([sent, *(without_accents(one.text) for one in case.utterances(read, at))])
-            read = at
             if at in known or case.has_tools_in_text:
                 found[at] = known.get(at)
             else:
+                texts += (without_accents(one.text) for one in case.utterances(read, at))
+                read = at
                 said = "\n".join(one.text for one in case.utterances(at, at + 1) if one.voice == "person")
-                found[at] = quotation(index, said, sent, told, language=record.language, budget=budget, count=count)
+                found[at] = quotation(index, said, texts, told, language=record.language, budget=budget, count=count)
             told.update(quoted.passages if (quoted := found[at]) else ())
+        sent = _SentText(read, case.chain.digests[read], texts)
+        self._sent.keep((record.digest, case.caller.policy.secrets), sent, _KEY_BYTES + sum(map(len, texts)))
         return index, found
+
+    def _texts_sent(self, case: CompactionContext, record: Record, before: int) -> tuple[int, list[str]]:
+        """Return a position up to `before` and the texts sent up to it, those of the last request if it began alike."""
+        sent = self._sent.get((record.digest, case.caller.policy.secrets))
+        if sent is None or sent.position > before or case.chain.digests[sent.position] != sent.digest:
+            return record.covered, [without_accents(record.text)]
+        return sent.position, [*sent.texts]
 
     def _keep(
         self, case: CompactionContext, record: Record, index: Index, quotations: Mapping[_Key, Quotation | None]

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from proxy.dialects.reader import CountedRequest
 from tests.support.conversations import Json
 from tests.support.dialects import PLAIN, WRITERS, Style, model, user
 from tests.support.scenarios import WINDOW, prose
 from tests.support.worlds import prefix_reuse, world
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from policies.transcript import Utterance
     from tests.support.dialects import Entry, Writer
     from tests.support.worlds import History, World
 
@@ -154,3 +157,25 @@ async def test_explain_and_metrics_say_what_is_quoted(tmp_path: Path, writer: Wr
         assert f"{recalled['passages']} quotations" in last["why"]
         metrics = await play.metrics()
         assert re.search(r'concertina_recalled_total{.*tenant="default",upstream="main"} 1.0', metrics)
+
+
+async def test_a_warm_request_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not every message that is kept: those of the requests before were read for them."""
+    read: list[int] = []
+    utterances = CountedRequest._utterances
+
+    def count(request: CountedRequest, position: int, tools: Sequence[str | None]) -> list[Utterance]:
+        read.append(position)
+        return utterances(request, position, tools)
+
+    history = [*chat(40), model("Fine.")]
+    async with world(tmp_path, WRITERS[0], policies={"default": NO_MODEL}) as play:
+        await asked(play, history)
+        monkeypatch.setattr(CountedRequest, "_utterances", count)
+        counts: list[int] = []
+        for number in range(30):
+            history += [user(f"And what about part {number}?"), model(f"Part {number} is fine.")]
+            read.clear()
+            await asked(play, history[:-1])
+            counts.append(len(set(read)))
+    assert counts[-1] <= counts[5] + 5

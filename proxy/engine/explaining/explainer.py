@@ -88,7 +88,14 @@ class Explainer:
         self._trails = Trails(self._sessions, self._standing, memory)
         self._tokenizer = tokenizer
         self._workers = workers
-        self._quoter = Quoter(tokenizer, workers, lambda _: None, Cache(memory, "quotations"), Cache(memory, "indexes"))
+        self._quoter = Quoter(
+            tokenizer,
+            workers,
+            lambda _: None,
+            Cache(memory, "quotations"),
+            Cache(memory, "indexes"),
+            Cache(memory, "sent"),
+        )
 
     async def explain(self, case: CompactionContext, received: CountedRequest) -> explanation.Explanation:
         """`received` is the request as it came; the case's may begin behind a separator."""

@@ -30,7 +30,7 @@ def quoted(
         Utterance(at, "assistant" if at % 2 else "user", text) for at, text in enumerate([*FILLER, *said, *FILLER])
     )
     return quotation(
-        index, message, without_accents(known), told or set(), language=language, budget=budget, count=count
+        index, message, [without_accents(known)], told or set(), language=language, budget=budget, count=count
     )
 
 
