@@ -4,6 +4,7 @@ They are read off their spelling alone, so that it works in every human language
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Set
 from functools import lru_cache
 from string import ascii_letters, digits
@@ -53,6 +54,24 @@ class Names(NamedText):
 
     def __init__(self, texts: Iterable[str], names: NamesOf = names_in) -> None:
         super().__init__("\n".join(set[str]().union(*map(names, texts))))
+
+
+class Phrases:
+    """A set of texts, found within another text in a time that does not grow with their number."""
+
+    def __init__(self, phrases: Iterable[str]) -> None:
+        self._phrases = frozenset(phrases)
+        self._lengths = sorted({len(phrase) for phrase in self._phrases if phrase})
+
+    def stand_in(self, text: str) -> bool:
+        """Return True if one of them stands in the text, alone or within a longer one that is made of names."""
+        starts = (at for at in range(len(text)) if text[at - 1 : at] not in _LETTERS)
+        return any(
+            text[start : start + length] in self._phrases
+            for start in starts
+            for length in self._lengths[: bisect_right(self._lengths, len(text) - start)]
+            if text[start + length : start + length + 1] not in _LETTERS
+        )
 
 
 def has_name(text: str, name: str) -> bool:

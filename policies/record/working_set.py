@@ -15,7 +15,7 @@ from operator import attrgetter
 
 import msgspec
 
-from policies.record.names import NamedText, NamesOf, has_name, names_in, place_of
+from policies.record.names import NamedText, NamesOf, Phrases, names_in, place_of
 from policies.record.reports import without_tags
 from policies.transcript import CountTokens, Utterance, escape, shorten
 from policies.voices.arguments import UnreadError, path_of, read, strings_in
@@ -146,17 +146,18 @@ def name_uses(
 
 
 def without(uses: Sequence[NameUse], texts: Sequence[str], names: Set[str]) -> list[NameUse]:
-    """The uses without these names, and without lines that hold one of them or one of the texts."""
+    """Return the uses without these names, and without lines that hold one of the names or texts, or part of a text."""
     if not texts:
         return [*uses]
+    stale_names, stale_texts, joined = Phrases(names), Phrases(texts), "\n".join(texts)
 
     def is_stale(line: str) -> bool:
-        return any(text in line or line in text for text in texts) or any(has_name(line, name) for name in names)
+        return line in joined or stale_texts.stand_in(line) or stale_names.stand_in(line)
 
     return [
         msgspec.structs.replace(use, line="", source="") if use.line and is_stale(use.line) else use
         for use in uses
-        if not any(has_name(use.name, name) for name in names)
+        if not stale_names.stand_in(use.name)
     ]
 
 

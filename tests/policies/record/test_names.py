@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.record.names import NamedText, Names, has_name, names_in, place_of
+from policies.record.names import NamedText, Names, Phrases, has_name, names_in, place_of
 
 NAMES = {
     "src/app/fields.py": {"src/app/fields.py"},
@@ -72,3 +72,8 @@ def test_a_text_that_grows_has_the_names_that_stand_in_it(text: str, name: str) 
     assert grown.have(name) == (place_of(text, name) >= 0)
     grown.add(name)
     assert grown.have(name)
+
+
+@given(st.lists(st.text("ab_.é端", min_size=1, max_size=4), max_size=6), st.text("ab_. é端", max_size=20))
+def test_phrases_are_found_as_each_of_them_is_found(phrases: list[str], text: str) -> None:
+    assert Phrases(phrases).stand_in(text) == any(has_name(text, phrase) for phrase in phrases)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from dataclasses import replace
 
@@ -256,3 +257,16 @@ def test_statuses_of_a_plan_are_no_names_and_its_items_are() -> None:
 def test_the_tag_around_an_error_is_no_name() -> None:
     said = [Utterance(0, "tool", "<tool_use_error>String to replace not found in totals_v2.py.</tool_use_error>")]
     assert names(name_uses([], said, 1)).keys() == {"totals_v2.py"}
+
+
+def test_many_rules_that_were_replaced_are_looked_for_in_a_time_in_proportion() -> None:
+    uses = [NameUse(f"module_{at}.py", 1, 1, 0, at, f"see module_{at}.py on port {at}", "a.log") for at in range(500)]
+
+    def seconds(number: int) -> float:
+        rules = [f"Never use port 1{at}." for at in range(number)]
+        began = time.process_time()
+        without(uses, rules, {f"1{at}" for at in range(number)})
+        return time.process_time() - began
+
+    seconds(100)
+    assert seconds(20_000) < 0.5

@@ -1,0 +1,98 @@
+"""Every public function of `policies` that reads a text takes time in proportion to it, whatever the text is."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+import policies
+from policies.voices.arguments import UnreadError
+
+pytestmark = pytest.mark.slow
+
+# What clients and tools write, by the thousand. {n} is another number in each.
+ROWS = [
+    "a ",
+    "[[ ",
+    "$(",
+    "((",
+    "`",
+    "${{a",
+    "cat <<A\n",
+    "a=$b$b;b=$a$a;",
+    "echo x{n} > f{n}.txt; ",
+    "Never use port {n}. ",
+    "不要用端口{n}。",
+    "The staging port is {n}. ",
+    "> Never do {n}\n",
+    "- [ ] step {n}\n",
+    "<a-b>x{n}</a-b>\n",
+    "<system-reminder>x{n}</system-reminder>\n",
+    "FAILED tests/a.py::t{n}\n",
+    "src/a{n}/b.py:12 error E{n}\n",
+    "+++ b/f{n}.py\n@@ -1 +1 @@\n-a\n+b\n",
+    "*** Update File: f{n}\n@@\n-a\n+b\n",
+    "open('f{n}','w').write('x')\n",
+    "key{n}: secret{n}abcDEF123\n",
+    '{{"a{n}": "b"}}\n',
+]
+# Some readers read no more than 20,000 characters of a text.
+SHORT, LONG = 2_000, 48_000
+# Seconds of CPU: what takes less for the long text is quick enough.
+_QUICK = 0.15
+# 24 times the text; a quadratic reader takes 100 times as long, or 576 times.
+_MOST = 48
+# It reads sentences, of which `read_statement` hands it a bounded part.
+_BOUNDED = {"policies.ledger.reading.take_apart", "policies.ledger.scanning.scan"}
+
+
+def readers() -> Iterator[tuple[str, Callable[[str], object]]]:
+    """Return the public functions that need one argument, a text or a list of texts, by their names."""
+    for module in pkgutil.walk_packages(policies.__path__, "policies."):
+        for name, function in inspect.getmembers(importlib.import_module(module.name), inspect.isfunction):
+            path = f"{module.name}.{name}"
+            if name.startswith("_") or function.__module__ != module.name or path in _BOUNDED:
+                continue
+            parameters = inspect.signature(function).parameters.values()
+            required = [parameter for parameter in parameters if parameter.default is parameter.empty]
+            annotation = str(getattr(required[0].annotation, "__name__", "")) if len(required) == 1 else ""
+            if annotation == "str":
+                yield path, function
+            elif len(required) == 1 and str(required[0].annotation).endswith(("Sequence[str]", "Iterable[str]")):
+                yield path, lambda text, function=function: function([text])  # type: ignore[misc]
+
+
+READERS = dict(readers())
+
+
+def pumped(row: str, size: int) -> str:
+    return "".join(row.format(n=number) for number in range(1_000, 1_000 + size // len(row)))
+
+
+def seconds(reader: Callable[[str], object], text: str) -> float:
+    began = time.process_time()
+    with suppress(ValueError, UnreadError):  # some read a text of one form only
+        result = reader(text)
+        if inspect.isgenerator(result):
+            list(result)
+    return time.process_time() - began
+
+
+def test_the_readers_are_found() -> None:
+    assert len(READERS) > 40
+    assert {"policies.work.shell.commands_of", "policies.secrets.mask_secrets"} <= READERS.keys()
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_takes_time_in_proportion_to_its_text(name: str) -> None:
+    reader = READERS[name]
+    for row in ROWS:
+        long = seconds(reader, pumped(row, LONG))
+        if long > _QUICK:
+            assert long < _MOST * seconds(reader, pumped(row, SHORT)), row
