@@ -10,6 +10,7 @@ from importlib import resources
 
 from policies.record.prompting import Prompts
 from proxy.callers.spending import Spending
+from proxy.callers.store_secret import secret_in_force
 from proxy.config.loading import Config
 from proxy.dialects.reader import RequestReader
 from proxy.engine.ahead import Ahead
@@ -107,7 +108,7 @@ async def open_engine(
     reader = RequestReader(tokenizer, workers, memory)
     drafter = Drafter(decider, shadow, standing, compactions, sessions, trails, media, tokenizer, workers, observe)
     ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)
-    items = ItemSealer(sealed.sealer, Cache(memory, "items"))
+    items = ItemSealer(config.store.sealer(secret_in_force(config.store)), Cache(memory, "items"))
     clients = ClientCompactions(
         Expander(items), ItemMaker(standing, compactions, cooler, lineages, items, time.time), Natives(windows)
     )

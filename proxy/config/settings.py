@@ -153,10 +153,10 @@ class StoreConfig(Settings):
         """The 32 bytes of `encryption_key`, or None when nothing is encrypted."""
         return decode_key(self.encryption_key.get_secret_value())
 
-    def sealer(self) -> Sealer:
-        """What seals and opens everything that is stored."""
+    def sealer(self, secret: bytes = b"") -> Sealer:
+        """Return what seals and opens stored values, and those of clients under the secret in force."""
         retired = [key for text in self.retired_keys if (key := decode_key(text.get_secret_value())) is not None]
-        return Sealer(self.encryption_key_bytes, retired)
+        return Sealer(self.encryption_key_bytes, retired, secret=secret)
 
     def seal(self, store: Store) -> SealedStore:
         """This store as records are kept in it."""

@@ -80,6 +80,7 @@ class CompactionAnswers:
             self._observe(route, tenant, model, "foreign")
         if settled.body == request.body:
             return request, settled
+        received.admitted.hold(max(0, len(settled.body) - len(request.body)))
         return settled.carried_in(await self._reread(received, request, settled.body)), settled
 
     async def _decide_who_answers(self, received: Received, request: CountedRequest, route: Route) -> Settled:

@@ -3,6 +3,9 @@
     version (1 byte) | flags (1 byte) | body
     plain body:      checksum (16 bytes) | zlib
     encrypted body:  key id (4 bytes) | nonce (12 bytes) | AES-256-GCM(zlib)
+    client's body:   MAC by the store's secret (16 bytes) | zlib
+
+Clients keep values too (compaction items). Anybody can compute a checksum, so without a key those have a MAC.
 
 Checksum and GCM tag also cover the header and the store key. So a value that was damaged, cut, swapped between keys,
 or (when encrypted) written by anyone else is a miss. That is the second line against a reply reaching the wrong
@@ -30,11 +33,13 @@ _T = TypeVar("_T")
 
 VERSION = 1
 ENCRYPTED = 1
+AUTHENTICATED = 2
 MAX_PLAIN_BYTES = 4_000_000
 MIN_KEY_BYTES = 16
 
 _PLAIN_HEADER = bytes((VERSION, 0))
 _ENCRYPTED_HEADER = bytes((VERSION, ENCRYPTED))
+_CLIENT_HEADER = bytes((VERSION, AUTHENTICATED))
 _HEADER_BYTES = 2
 _CHECKSUM_BYTES = 16
 _KEY_ID_BYTES = 4
@@ -45,9 +50,10 @@ class Sealer:
     """Seals with `encryption_key` (at least 16 bytes); opens with it and with the `retired` ones, for rotation.
 
     With a key, values that are not encrypted are misses: a writer to the store must not get round it by not using it.
+    secret: the store's, which authenticates what clients keep if there is no key.
     """
 
-    def __init__(self, encryption_key: bytes | None, retired: Sequence[bytes] = ()) -> None:
+    def __init__(self, encryption_key: bytes | None, retired: Sequence[bytes] = (), *, secret: bytes = b"") -> None:
         keys = [encryption_key, *retired] if encryption_key else []
         if any(len(key) < MIN_KEY_BYTES for key in keys):
             raise ValueError(
@@ -55,6 +61,7 @@ class Sealer:
             )
         self._ciphers = {_key_id(key): _cipher(key) for key in keys}
         self._current = next(iter(self._ciphers), None)
+        self._client_key = blake2b(secret, digest_size=32, person=b"concertina-item").digest()
         self.unreadable = 0
         """Values that were there, and could not be used."""
 
@@ -80,12 +87,29 @@ class Sealer:
         self.unreadable += plain is None
         return plain
 
-    def open_foreign(self, key: str, sealed: bytes) -> bytes | None:
-        """The same of what a client brings back, which may be older than the key: what no key has sealed opens too."""
-        if sealed[:_HEADER_BYTES] != _PLAIN_HEADER:
-            return self._open(key, sealed)
-        packed = _verify(key, sealed[_HEADER_BYTES:])
-        return None if packed is None else _decompress(packed)
+    def seal_for_client(self, key: str, plain: bytes) -> bytes:
+        """Return a value that a client keeps: encrypted if there is a key, else authenticated by the secret."""
+        if self._current is not None:
+            return self.seal(key, plain)
+        packed = zlib.compress(plain)
+        return _CLIENT_HEADER + self._client_mac(key, packed) + packed
+
+    def open_from_client(self, key: str, sealed: bytes, most: int) -> bytes | None:
+        """Return a value of at most `most` bytes that `seal_for_client` sealed, None for anything else.
+
+        It may be older than the key. Release 0.2.0 sealed with a checksum if it had no key; that opens only if there
+        still is none.
+        """
+        header, body = sealed[:_HEADER_BYTES], sealed[_HEADER_BYTES:]
+        packed = None
+        if header == _CLIENT_HEADER:
+            mac, packed = body[:_CHECKSUM_BYTES], body[_CHECKSUM_BYTES:]
+            packed = packed if hmac.compare_digest(mac, self._client_mac(key, packed)) else None
+        elif header == _ENCRYPTED_HEADER:
+            packed = self._decrypt(key, body)
+        elif header == _PLAIN_HEADER and not self._ciphers:
+            packed = _verify(key, body)
+        return None if packed is None else _decompress(packed, most)
 
     def is_later(self, sealed: bytes) -> bool:
         """Whether a later release has sealed it, whose replicas can use it."""
@@ -107,6 +131,12 @@ class Sealer:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             self.unreadable += 1
             return None
+
+    def _client_mac(self, key: str, packed: bytes) -> bytes:
+        digest = blake2b(_CLIENT_HEADER, key=self._client_key, digest_size=_CHECKSUM_BYTES)
+        digest.update(len(name := _name(key)).to_bytes(8, "big") + name)
+        digest.update(packed)
+        return digest.digest()
 
     def _decrypt(self, key: str, body: bytes) -> bytes | None:
         from cryptography.exceptions import InvalidTag
@@ -173,11 +203,11 @@ def _verify(key: str, body: bytes) -> bytes | None:
     return packed if hmac.compare_digest(checksum, _checksum(key, packed)) else None
 
 
-def _decompress(packed: bytes) -> bytes | None:
-    """Bounded: what a writer to an unencrypted store put there must not fill our memory."""
+def _decompress(packed: bytes, most: int = MAX_PLAIN_BYTES) -> bytes | None:
+    """Return the content of at most `most` bytes: what somebody else has written must not fill the memory."""
     inflate = zlib.decompressobj()
     try:
-        plain = inflate.decompress(packed, MAX_PLAIN_BYTES)
+        plain = inflate.decompress(packed, most)
     except zlib.error:
         return None
     return plain if inflate.eof and not inflate.unused_data else None

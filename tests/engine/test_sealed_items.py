@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import msgspec
 import pytest
 
 from policies.record.record import Record
-from proxy.engine.client_compaction.sealed_items import MOST, PREFIX, CompactionItem, ItemSealer
+from proxy.engine.client_compaction.sealed_items import (
+    MOST,
+    MOST_CONTENT,
+    PREFIX,
+    CompactionItem,
+    ItemSealer,
+    OpenedItem,
+)
 from proxy.memory import Cache, Memory
 from proxy.stores.sealing import Sealer
 from tests.support.records import generation, made
@@ -20,8 +28,14 @@ ITEM = CompactionItem(
 )
 
 
-def sealer(key: bytes | None = None, *retired: bytes) -> ItemSealer:
-    return ItemSealer(Sealer(key, retired), Cache(Memory(), "items"))
+def sealer(key: bytes | None = None, *retired: bytes, secret: bytes = b"the store's") -> ItemSealer:
+    return ItemSealer(Sealer(key, retired, secret=secret), Cache(Memory(), "items"))
+
+
+def forged(value: object, *, tenant: str = "acme") -> str:
+    """An item that anybody can make: with the checksum by which release 0.2.0 sealed if it had no key."""
+    plain = value if isinstance(value, bytes) else msgspec.json.encode(value)
+    return PREFIX + urlsafe_b64encode(Sealer(None).seal(f"item:{tenant}", plain)).decode()
 
 
 OPENS = {
@@ -33,6 +47,7 @@ OPENS = {
 CLOSED = {
     "another key": (sealer(KEY), sealer(OTHER)),
     "no key any more": (sealer(KEY), sealer()),
+    "another secret": (sealer(), sealer(secret=b"another")),
 }
 
 
@@ -41,8 +56,9 @@ def test_an_item_opens_with_the_key_that_sealed_it_and_where_none_did(case: str)
     maker, reader = OPENS[case]
     sealed = maker.seal("acme", ITEM)
     opened = reader.open("acme", sealed)
-    assert isinstance(opened, CompactionItem)
-    assert msgspec.json.encode(opened) == msgspec.json.encode(ITEM)
+    assert isinstance(opened, OpenedItem)
+    assert msgspec.json.encode(opened.item) == msgspec.json.encode(ITEM)
+    assert opened.size == len(msgspec.json.encode(ITEM))
     assert reader.open("acme", sealed) is opened, "remembered"
     assert reader.open("other", sealed) == "damaged", "of another tenant"
 
@@ -74,23 +90,47 @@ def test_an_item_that_is_not_as_it_was_made_is_never_read(key: bytes | None) -> 
 
 def test_one_of_a_later_release_is_told_from_a_damaged_one() -> None:
     items, plain = sealer(), msgspec.json.decode(msgspec.json.encode(ITEM))
-    made = Sealer(None)
-
-    def sealed(value: object) -> str:
-        return PREFIX + urlsafe_b64encode(made.seal("item:acme", msgspec.json.encode(value))).decode()
-
     later = msgspec.structs.replace(ITEM, record=msgspec.structs.replace(ITEM.record, version=99))
-    assert items.open("acme", sealed({**plain, "v": 2})) == "later"
+    assert items.open("acme", forged({**plain, "v": 2})) == "later"
     assert items.open("acme", items.seal("acme", later)) == "later"
-    assert items.open("acme", sealed({**plain, "record": 1})) == "damaged"
-    assert items.open("acme", sealed([])) == "damaged"
+    assert items.open("acme", forged({**plain, "record": 1})) == "damaged"
+    assert items.open("acme", forged([])) == "damaged"
     assert items.open("acme", "gAAAAAB") == "foreign"
     assert isinstance(ITEM.record, Record)
 
 
-def test_what_inflates_beyond_all_bounds_is_not_read() -> None:
-    huge = msgspec.structs.replace(ITEM, covers="a" * 5_000_000)
-    items = sealer()
-    sealed = items.seal("acme", huge)
+def test_an_item_of_release_0_2_0_opens_unless_a_key_is_set() -> None:
+    sealed = forged(ITEM)
+    assert isinstance(sealer().open("acme", sealed), OpenedItem)
+    assert sealer(KEY).open("acme", sealed) == "damaged"
+
+
+LARGE = msgspec.structs.replace(ITEM, covers="a" * MOST_CONTENT)
+MANY = msgspec.structs.replace(ITEM, tail=(msgspec.Raw(b"1"),) * 100_000)
+BOMBS = {
+    "a long text": msgspec.json.encode(LARGE),
+    "many messages": msgspec.json.encode(MANY),
+    "many values": msgspec.json.encode(ITEM)[:-1] + b',"tail":[' + b"1," * 900_000 + b"1]}",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_what_inflates_beyond_all_bounds_is_not_read(bomb: str) -> None:
+    sealed, items = forged(BOMBS[bomb]), sealer()
     assert len(sealed) < MOST
-    assert items.open("acme", sealed) == "damaged"
+    tracemalloc.start()
+    try:
+        assert items.open("acme", sealed) == "damaged"
+        assert tracemalloc.get_traced_memory()[1] < 4 * MOST_CONTENT
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_item_is_only_read_if_there_is_room_for_its_content() -> None:
+    items = sealer()
+    sealed = items.seal("acme", ITEM)
+    opened = items.open("acme", sealed)
+    assert isinstance(opened, OpenedItem)
+    for reader in (items, sealer()):  # one has read it before
+        assert reader.open("acme", sealed, opened.size - 1) == "damaged"
+        assert reader.open("acme", sealed, opened.size) == opened

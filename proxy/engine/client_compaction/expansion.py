@@ -20,7 +20,13 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.compaction import Compacting, CompactionRequest, CompactionRequestError, Held
 from proxy.dialects.reader import Carried, CountedRequest
 from proxy.dialects.surrogates import readable
-from proxy.engine.client_compaction.sealed_items import CompactionItem, ItemSealer, text_digest
+from proxy.engine.client_compaction.sealed_items import (
+    MOST_CONTENTS,
+    CompactionItem,
+    ItemSealer,
+    OpenedItem,
+    text_digest,
+)
 
 # Of one request; no client keeps more than a few.
 _MOST_ITEMS = 50
@@ -88,12 +94,13 @@ class _Piece:
 
 @dataclass(slots=True)
 class _Expansion:
-    """An array as far as it was expanded."""
+    """An array as far as it was expanded. room: bytes that the contents of further items may have."""
 
     dialect: Dialect
     compacting: Compacting
     is_ours: bool
     is_strict: bool = False
+    room: int = MOST_CONTENTS
     pieces: list[_Piece] = field(default_factory=list)
     read: int = 0
     foreign: int = 0
@@ -159,6 +166,11 @@ class _Expansion:
             if piece.record is not None:
                 record = end, piece.record
         return Settled(body, asked, covered, record, self.read, self.foreign, self.unreadable)
+
+    def holds_item(self, raw: bytes) -> bool:
+        """Return True if what an item holds is, or has in it, another item."""
+        message = self._describe_piece(raw).message
+        return message is not None and message.compacts
 
     def _describe_piece(self, raw: bytes) -> _Piece:
         described = self.dialect.items.describe(json_array.decode(readable(raw)), lambda _: 0)
@@ -242,15 +254,20 @@ class Expander:
             if found.is_ours:
                 raise found.compacting.malformed_item_error(at)
             return "foreign"
-        item = self._items.open(tenant, held.sealed)
-        if isinstance(item, CompactionItem):
+        opened = self._items.open(tenant, held.sealed, found.room)
+        if isinstance(opened, OpenedItem):
+            item, size = opened
+            found.room -= size
             if item.dialect != found.dialect.name:
                 raise found.compacting.unreadable(at, "it was made for another API", held.how)
             if held.how == "demand" and item.text != text_digest(held.text or ""):
                 raise found.compacting.unreadable(at, "content mismatch", held.how)
-        elif item != "foreign" and (held.text is None or held.how == "demand"):
+            if any(found.holds_item(bytes(raw)) for raw in (*item.head, *item.tail)):
+                raise found.compacting.unreadable(at, "it holds another item", held.how)
+            return item
+        if opened != "foreign" and (held.text is None or held.how == "demand"):
             raise found.compacting.unreadable(at, "Encrypted content could not be decrypted or parsed", held.how)
-        return item
+        return opened
 
 
 def _compacting(dialect: Dialect) -> Compacting:

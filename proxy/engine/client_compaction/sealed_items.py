@@ -1,6 +1,6 @@
 """What a compaction item of ours holds, sealed for its tenant: it needs no store to be opened.
 
-`ccn1.` and the base64url of what the store's sealing makes of it (`proxy/stores/sealing.py`).
+`ccn1.` and the base64url of what the store's sealing makes of it for a client (`proxy/stores/sealing.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as BadBase64Error
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -22,9 +22,15 @@ PREFIX = "ccn1."
 # How an item's value begins wherever it stands in a body.
 PREFIX_IN_JSON = b'"ccn1.'
 VERSION = 1
-# Characters: a longer one is none of ours.
-MOST = 400_000
-_GROWTH = 8
+# Characters of an item as clients keep it; bytes of its content, and of the contents of all items in one request.
+MOST, MOST_CONTENT, MOST_CONTENTS = 400_000, 2_000_000, 8_000_000
+# JSON of so many values takes fifty times its size in memory.
+_MOST_COMMAS = 200_000
+_MOST_MESSAGES = 4_000
+# What an item that was read takes in memory, for each byte of its content.
+_GROWTH = 2
+
+_Messages = Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=_MOST_MESSAGES)]
 
 Unreadable = Literal["foreign", "damaged", "later"]
 """Why an item is not read: another has made it; nobody can open it here; a later release of ours has made it."""
@@ -43,8 +49,8 @@ class CompactionItem(msgspec.Struct, frozen=True):
     dialect: str
     at: float
     record: Record
-    head: tuple[msgspec.Raw, ...] = ()
-    tail: tuple[msgspec.Raw, ...] = ()
+    head: _Messages = ()
+    tail: _Messages = ()
     anchors: int = 0
     covers: str = ""
     text: str = ""
@@ -54,30 +60,44 @@ class _Version(msgspec.Struct):
     v: int
 
 
+class OpenedItem(NamedTuple):
+    """An item, and how many bytes its content has."""
+
+    item: CompactionItem
+    size: int
+
+
 @dataclass(eq=False, repr=False)
 class ItemSealer:
-    """Seals and opens items; one per process. What was opened is remembered."""
+    """Seals and opens items; one per process. Opened items are remembered."""
 
     _sealer: Sealer
-    _opened: Cache[tuple[str, bytes], CompactionItem]
+    _opened: Cache[tuple[str, bytes], OpenedItem]
 
     def seal(self, tenant: str, item: CompactionItem) -> str:
-        sealed = self._sealer.seal(_name(tenant), msgspec.json.encode(item))
+        sealed = self._sealer.seal_for_client(_name(tenant), msgspec.json.encode(item))
         return PREFIX + urlsafe_b64encode(sealed).decode()
 
-    def open(self, tenant: str, sealed: str) -> CompactionItem | Unreadable:
-        """The item that this tenant was given, or why it cannot be read."""
+    def open(self, tenant: str, sealed: str, most: int = MOST_CONTENT) -> OpenedItem | Unreadable:
+        """Return the item that this tenant was given, or why it cannot be read.
+
+        most: bytes that its content may have.
+        """
         if not sealed.startswith(PREFIX):
             return "foreign"
         if len(sealed) > MOST:
             return "damaged"
         key = tenant, hashlib.sha256(sealed.encode("utf-8", "surrogatepass")).digest()
-        if (known := self._opened.get(key)) is not None:
-            return known
+        if (opened := self._opened.get(key)) is not None:
+            return opened if opened.size <= most else "damaged"
         raw = _decode_base64(sealed[len(PREFIX) :])
-        plain = None if raw is None else self._sealer.open_foreign(_name(tenant), raw)
-        found = "damaged" if plain is None else _read(plain)
-        return found if isinstance(found, str) else self._opened.keep(key, found, _GROWTH * len(sealed))
+        plain = None if raw is None else self._sealer.open_from_client(_name(tenant), raw, min(most, MOST_CONTENT))
+        if plain is None:
+            return "damaged"
+        item = _read(plain)
+        if not isinstance(item, CompactionItem):
+            return item
+        return self._opened.keep(key, OpenedItem(item, len(plain)), _GROWTH * len(plain))
 
 
 def text_digest(text: str) -> str:
@@ -99,6 +119,8 @@ def _name(tenant: str) -> str:
 
 
 def _read(plain: bytes) -> CompactionItem | Unreadable:
+    if plain.count(b",") > _MOST_COMMAS:
+        return "damaged"
     try:
         if msgspec.json.decode(plain, type=_Version).v > VERSION:
             return "later"
