@@ -43,7 +43,6 @@ class RequestSettings(msgspec.Struct, frozen=True, gc=False):
     least_output: the least that its output's limit may be lowered to.
     strips_thinking: whether its upstream itself leaves out thinking that was made for another prompt.
     compacts:     whether the provider is asked to compact its prompt, or to clear something out of it.
-    is_stored:    whether its answer may be named by a later request, instead of being sent again.
     """
 
     model: str
@@ -59,7 +58,6 @@ class RequestSettings(msgspec.Struct, frozen=True, gc=False):
     least_output: int = 1
     strips_thinking: bool = False
     compacts: bool = False
-    is_stored: bool = False
 
 
 class Items(Protocol):

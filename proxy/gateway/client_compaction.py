@@ -23,7 +23,7 @@ from proxy.engine.client_compaction.expansion import Settled
 from proxy.engine.client_compaction.making import MadeItem
 from proxy.engine.draft import standing_of
 from proxy.engine.engine import Engine
-from proxy.errors import InvalidRequestError, ProxyError
+from proxy.errors import InvalidJSONError, InvalidRequestError, ProxyError
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.item_in_answer import ItemInAnswer, WholeRewritten, with_item
 from proxy.gateway.stages import Delivery, Received
@@ -40,8 +40,9 @@ What = Literal["made", "read", "refused", "foreign"]
 _FAILED = "The conversation could not be compacted."
 # What of the user's messages the endpoint's answer repeats, in tokens and as a share of M.
 _MOST_KEPT, _KEPT_SHARE = 20_000, 0.2
-_ELSEWHERE = (
-    "The history lies with the provider ({field}), and this upstream compacts none; send it in the request itself."
+_STORED_STATE = (
+    "The history is stored with the provider ({field}), and this upstream compacts none; send the items themselves as"
+    ' `input` (Agents SDK: compaction_mode="input").'
 )
 
 
@@ -303,12 +304,27 @@ def is_full(case: CompactionContext) -> bool:
     return case.limits.known and case.request.tokens >= case.limits.budget.at(case.caller.policy.compaction_threshold)
 
 
+def stored_state_in(body: bytes) -> str | None:
+    """Return the field by which a body names a history that its provider stores, None if there is none."""
+    try:
+        members = json_array.members_of(body)
+    except InvalidJSONError:
+        return None
+    return next((name for name in _STORED if not members.get(name, b":null").endswith(b":null")), None)
+
+
+def stored_state_error(field: str) -> CompactionRequestError:
+    """Return the refusal of a compaction of what only the provider has."""
+    code = "previous_response_not_found" if field == "previous_response_id" else None
+    return CompactionRequestError(_STORED_STATE.format(field=field), param=field, code=code)
+
+
 def _check_whole(request: CountedRequest, settled: Settled) -> None:
     """Raise CompactionRequestError for a history that cannot be compacted as a whole."""
     compacting, passthrough = request.dialect.compacting, request.settings.passthrough
     assert compacting is not None  # noqa: S101 - it was asked for one
     if passthrough in _STORED:
-        raise CompactionRequestError(_ELSEWHERE.format(field=passthrough), param=passthrough)
+        raise stored_state_error(passthrough)
     items = msgspec.json.decode(settled.body).get(request.dialect.array.name)
     if isinstance(items, list) and (refusal := compacting.unfinished_calls_error(items)) is not None:
         raise refusal

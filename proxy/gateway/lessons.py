@@ -7,7 +7,6 @@ from proxy.engine.case import RoutedRequest, with_newest_lessons
 from proxy.engine.engine import Engine
 from proxy.engine.media import media_left
 from proxy.gateway.answers import UpstreamAnswer
-from proxy.gateway.remembered_responses import MOST_ANSWER, MOST_BODY, RememberedResponses
 from proxy.gateway.stages import Delivery
 from proxy.gateway.usage import UsageTap, usage_at_once
 from proxy.upstream.asker import WindowAsker
@@ -19,32 +18,16 @@ WORTH_LOOKING_UP = 1_500
 class Lessons:
     """Taken from answers that came through; one per process."""
 
-    def __init__(self, engine: Engine, asker: WindowAsker, responses: RememberedResponses) -> None:
+    def __init__(self, engine: Engine, asker: WindowAsker) -> None:
         self._engine = engine
-        self._responses = responses
         self._asker = asker
 
     def tap(self, delivery: Delivery, answer: UpstreamAnswer) -> UsageTap | None:
         """What reads how many tokens the upstream bills."""
         named = delivery.named
         if delivery.status == 200 and named is not None:
-            most_kept = MOST_ANSWER if self._is_remembered(delivery, named) else 0
-            delivery.tap = UsageTap(answer, named.request.dialect.answers, most_kept=most_kept)
+            delivery.tap = UsageTap(answer, named.request.dialect.answers)
         return delivery.tap
-
-    def _is_remembered(self, delivery: Delivery, named: RoutedRequest) -> bool:
-        """Whether a later request may name this one's answer, and its upstream will not know it."""
-        request = named.request
-        if not request.settings.is_stored or len(delivery.received.body) > MOST_BODY:
-            return False
-        return not self._engine.clients.natives.is_native(delivery.route, request.dialect)
-
-    def _remember(self, delivery: Delivery, named: RoutedRequest) -> None:
-        answer = delivery.tap.whole if delivery.tap is not None else None
-        if answer and delivery.head.header(b"content-encoding") is None:
-            scope, body, responses = named.caller.scope, delivery.received.body, self._responses
-            work = self._engine.workers.run(lambda: responses.remember(scope, body, answer))
-            self._engine.background.start("remember", work)
 
     def warning(self, delivery: Delivery, answer: UpstreamAnswer) -> str | None:
         """Whether the upstream read the prompt whole: by this answer where it is all there, else by the last one."""
@@ -62,7 +45,6 @@ class Lessons:
         if named is None:
             return
         delivery.usage = usage = delivery.tap.usage() if delivery.tap is not None else None
-        self._remember(delivery, named)
         if _was_taken_at_once(delivery, named):
             pictures = len(media_left(sent, sent.view.media)) if sent.view else 0
             engine.windows.saw_media_taken(named.place, len(sent.body), pictures)

@@ -49,19 +49,19 @@ from proxy.gateway.client_compaction import (
     is_full,
     item_in,
     rewriting,
+    stored_state_error,
+    stored_state_in,
 )
 from proxy.gateway.forwarder import Forwarder
 from proxy.gateway.identify import identify
 from proxy.gateway.lessons import WORTH_LOOKING_UP, Lessons
 from proxy.gateway.open_requests import OpenRequests
 from proxy.gateway.relay import relay
-from proxy.gateway.remembered_responses import RememberedResponses, names_response
 from proxy.gateway.report import between_events, commenting, ended_event, headers_of, item_headers
 from proxy.gateway.sender import sender_of
 from proxy.gateway.stages import Delivery, Prepared, Progress, Received, Sent, delivery_of
 from proxy.gateway.trial import BEYOND, ItemSeen
 from proxy.gateway.usage import UsageTap
-from proxy.memory import Cache
 from proxy.observing.hooks import observe_traced
 from proxy.observing.trace import Tracing
 from proxy.runtime.deadlines import within
@@ -103,8 +103,7 @@ class Gateway:
         self._engine = engine
         self._client = client
         self._fail_open = fail_open
-        self._responses = RememberedResponses(Cache(engine.memory, "responses"))
-        self._lessons = Lessons(engine, asker, self._responses)
+        self._lessons = Lessons(engine, asker)
         self._compaction = CompactionAnswers(engine)
         self._forwarder = Forwarder(engine.drafter, engine.windows, client, fail_open, engine.observe)
 
@@ -183,7 +182,7 @@ class Gateway:
             return
         if answer is None:
             answer = await self._forward(delivery, self._forwarder.forward(delivery), _refuse_if_closed)
-        if compaction is None and received.head.is_compact:
+        if received.head.is_compact and (compaction is None or compaction.how is None):
             await self._check_endpoint(delivery, answer)
         await self._relay(delivery, answer)
         # Nothing may wait from here on: the server takes a client that has its answer for one that left.
@@ -363,12 +362,11 @@ class Gateway:
             self._fail_open.call(lambda: self._learn_native(delivery, compaction, rewritten), None)
 
     async def _check_endpoint(self, delivery: Delivery, answer: UpstreamAnswer) -> None:
-        """Raise what a client is told of a response that nobody knows, where its upstream has no such endpoint."""
+        """Raise the refusal of a request that was left to the upstream, if that has no such endpoint."""
         natives, dialect = self._engine.clients.natives, delivery.head.dialect
         if answer.response.status in trial.UNKNOWN and not natives.is_native(delivery.route, dialect):
             natives.saw(delivery.route, "endpoint", answers=False)
-            if await self._names_response(delivery.received.body):
-                self._responses.spelled_out(delivery.caller.scope, delivery.received.body)
+            await self._prepare(delivery.received)
 
     def _learn_native(self, delivery: Delivery, compaction: ClientCompaction, seen: ItemSeen) -> None:
         """Whether an upstream compacts by itself, by what it has billed and answered."""
@@ -489,39 +487,21 @@ class Gateway:
             return None
         sender, router = received.sender, received.active.router
         dialect = received.head.dialect
-        if received.head.is_compact:
-            body = await self._spelled_out(received, body)
         return await self._engine.reader.read(body, sender.caller.scope, router.encoding, dialect, sender.repeated)
 
     async def _check_readable(self, received: Received) -> None:
-        """Raise what a request is refused with that has to be read, and cannot be."""
+        """Raise the refusal of a request that has to be read, and cannot be."""
+        head, dialect = received.head, received.head.dialect
         if await self._engine.workers.run(pieces.holds, received.body, PREFIX_IN_JSON):
             raise errors.InvalidRequestError("The request holds a compaction item, and cannot be read.", param="input")
-        if received.head.is_compact and not await self._names_response(received.body):
-            route = received.active.router.plain(received.head, received.caller)
-            if not self._engine.clients.natives.is_native(route, received.head.dialect):
+        if head.is_compact and received.mode not in ("off", "shadow"):
+            field = await self._engine.workers.run(stored_state_in, received.body)
+            route = received.active.router.conversation(head, received.caller, dialect.model_of(received.body))
+            answers = self._engine.clients.natives.answers(route, dialect, "endpoint")
+            if field is None and not answers:
                 raise CompactionRequestError("It must be a text, or a list of items that is not empty.", param="input")
-
-    async def _spelled_out(self, received: Received, body: bytes) -> bytes:
-        """A question for a compaction with the items that it names by a response, if the upstream does not know it."""
-        if received.mode in ("off", "shadow"):
-            return body
-        head, dialect = received.head, received.head.dialect
-        route = received.active.router.conversation(head, received.caller, dialect.model_of(body))
-        answers = self._engine.clients.natives.answers(route, dialect, "endpoint")
-        if answers or not await self._names_response(body):
-            return body
-        # A client names a response as soon as it has it.
-        await self._engine.background.wait_for("remember")
-        try:
-            return self._responses.spelled_out(received.caller.scope, body)
-        except CompactionRequestError:
-            if answers is False:
-                raise
-            return body
-
-    async def _names_response(self, body: bytes) -> bool:
-        return await self._engine.workers.run(names_response, body)
+            if field is not None and answers is False:
+                raise stored_state_error(field)
 
     async def _unread_reason(self, received: Received) -> str:
         """Why a request was not read: a bound that it is over, or its shape."""

@@ -28,10 +28,7 @@ _decode = msgspec.json.Decoder(msgspec.Raw).decode
 class UsageTap:
     """Keeps the ends of an answer while it is relayed, of which it is fed every chunk. What is odd is no usage."""
 
-    def __init__(self, answer: UpstreamAnswer, reads: ReadsUsage, *, most_kept: int = 0) -> None:
-        """`most_kept`: bytes up to which all that passes is kept (`whole`)."""
-        self._most_kept = most_kept
-        self._kept: list[bytes] = []
+    def __init__(self, answer: UpstreamAnswer, reads: ReadsUsage) -> None:
         self._reads = reads
         self._is_event_stream = answer.is_event_stream
         self._decoder = content_coding.decoder(answer.response.header(b"content-encoding"), _PIECE)
@@ -45,27 +42,11 @@ class UsageTap:
         if self._is_known:
             self._told = (answer.usage,)
 
-    @property
-    def whole(self) -> bytes | None:
-        """All that has passed, as it was read; None where that is not kept, or too long."""
-        return b"".join(self._kept) if self._most_kept else None
-
-    def _keep(self, chunk: bytes) -> None:
-        self._kept.append(chunk)
-        self._most_kept -= len(chunk)
-        if self._most_kept <= 0:
-            self._most_kept = 0
-            self._kept.clear()
-
     def feed(self, chunk: bytes) -> None:
-        if self._is_known and not self._most_kept:
+        if self._is_known:
             return
         if self._decoder is not bytes:
             chunk = self._decode_chunk(chunk)
-        if self._most_kept:
-            self._keep(chunk)
-        if self._is_known:
-            return
         if not chunk:
             return
         self._lately.append(chunk)

@@ -39,11 +39,6 @@ class Background:
         alike = sum(kind == name for kind in self._tasks.values())
         return len(self._tasks) >= _AT_ONCE or alike >= _OF_KIND.get(name, _AT_ONCE)
 
-    async def wait_for(self, name: str) -> None:
-        """Return when the work of this name that is under way now has ended."""
-        if alike := [task for task, kind in self._tasks.items() if kind == name]:
-            await asyncio.wait(alike)
-
     async def drain(self, seconds: float) -> None:
         """Give what is under way this long to finish, then cancel it; nothing is begun any more."""
         self._draining = True

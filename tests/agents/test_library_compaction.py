@@ -43,13 +43,10 @@ class Library:
 
 
 LIBRARIES = {
-    "Agents SDK, by a response's id": Library(
-        "agents_session.py", ("auto",), Responses(), "endpoint", (8, 20), turns=True
-    ),
-    "Agents SDK, by a response's id, streamed": Library(
-        "agents_session.py", ("auto", "stream"), Responses(), "endpoint", (8, 20), turns=True
-    ),
     "Agents SDK, by its items": Library("agents_session.py", ("input",), Responses(), "endpoint", (8, 20), turns=True),
+    "Agents SDK, by its items, streamed": Library(
+        "agents_session.py", ("input", "stream"), Responses(), "endpoint", (8, 20), turns=True
+    ),
     "Pydantic AI, OpenAI's threshold": Library(
         "pydantic_openai.py", ("threshold",), Responses(), "context_management", (3, 10)
     ),

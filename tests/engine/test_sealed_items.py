@@ -20,6 +20,7 @@ from proxy.engine.client_compaction.sealed_items import (
 )
 from proxy.memory import Cache, Memory
 from proxy.stores.sealing import Sealer
+from tests.support.items import forged
 from tests.support.records import generation, made
 
 KEY, OTHER = b"k" * 32, b"o" * 32
@@ -30,12 +31,6 @@ ITEM = CompactionItem(
 
 def sealer(key: bytes | None = None, *retired: bytes, secret: bytes = b"the store's") -> ItemSealer:
     return ItemSealer(Sealer(key, retired, secret=secret), Cache(Memory(), "items"))
-
-
-def forged(value: object, *, tenant: str = "acme") -> str:
-    """An item that anybody can make: with the checksum by which release 0.2.0 sealed if it had no key."""
-    plain = value if isinstance(value, bytes) else msgspec.json.encode(value)
-    return PREFIX + urlsafe_b64encode(Sealer(None).seal(f"item:{tenant}", plain)).decode()
 
 
 OPENS = {
@@ -91,16 +86,16 @@ def test_an_item_that_is_not_as_it_was_made_is_never_read(key: bytes | None) -> 
 def test_one_of_a_later_release_is_told_from_a_damaged_one() -> None:
     items, plain = sealer(), msgspec.json.decode(msgspec.json.encode(ITEM))
     later = msgspec.structs.replace(ITEM, record=msgspec.structs.replace(ITEM.record, version=99))
-    assert items.open("acme", forged({**plain, "v": 2})) == "later"
+    assert items.open("acme", forged({**plain, "v": 2}, tenant="acme")) == "later"
     assert items.open("acme", items.seal("acme", later)) == "later"
-    assert items.open("acme", forged({**plain, "record": 1})) == "damaged"
-    assert items.open("acme", forged([])) == "damaged"
+    assert items.open("acme", forged({**plain, "record": 1}, tenant="acme")) == "damaged"
+    assert items.open("acme", forged([], tenant="acme")) == "damaged"
     assert items.open("acme", "gAAAAAB") == "foreign"
     assert isinstance(ITEM.record, Record)
 
 
 def test_an_item_of_release_0_2_0_opens_unless_a_key_is_set() -> None:
-    sealed = forged(ITEM)
+    sealed = forged(ITEM, tenant="acme")
     assert isinstance(sealer().open("acme", sealed), OpenedItem)
     assert sealer(KEY).open("acme", sealed) == "damaged"
 
@@ -116,7 +111,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_what_inflates_beyond_all_bounds_is_not_read(bomb: str) -> None:
-    sealed, items = forged(BOMBS[bomb]), sealer()
+    sealed, items = forged(BOMBS[bomb], tenant="acme"), sealer()
     assert len(sealed) < MOST
     tracemalloc.start()
     try:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import threading
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from proxy.demo.model_server import ModelServer
 from proxy.dialects import bounds
 from proxy.engine.client_compaction.expansion import Expander
-from proxy.gateway.remembered_responses import RememberedResponses
-from tests.support.items import HEAD, TASK, TRIGGER, asked, called, rounds, said, told, uses
+from proxy.engine.client_compaction.sealed_items import MOST_CONTENT, CompactionItem
+from tests.support.items import HEAD, TASK, TRIGGER, asked, called, forged, rounds, said, told, uses
+from tests.support.records import generation, made
 from tests.support.scenarios import WINDOW
 from tests.support.stages import Stage, ours, outcome, stage
 
@@ -29,6 +29,7 @@ pytestmark = pytest.mark.anyio
 RESPONSES, COMPACT, MESSAGES = "/v1/responses", "/v1/responses/compact", "/v1/messages"
 HISTORY = [HEAD, said(TASK), *rounds(12)]
 RECORD = "<conversation_record>"
+FORGED = CompactionItem(1, "responses", 1e9, made(generation(1)))
 THRESHOLD = [{"type": "compaction", "compact_threshold": 2_000}]
 
 
@@ -276,7 +277,7 @@ BAD_RESPONSES: dict[str, tuple[str, bytes, tuple[int, str, object]]] = {
     "a trigger with a history elsewhere": (
         RESPONSES,
         asked([said(TASK), TRIGGER], previous_response_id="resp_1"),
-        (400, "invalid_value", "previous_response_id"),
+        (400, "previous_response_not_found", "previous_response_id"),
     ),
     "a threshold that is too low": (
         RESPONSES,
@@ -408,35 +409,44 @@ async def test_items_of_ours_are_expanded_whatever_else_is_off(tmp_path: Path, m
         assert is_record(sent(play)[2])
 
 
-async def test_the_answer_to_a_response_that_is_remembered_is_compacted(tmp_path: Path) -> None:
+STORED = {
+    "a response": ({"previous_response_id": "resp_1"}, "previous_response_not_found"),
+    "a response, with more": (
+        {"previous_response_id": "resp_1", "input": [said("Go on.")]},
+        "previous_response_not_found",
+    ),
+    "a conversation": ({"conversation": "conv_1", "input": [said("Go on.")]}, "invalid_value"),
+}
+
+
+@pytest.mark.parametrize("case", STORED)
+async def test_of_a_history_that_the_provider_stores_no_item_is_made(tmp_path: Path, case: str) -> None:
+    """Also not of the part that the request brings: what comes before it would be lost."""
+    fields, code = STORED[case]
     async with stage(tmp_path, native="no") as play:
-        first = json.loads((await play.send(asked(HISTORY), path=RESPONSES)).body)
-        await play.settled()
-        body = json.dumps({"model": "gpt-4o", "previous_response_id": first["id"]}).encode()
-        reply = await play.send(body, path=COMPACT)
-    output = json.loads(reply.body)["output"]
-    assert [item["type"] for item in output] == ["message", "compaction"]
+        await play.send(asked(HISTORY), path=RESPONSES)
+        reply = await play.send(json.dumps({"model": "gpt-4o", **fields}).encode(), path=COMPACT)
+    assert error(reply) == (400, code, next(iter(fields)))
+    assert b"send the items themselves" in reply.body
 
 
-async def test_a_response_is_known_as_soon_as_its_client_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What keeps it, in a thread, may take longer than the client's next request."""
-    go_on, remember = threading.Event(), RememberedResponses.remember
-
-    def hold(self: RememberedResponses, scope: bytes, body: bytes, answer: bytes) -> None:
-        assert go_on.wait(60)
-        remember(self, scope, body, answer)
-
-    monkeypatch.setattr(RememberedResponses, "remember", hold)
+async def test_an_item_that_holds_an_item_is_refused(tmp_path: Path) -> None:
+    inner = {"type": "compaction", "encrypted_content": forged(FORGED)}
+    outer = msgspec.structs.replace(FORGED, tail=(msgspec.Raw(json.dumps(inner).encode()),))
     async with stage(tmp_path, native="no") as play:
-        first = json.loads((await play.send(asked(HISTORY), path=RESPONSES)).body)
-        body = json.dumps({"model": "gpt-4o", "previous_response_id": first["id"]}).encode()
-        asking = asyncio.create_task(play.send(body, path=COMPACT))
-        await asyncio.wait([asking], timeout=0.2)
-        go_on.set()
-        reply = await asking
-    assert reply.status == 200, reply.body
+        for item, status in ((FORGED, 200), (outer, 400)):
+            items = [{"type": "compaction", "encrypted_content": forged(item)}, said("Go on.")]
+            assert (await play.send(asked(items), path=RESPONSES)).status == status
+
+
+async def test_items_that_expand_beyond_a_bound_together_are_refused(tmp_path: Path) -> None:
+    large = msgspec.structs.replace(FORGED, covers="a" * (MOST_CONTENT - 100_000))
+    sealed = forged(large)
+    assert len(sealed) < 20_000
+    async with stage(tmp_path, native="no") as play:
+        for number, status in ((1, 200), (3, 200), (40, 400)):
+            items = [{"type": "compaction", "encrypted_content": sealed}] * number
+            assert (await play.send(asked([*items, said("Go on.")]), path=RESPONSES)).status == status
 
 
 async def test_a_history_elsewhere_passes_without_the_field(tmp_path: Path) -> None:

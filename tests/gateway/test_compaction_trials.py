@@ -9,7 +9,7 @@ import pytest
 
 from proxy.demo import answers
 from proxy.demo.model_server import Fault, ModelServer
-from tests.support.items import HEAD, TASK, TRIGGER, asked, rounds, said, told, uses
+from tests.support.items import HEAD, TASK, TRIGGER, asked, called, rounds, said, told, uses
 from tests.support.scenarios import WINDOW
 from tests.support.stages import ours, outcome, stage
 
@@ -102,6 +102,30 @@ NO = {
     "named": refusal(400, "Extra inputs are not permitted: compaction, compact, compaction_trigger"),
     "ignored": json_answer(response(THINKING, WORDS)),
 }
+
+
+REFUSED = {
+    "a call without a result": asked([HEAD, said(TASK), called(1)[0]]),
+    "a stored response": json.dumps({"model": "gpt-4o", "previous_response_id": "resp_1"}).encode(),
+    "a stored response, and more": asked([said("Go on.")], previous_response_id="resp_1"),
+    "no history": json.dumps({"model": "gpt-4o"}).encode(),
+}
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+@pytest.mark.parametrize("case", REFUSED)
+async def test_what_cannot_be_compacted_is_refused_in_the_providers_words(
+    tmp_path: Path, case: str, status: int
+) -> None:
+    """Also where the upstream has been asked first: its 404 says nothing to the client."""
+    async with stage(tmp_path, native="no") as play:
+        expected = await play.send(REFUSED[case], path=COMPACT)
+    async with stage(tmp_path, server(refusal(status, "There is nothing here."))) as play:
+        untried = await play.send(REFUSED[case], path=COMPACT)
+        again = await play.send(REFUSED[case], path=COMPACT)
+        assert len(play.sent) == (case != "no history")
+    assert expected.status == 400
+    assert untried.body == again.body == expected.body
 
 
 @pytest.mark.parametrize("how", ASKED)

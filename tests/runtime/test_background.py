@@ -56,18 +56,6 @@ async def test_sixteen_go_on_at_once_and_another_is_not_begun(background: Backgr
     await background.drain(5)
 
 
-async def test_work_of_one_name_is_waited_for_and_no_other(background: Background) -> None:
-    go_on = asyncio.Event()
-    assert background.start("work", go_on.wait())
-    assert background.start("other", asyncio.Event().wait())
-    waiting = asyncio.create_task(background.wait_for("work"))
-    assert not (await asyncio.wait([waiting], timeout=0))[0]
-    go_on.set()
-    await asyncio.wait_for(waiting, 60)
-    await asyncio.wait_for(background.wait_for("work"), 60)
-    await background.drain(0)
-
-
 async def test_whoever_has_finished_makes_room(background: Background) -> None:
     for _ in range(100):
         assert background.start("work", asyncio.sleep(0))

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from proxy.engine.client_compaction.sealed_items import PREFIX
+from proxy.stores.sealing import Sealer
 from tests.support.scenarios import prose
 
 if TYPE_CHECKING:
@@ -52,3 +57,9 @@ def asked(items: object, **more: object) -> bytes:
 def told(messages: object, **more: object) -> bytes:
     """A request of Messages."""
     return json.dumps({"model": MODEL, "max_tokens": 100, "messages": messages, **more}).encode()
+
+
+def forged(value: object, *, tenant: str = "default") -> str:
+    """An item that anybody can make: with the checksum by which release 0.2.0 sealed if it had no key."""
+    plain = value if isinstance(value, bytes) else msgspec.json.encode(value)
+    return PREFIX + urlsafe_b64encode(Sealer(None).seal(f"item:{tenant}", plain)).decode()

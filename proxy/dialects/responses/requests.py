@@ -49,7 +49,6 @@ def settings(fields: Fields) -> RequestSettings:
         order=_ORDER,
         least_output=_LEAST_OUTPUT,
         compacts=is_managed,
-        is_stored=scalar(fields["store"]) is not False,
     )
 
 
