@@ -69,7 +69,7 @@ class Engine:
         if request is None or not request.compacts:
             return request
         try:
-            settled = self.clients.expander.settle(request, caller.tenant, is_ours=True)
+            settled = await self.workers.run(lambda: self.clients.expander.settle(request, caller.tenant, is_ours=True))
         except CompactionRequestError:
             return request
         read = await self.reader.read(settled.body, caller.scope, encoding_of, dialect)

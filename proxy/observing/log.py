@@ -8,15 +8,26 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, Protocol
 
 import msgspec
 
+from proxy.observing.line_writer import LineWriter
 from proxy.observing.text_lines import text_of
 
 _SERVER = "uvicorn.error"
 Form = Literal["json", "text"]
 Fields = msgspec.Struct | dict[str, object]
+
+
+class Stream(Protocol):
+    """Where lines go; `write` raises OSError or ValueError for a line that is lost."""
+
+    def write(self, line: bytes, /) -> object: ...
+    def flush(self) -> object: ...
+    def isatty(self) -> bool: ...
+
+
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -31,7 +42,7 @@ class Log:
     those that could not be written.
     """
 
-    def __init__(self, level: str, clock: Callable[[], float], stream: BinaryIO, form: Form | None = None) -> None:
+    def __init__(self, level: str, clock: Callable[[], float], stream: Stream, form: Form | None = None) -> None:
         """`clock` tells Unix seconds."""
         self._clock = clock
         self._stream = stream
@@ -112,9 +123,16 @@ class _LibraryMessages(logging.Handler):
             self._log.warning("server", message=record.msg)
 
 
+def _standard_error() -> Stream:
+    try:
+        return LineWriter(sys.stderr.buffer)
+    except (OSError, ValueError):  # no file of the system
+        return sys.stderr.buffer
+
+
 def open_log(level: str, clock: Callable[[], float], stream: BinaryIO | None = None, form: Form | None = None) -> Log:
     """The process's log, on standard error unless told otherwise; what libraries log goes there too."""
-    log = Log(level, clock, stream or sys.stderr.buffer, form)
+    log = Log(level, clock, stream or _standard_error(), form)
     root = logging.getLogger()
     root.handlers = [*(h for h in root.handlers if not isinstance(h, _LibraryMessages)), _LibraryMessages(log)]
     return log
