@@ -255,7 +255,7 @@ class App(Served):
     def _swap(self, config: Config) -> None:
         """Put a config in force for the requests to come; those under way keep what they began with."""
         assert self._opened is not None  # noqa: S101 - opened before there is anything to swap
-        self._gateway.active = self._activate(config, self._opened.engine)
+        self._gateway.activate(self._activate(config, self._opened.engine), config.upstreams.values())
         self._config = config
         self._opened.engine.memory.most = self._share_of(config.server).memory
         self._log.configure(config.logging.level, config.logging.format)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from urllib.parse import parse_qs
@@ -17,6 +17,7 @@ from proxy.callers.admission import Admission, Admitted
 from proxy.callers.key_usage import KeyUsage
 from proxy.callers.session_label import label_given
 from proxy.callers.tenants import Caller
+from proxy.config.settings import Upstream
 from proxy.dialects import json_array, other_answers, pieces, table
 from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import most_unpacked
@@ -106,6 +107,11 @@ class Gateway:
         self._lessons = Lessons(engine, asker)
         self._compaction = CompactionAnswers(engine)
         self._forwarder = Forwarder(engine.drafter, engine.windows, client, fail_open, engine.observe)
+
+    def activate(self, active: Active, upstreams: Iterable[Upstream]) -> None:
+        """Put a config in force for the requests to come; its upstreams are the only ones that keep connections."""
+        self.active = active
+        self._client.keep_pools(upstreams)
 
     async def answer(self, exchange: Exchange) -> None:
         """Any request, on the path that it asks for; returns when it is answered, or cannot be any more."""

@@ -92,6 +92,11 @@ class UpstreamClient:
         how = {"has_no_body": method == "HEAD", "chunked": is_chunked(headers, body)}
         return await _ask_pool(pool, head, body, **how, is_idempotent=method in _IDEMPOTENT)
 
+    def keep_pools(self, upstreams: Iterable[Upstream]) -> None:
+        """Forget the pools of all other upstreams; one in use stays until the next call, so that it can be closed."""
+        kept = {*upstreams}
+        self._pools = {upstream: pool for upstream, pool in self._pools.items() if upstream in kept or pool.in_use}
+
     def _pool(self, upstream: Upstream) -> Pool:
         pool = self._pools.get(upstream)
         if pool is None:

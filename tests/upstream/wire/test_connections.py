@@ -694,3 +694,19 @@ async def test_time_for_a_whole_answer_counts_while_it_is_connected(seconds: flo
 async def test_a_context_trusts_the_systems_authorities_and_checks_names() -> None:
     context = dialing.trusting_context()
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+async def test_connections_to_an_upstream_that_the_config_no_longer_has_are_forgotten() -> None:
+    async def begin(call: Call) -> None:
+        await call.send(head(200, CHUNKED) + chunk(b"hello"))
+        await call.gone()
+
+    async with upstream(begin) as behind, UpstreamClient() as client, asyncio.timeout(30):
+        replaced, kept = (Asker(client, behind, connect_timeout=seconds) for seconds in (1, 2))
+        responses = [await asker.send() for asker in (replaced, kept)]
+        client.keep_pools([kept.settings])
+        assert client._pools.keys() == {replaced.settings, kept.settings}, "both are in use"
+        for response in responses:
+            response.close()
+        client.keep_pools([kept.settings])
+        assert client._pools.keys() == {kept.settings}
