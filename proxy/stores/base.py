@@ -4,15 +4,17 @@ Everything in a store can be rebuilt from the client's next request, so nothing 
 may vanish at any time, and no caller may be wrong, only slower, when one does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 MAX_VALUE_BYTES = 256_000
 DEFAULT_TIMEOUT = 0.25
-# Members of an index; beyond them the oldest are left out.
-MAX_MEMBERS = 100_000
+# Members of an index that are read in one call where an index may have any number of them.
+PAGE = 500
+# An index has any number of members. A call that names no limit returns at most so many, the newest.
+MAX_MEMBERS = 10_000
 
 
 class StoreError(Exception):
@@ -84,16 +86,17 @@ class Store(Protocol):
         """
 
     async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member] | None:
-        """The members of an index, the one enrolled last first. None if they could not be looked up.
+        """Return the members of an index, the one enrolled last first; None if the index could not be read.
 
-        limit: so many of them at most, in a fixed order; `before` asks for those behind this one.
+        limit: return at most so many, in a fixed order. before: return the members after this one. Only members
+        without a colon in their name can be read by `limit`.
         """
+
+    async def enrolled(self, index: str, members: Sequence[str]) -> list[bool] | None:
+        """Return for each name if it is a member of this index; None if the index could not be read."""
 
     async def enroll(self, index: str, member: str, ttl: float) -> None:
-        """Make `member` one of this index for `ttl` from now; the longest unused beyond `MAX_MEMBERS` drop out.
-
-        A `ttl` of 0 lets go of it, if it is one.
-        """
+        """Make `member` a member of this index for `ttl` seconds from now. A `ttl` of 0 removes it."""
 
     async def count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int] | None:
         """Add to an entry's counters, which begin at 0, all at once, and let it live for `ttl` from now.
@@ -126,9 +129,33 @@ class OpenedStore(Store, Protocol):
 
 
 async def names_in(store: Store, index: str) -> list[str] | None:
-    """The names of an index's members. None if they could not be looked up."""
+    """Return the names of an index with few members, at most `MAX_MEMBERS`; None if the index could not be read."""
     members = await store.members(index)
     return None if members is None else [member.name for member in members]
+
+
+async def pages_of(store: Store, index: str) -> AsyncIterator[list[Member]]:
+    """Yield the members of an index page by page. Raises StoreError.
+
+    A member that is enrolled again while the pages are read moves to the front of the index. Such members are the
+    last page, so no member is missed. One may come twice.
+    """
+    first: Member | None = None
+    before: Member | None = None
+    while page := await _read_page(store, index, before):
+        yield page
+        first, before = first or page[0], page[-1]
+    before = None
+    while page := [member for member in await _read_page(store, index, before) if first is None or member > first]:
+        yield page
+        before = page[-1]
+
+
+async def _read_page(store: Store, index: str, before: Member | None) -> list[Member]:
+    page = await store.members(index, PAGE, before)
+    if page is None:
+        raise StoreError("the store could not read an index")
+    return page
 
 
 def kind_of(key: str) -> str:

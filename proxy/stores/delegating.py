@@ -8,7 +8,7 @@ from proxy.stores.base import Member, Store
 
 T = TypeVar("T")
 
-READING: Final = frozenset({"get_many", "items", "members", "newest"})
+READING: Final = frozenset({"get_many", "items", "members", "newest", "enrolled"})
 """Operations that leave a store as it is."""
 
 
@@ -49,6 +49,9 @@ class DelegatingStore(ABC):
     async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member] | None:
         name = "members" if limit is None else "newest"
         return await self._delegate(name, lambda: self._store.members(index, limit, before), None)
+
+    async def enrolled(self, index: str, members: Sequence[str]) -> list[bool] | None:
+        return await self._delegate("enrolled", lambda: self._store.enrolled(index, members), None)
 
     async def enroll(self, index: str, member: str, ttl: float) -> None:
         await self._delegate("enroll" if ttl else "strike", lambda: self._store.enroll(index, member, ttl), None)

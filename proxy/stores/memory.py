@@ -4,10 +4,10 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 
 import msgspec
 
-from proxy.lru import remember
 from proxy.stores.base import (
     MAX_MEMBERS,
     Facts,
@@ -30,17 +30,25 @@ class _StoredValue:
 
 
 class MemoryStore:
-    """A dict, the least recently used entry first; bounded by bytes and by number of entries."""
+    """A dict, the least recently used entry first; bounded by bytes and by the number of entries and of members."""
 
     def __init__(
-        self, *, clock: Callable[[], float] = time.monotonic, max_bytes: int = 64_000_000, max_entries: int = 10_000
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        max_bytes: int = 64_000_000,
+        max_entries: int = 10_000,
+        max_members: int = 50_000,
     ) -> None:
         self._clock = clock
         self._max_bytes = max_bytes
         self._max_entries = max_entries
+        self._max_members = max_members
         self._entries: OrderedDict[str, _StoredValue] = OrderedDict()
         self._bytes = 0
-        self._indexes: dict[str, OrderedDict[str, float]] = {}
+        self._members: OrderedDict[tuple[str, str], float] = OrderedDict()
+        """When each member of each index expires, the one enrolled longest ago first."""
+        self._indexes: dict[str, dict[str, float]] = {}
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         return [self._get(key) for key in keys]
@@ -69,14 +77,21 @@ class MemoryStore:
 
     async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member]:
         now = self._clock()
-        there = [Member(expires, name) for name, expires in self._indexes.get(index, {}).items() if expires > now]
-        return sorted((each for each in there if before is None or each < before), reverse=True)[:limit]
+        there = (Member(expires, name) for name, expires in self._indexes.get(index, {}).items() if expires > now)
+        return nlargest(limit or MAX_MEMBERS, (each for each in there if before is None or each < before))
+
+    async def enrolled(self, index: str, members: Sequence[str]) -> list[bool]:
+        now, expires = self._clock(), self._indexes.get(index, {})
+        return [expires.get(member, now) > now for member in members]
 
     async def enroll(self, index: str, member: str, ttl: float) -> None:
+        now = self._clock()
+        self._drop_member((index, member))
         if ttl:
-            remember(self._indexes.setdefault(index, OrderedDict()), member, self._clock() + ttl, MAX_MEMBERS)
-        else:
-            self._indexes.get(index, OrderedDict()).pop(member, None)
+            self._members[index, member] = now + ttl
+            self._indexes.setdefault(index, {})[member] = now + ttl
+        while self._members and (len(self._members) > self._max_members or next(iter(self._members.values())) <= now):
+            self._drop_member(next(iter(self._members)))
 
     async def count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int]:
         counts = add_counts(self._get(key), added)
@@ -107,6 +122,7 @@ class MemoryStore:
     async def close(self) -> None:
         self._entries.clear()
         self._indexes.clear()
+        self._members.clear()
         self._bytes = 0
 
     def _is_erased(self, key: str) -> bool:
@@ -135,6 +151,13 @@ class MemoryStore:
             return None
         self._entries.move_to_end(key)
         return entry.value
+
+    def _drop_member(self, key: tuple[str, str]) -> None:
+        if self._members.pop(key, None) is not None:
+            index, member = key
+            del self._indexes[index][member]
+            if not self._indexes[index]:
+                del self._indexes[index]
 
     def _drop(self, key: str) -> None:
         self._bytes -= len(key) + len(self._entries.pop(key).value)

@@ -30,12 +30,13 @@ from proxy.stores.base import (
     add_counts,
     check_size,
     check_sizes,
+    kind_of,
     pack_list,
     tag_of,
     tombstone,
     unpack_list,
 )
-from proxy.stores.sqlite_file import File, identity_of, open_file
+from proxy.stores.sqlite_file import HAS_TAG, INDEX, IS_MEMBER, TAG, File, identity_of, open_file
 
 T = TypeVar("T")
 
@@ -43,8 +44,10 @@ T = TypeVar("T")
 PATIENCE = 1.0
 # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32.
 KEYS_PER_QUERY = 500
-PURGE_EVERY = 60.0
-PURGE_ROWS = 500
+# Expired entries that are deleted with each write, which adds one entry at most: so they are not amassed.
+PURGE_ROWS = 8
+# Entries that are counted for operators, whatever their kinds.
+_COUNTED = 20_000
 # Reading goes on.
 _REFUSED = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
 # The connection is of no more use, and may be if it is opened anew.
@@ -58,14 +61,15 @@ _PUT_NEW = """
 """
 _PUT = "INSERT OR REPLACE INTO entries (key, value, expires) VALUES (:key, :value, :expires)"
 _LIVE = "SELECT value FROM entries WHERE key = ? AND expires > ?"
-# By names: few of many entries. The newest are found by when they expire.
 _MEMBERS = "SELECT expires, key FROM entries WHERE key >= ? AND key < ? AND expires > ? ORDER BY expires DESC LIMIT ?"
-_NEWEST = """
-    SELECT expires, key FROM entries WHERE key >= ? AND key < ? AND expires > ? AND (expires, key) < (?, ?)
+_PAGE = f"""
+    SELECT expires, key FROM entries INDEXED BY entries_members
+    WHERE {IS_MEMBER} AND {INDEX} = ? AND expires > ? AND (expires, key) < (?, ?)
     ORDER BY expires DESC, key DESC LIMIT ?
-"""
-_NUMBER = "SELECT count(*) FROM (SELECT 1 FROM entries LIMIT ?)"
-_KINDS = "SELECT substr(key, 1, instr(key, ':') - 1) AS kind, count(*) FROM entries GROUP BY kind"
+"""  # noqa: S608 - of constants
+_DELETE_TAG = f"DELETE FROM entries INDEXED BY entries_tag WHERE {HAS_TAG} AND {TAG} = ?"  # noqa: S608 - of constants
+_NEXT = "SELECT key FROM entries WHERE key >= ? ORDER BY key LIMIT 1"
+_NUMBER = "SELECT count(*) FROM (SELECT 1 FROM entries WHERE key >= ? AND key < ? LIMIT ?)"
 _PURGE = "DELETE FROM entries WHERE rowid IN (SELECT rowid FROM entries WHERE expires <= ? LIMIT ?)"
 
 
@@ -76,7 +80,6 @@ class SqliteStore:
         self._path = path
         self._timeout = timeout
         self._clock = clock
-        self._purged_at = clock()
         self._closed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-store")
         self._file: File | None = None
@@ -107,6 +110,10 @@ class SqliteStore:
 
     async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member]:
         return await self._run(lambda: self._members(f"{index}:", limit, before or Member(math.inf, "")))
+
+    async def enrolled(self, index: str, members: Sequence[str]) -> list[bool]:
+        found = await self._run(lambda: self._select([f"{index}:{member}" for member in members]))
+        return [value is not None for value in found]
 
     async def enroll(self, index: str, member: str, ttl: float) -> None:
         key = f"{index}:{member}"
@@ -197,7 +204,6 @@ class SqliteStore:
         now = self._clock()
         row = {"key": key, "value": value, "expires": now + ttl, "now": now}
         with self._transaction():
-            self._purge(now)
             if self._is_erased(key, now) or self._connection.execute(_PUT_NEW, row).rowcount:
                 return None
             winner = self._connection.execute("SELECT value FROM entries WHERE key = ?", (key,)).fetchone()
@@ -212,7 +218,6 @@ class SqliteStore:
     def _extend_list(self, key: str, items: Sequence[bytes], limit: int, ttl: float) -> None:
         now = self._clock()
         with self._transaction():
-            self._purge(now)
             if not self._is_erased(key, now):
                 kept = [*unpack_list(self._select([key])[0]), *items]
                 self._connection.execute(_PUT, {"key": key, "value": pack_list(kept[-limit:]), "expires": now + ttl})
@@ -220,7 +225,6 @@ class SqliteStore:
     def _count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int]:
         now = self._clock()
         with self._transaction():
-            self._purge(now)
             counts = add_counts(self._select([key])[0], added)
             self._connection.execute(_PUT, {"key": key, "value": msgspec.json.encode(counts), "expires": now + ttl})
         return counts
@@ -230,7 +234,7 @@ class SqliteStore:
         with self._transaction():
             there = self._connection.execute(_LIVE, (grave, now)).fetchone()
             mark = there[0] if there else mark
-            self._connection.execute("DELETE FROM entries WHERE instr(key, ?)", (f"{{{tag}}}",))
+            self._connection.execute(_DELETE_TAG, (tag,))
             self._connection.execute(_PUT, {"key": grave, "value": mark, "expires": now + ttl})
         return mark
 
@@ -239,11 +243,11 @@ class SqliteStore:
         return tag is not None and self._connection.execute(_LIVE, (tombstone(tag), now)).fetchone() is not None
 
     def _members(self, prefix: str, limit: int | None, before: Member) -> list[Member]:
-        names = (prefix, f"{prefix}\U0010ffff", self._clock())
+        now = self._clock()
         if limit is None:
-            found = self._connection.execute(_MEMBERS, (*names, MAX_MEMBERS))
+            found = self._connection.execute(_MEMBERS, (prefix, f"{prefix}\U0010ffff", now, MAX_MEMBERS))
         else:
-            found = self._connection.execute(_NEWEST, (*names, before.expires, f"{prefix}{before.name}", limit))
+            found = self._connection.execute(_PAGE, (prefix, now, before.expires, f"{prefix}{before.name}", limit))
         return [Member(expires, key.removeprefix(prefix)) for expires, key in found]
 
     def _extend(self, keys: Sequence[str], ttl: float) -> None:
@@ -253,11 +257,16 @@ class SqliteStore:
             self._connection.executemany(update, [(now + ttl, key, now) for key in keys])
 
     def _facts(self) -> Facts:
-        """Entries are counted in the index of keys, and where there are so many that others would wait, not at all."""
+        """Entries are counted kind by kind; a store with too many of them reports no numbers."""
         (pages,), (page,) = (self._connection.execute(f"PRAGMA page_{name}").fetchone() for name in ("count", "size"))
-        (number,) = self._connection.execute(_NUMBER, (MAX_MEMBERS + 1,)).fetchone()
-        entries = None if number > MAX_MEMBERS else dict(self._connection.execute(_KINDS).fetchall())
-        return Facts(entries=entries, size=pages * page)
+        entries: dict[str, int] = {}
+        start, left = "", _COUNTED + 1
+        while left > 0 and (following := self._connection.execute(_NEXT, (start,)).fetchone()) is not None:
+            kind = kind_of(following[0])
+            start = f"{kind};"  # follows the colon
+            (entries[kind],) = self._connection.execute(_NUMBER, (kind, start, left)).fetchone()
+            left -= entries[kind]
+        return Facts(entries=entries if left > 0 else None, size=pages * page)
 
     def _delete(self, key: str, value: bytes) -> bool:
         """Whether the entry was there, with this value."""
@@ -266,17 +275,12 @@ class SqliteStore:
                 self._connection.execute("DELETE FROM entries WHERE key = ? AND value = ?", (key, value)).rowcount > 0
             )
 
-    def _purge(self, now: float) -> None:
-        """Drop some of what has expired, now and then; `abs` because a wall clock may be set back."""
-        if abs(now - self._purged_at) >= PURGE_EVERY:
-            self._purged_at = now
-            self._connection.execute(_PURGE, (now, PURGE_ROWS))
-
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """IMMEDIATE takes the write lock first: a read that turns into a write fails at once when another got there."""
         self._connection.execute("BEGIN IMMEDIATE")
         with self._connection:
+            self._connection.execute(_PURGE, (self._clock(), PURGE_ROWS))
             yield
 
 

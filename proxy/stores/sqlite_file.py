@@ -13,9 +13,17 @@ from proxy.stores.base import StoreError
 SCHEMA_VERSION = 1
 # Setting WAL mode and creating the table at once from several workers takes turns.
 OPEN_TIMEOUT = 5.0
+# The hash tag of a key (`tag_of`).
+TAG = "substr(key, instr(key, '{') + 1, instr(substr(key, instr(key, '{') + 1), '}') - 1)"
+HAS_TAG = "instr(key, '{') > 0"
+# The index of a member: its key up to and with the last colon.
+INDEX = "rtrim(key, replace(key, ':', ''))"
+IS_MEMBER = "key >= 'index:' AND key < 'index;'"
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, expires REAL NOT NULL)",
     "CREATE INDEX IF NOT EXISTS entries_expires ON entries (expires)",
+    f"CREATE INDEX IF NOT EXISTS entries_tag ON entries ({TAG}) WHERE {HAS_TAG}",
+    f"CREATE INDEX IF NOT EXISTS entries_members ON entries ({INDEX}, expires, key) WHERE {IS_MEMBER}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 

@@ -9,6 +9,8 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +20,24 @@ from redis.asyncio import Redis
 from redis.crc import key_slot
 
 from proxy.stores import open_store
-from proxy.stores.base import MAX_VALUE_BYTES, Member, OpenedStore, StoreError, ValueTooLargeError, names_in, tombstone
+from proxy.stores.base import (
+    MAX_MEMBERS,
+    MAX_VALUE_BYTES,
+    PAGE,
+    Member,
+    OpenedStore,
+    StoreError,
+    ValueTooLargeError,
+    names_in,
+    pages_of,
+    tombstone,
+)
 from proxy.stores.memory import MemoryStore
 from proxy.stores.redis.node import Node
 from proxy.stores.redis.servers import Cluster, OneServer
 from proxy.stores.redis.servers import Sentinels as SentinelServers
 from proxy.stores.redis.store import RedisStore
-from proxy.stores.sqlite import SqliteStore
+from proxy.stores.sqlite import PURGE_ROWS, SqliteStore
 from tests.support.clock import Clock
 from tests.support.redis_servers import documented_user, one_node_cluster, standalone, tls_front
 
@@ -226,6 +239,41 @@ class TestEveryStore:
         assert sorted(member.name for member in found) == sorted(names)
         assert found == sorted(found, reverse=True)
 
+    async def test_says_which_names_are_members_of_an_index(self, store: OpenedStore) -> None:
+        index = f"index:{secrets.token_hex(8)}"
+        assert await store.enrolled(index, ["a"]) == [False]
+        for name in ("a", "b"):
+            await store.enroll(index, name, TTL)
+        await store.enroll(index, "b", 0)
+        assert await store.enrolled(index, ["b", "a", "c", "a"]) == [False, True, False, True]
+        assert await store.enrolled(index, []) == []
+
+    async def test_yields_each_member_of_a_long_index_though_some_are_enrolled_meanwhile(
+        self, store: OpenedStore
+    ) -> None:
+        index = f"index:{secrets.token_hex(8)}"
+        names = [f"{number:04}" for number in range(2 * PAGE + 10)]
+        for name in names:
+            await store.enroll(index, name, TTL)
+        found: set[str] = set()
+        async for page in pages_of(store, index):
+            assert len(page) <= PAGE
+            if not found:
+                await store.enroll(index, names[0], TTL + 1)
+                await store.enroll(index, "new", TTL + 1)
+            found |= {member.name for member in page}
+        assert found == {*names, "new"}
+
+    async def test_an_index_has_any_number_of_members(self, store: OpenedStore) -> None:
+        """Each can be read by pages, and the oldest stay."""
+        index, number = f"index:{secrets.token_hex(8)}", MAX_MEMBERS + 10
+        names = [f"{each:06}" for each in range(number)]
+        for at in range(0, number, 1_000):
+            await asyncio.gather(*(store.enroll(index, name, TTL) for name in names[at : at + 1_000]))
+        assert await store.enrolled(index, [names[0], names[-1]]) == [True, True]
+        assert {member.name async for page in pages_of(store, index) for member in page} == {*names}
+        assert len(await names_in(store, index) or ()) == MAX_MEMBERS
+
     async def test_counts_for_all_who_add(self, store: OpenedStore) -> None:
         key = f"used:{secrets.token_hex(8)}:2026-11"
         assert await store.count(key, {}, TTL) == {}
@@ -292,6 +340,7 @@ class TestStoresWithAClock:
         assert sorted(await names_in(clocked, "index:x")) == ["new", "old"]
         clock.now += 1
         assert await names_in(clocked, "index:x") == ["new"]
+        assert await clocked.enrolled("index:x", ["old", "new"]) == [False, True]
         assert await clocked.put("cp:{tag}:1", b"v", TTL, only_new=True) is None
         assert await clocked.get_many(["cp:{tag}:1"]) == [b"v"]
 
@@ -343,6 +392,16 @@ class TestMemory:
         await store.put("c", b"3", TTL, only_new=True)
         assert await store.get_many(["a", "b", "c"]) == [b"1", None, b"3"]
 
+    async def test_drops_the_members_enrolled_longest_ago_of_all_indexes_together(self, clock: Clock) -> None:
+        store = MemoryStore(clock=clock, max_members=3)
+        for index, name in (("index:1", "a"), ("index:2", "b"), ("index:1", "c"), ("index:1", "a"), ("index:3", "d")):
+            clock.now += 1
+            await store.enroll(index, name, TTL)
+        assert [await names_in(store, f"index:{number}") for number in (1, 2, 3)] == [["a", "c"], [], ["d"]]
+        clock.now += TTL
+        await store.enroll("index:4", "e", TTL)
+        assert [*store._indexes] == ["index:4"]
+
     async def test_drops_the_least_recently_used_beyond_its_bytes(self, clock: Clock) -> None:
         store = MemoryStore(clock=clock, max_bytes=1000)
         keys = [f"{number:04}" for number in range(1000)]
@@ -354,7 +413,7 @@ class TestMemory:
 _RIVAL = """
 import asyncio, sys
 from pathlib import Path
-from proxy.stores.sqlite import SqliteStore
+from proxy.stores.sqlite import PURGE_ROWS, SqliteStore
 
 async def main() -> None:
     store = SqliteStore(Path(sys.argv[1]), timeout=60)
@@ -401,18 +460,95 @@ class TestSqlite:
         assert modes == {"store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600}
         await store.close()
 
-    async def test_purges_what_has_expired_once_a_minute_and_not_all_at_once(
-        self, tmp_path: Path, clock: Clock
-    ) -> None:
+    async def test_keeps_no_more_expired_rows_however_many_sessions_come(self, tmp_path: Path, clock: Clock) -> None:
         store = SqliteStore(tmp_path / "store.db", clock=clock)
-        for number in range(600):
-            await store.put(str(number), b"v", 10, only_new=True)
-        for rows in (600 - 500 + 2, 2 + 1, 2 + 2):
-            clock.now += 60
-            await store.put(f"at {clock.now}", b"v", TTL, only_new=True)
-            await store.put("again in this minute", b"v", TTL, only_new=True)
-            assert await store._run(store._connection.execute("SELECT count(*) FROM entries").fetchone) == (rows,)
+        rows: list[int] = []
+        for second in range(30):
+            clock.now += 1
+            for session in range(10):
+                tag = secrets.token_hex(16)
+                await store.enroll("index:tenant", f"{second}x{session}", 10)
+                for number in range(12):
+                    await store.put(f"cp:{{{tag}}}:{number}", b"v", 10, only_new=bool(number % 2))
+            rows += await store._run(store._connection.execute("SELECT count(*) FROM entries").fetchone)
+        assert rows[9] == 10 * 13 * 10
+        assert max(rows[10:]) <= 10 * 13 * 11
         await store.close()
+
+    @pytest.mark.parametrize("write", ["put", "put_new", "append", "count", "enroll", "touch", "lock", "erase"])
+    async def test_deletes_a_few_expired_rows_with_each_write(self, tmp_path: Path, clock: Clock, write: str) -> None:
+        store = SqliteStore(tmp_path / "store.db", clock=clock)
+        for number in range(100):
+            await store.put(f"cp:{number}", b"v", 10)
+        clock.now += 10
+        writes: dict[str, Callable[[], Awaitable[object]]] = {
+            "put": lambda: store.put("new", b"v", TTL),
+            "put_new": lambda: store.put("new", b"v", TTL, only_new=True),
+            "append": lambda: store.items("new", [b"v"], limit=1, ttl=TTL),
+            "count": lambda: store.count("new", {"n": 1}, TTL),
+            "enroll": lambda: store.enroll("index:new", "member", TTL),
+            "touch": lambda: store.touch(["none"], TTL),
+            "lock": lambda: store.lock("new", "token", TTL),
+            "erase": lambda: store.erase("tag", b"mark", TTL),
+        }
+        await writes[write]()
+        (left,) = await store._run(store._connection.execute("SELECT count(*) FROM entries").fetchone)
+        assert left == 100 - PURGE_ROWS + (write != "touch")
+        await store.close()
+
+    async def test_no_statement_scans_the_table(self, tmp_path: Path) -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        statements: list[str] = []
+        await store._run(lambda: store._connection.set_trace_callback(statements.append))
+        await every_operation(store)
+        await store._run(lambda: store._connection.set_trace_callback(None))
+        asked = {each for each in statements if each.split()[0] in ("SELECT", "INSERT", "UPDATE", "DELETE")}
+        assert len(asked) >= 12
+        for statement in asked:
+            plan = await store._run(store._connection.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall)
+            steps = [str(step[3]) for step in plan]
+            assert not [step for step in steps if step.startswith("SCAN entries")], (statement, steps)
+            if "entries_members" in statement:
+                assert len(steps) == 1, "a page is read in its order"
+        await store.close()
+
+    async def test_reads_and_erases_what_an_earlier_version_stored(self, tmp_path: Path) -> None:
+        """Its file has neither index of tags nor of members, and names of replicas have colons."""
+        tag, first, run = secrets.token_hex(16), secrets.token_hex(32), "host:8080:abcd"
+        with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as earlier:
+            earlier.execute("CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, expires REAL NOT NULL)")
+            earlier.execute("CREATE INDEX entries_expires ON entries (expires)")
+            earlier.execute("PRAGMA user_version = 1")
+            rows = [(f"cp:{{{tag}}}:1", b"v"), (f"lock:cp:{{{tag}}}:1", b"t"), ("learned:x", b"l")]
+            rows += [(f"index:sessions:{first}", b""), (f"index:replicas:{run}", b"")]
+            earlier.executemany("INSERT INTO entries VALUES (?, ?, 9e12)", rows)
+        store = SqliteStore(tmp_path / "store.db")
+        assert [each.name for each in await store.members("index:sessions", 5)] == [first]
+        assert await store.enrolled("index:sessions", [first, "other"]) == [True, False]
+        assert await names_in(store, "index:replicas") == [run]
+        await store.erase(tag, b"mark", TTL)
+        assert await store.get_many([key for key, _ in rows[:3]]) == [None, None, b"l"]
+        await store.close()
+
+
+async def every_operation(store: OpenedStore) -> None:
+    key, index = new_key(), f"index:{secrets.token_hex(8)}"
+    await store.put(key, b"v", TTL)
+    await store.put(key, b"v", TTL, only_new=True)
+    await store.get_many([key, new_key()])
+    await store.touch([key], TTL)
+    await store.items(f"trail:{key}", [b"v"], limit=9, ttl=TTL)
+    await store.items(f"trail:{key}")
+    await store.enroll(index, "member", TTL)
+    await store.members(index)
+    await store.members(index, 5, Member(9e12, "x"))
+    await store.enrolled(index, ["member", "other"])
+    await store.enroll(index, "member", 0)
+    await store.count(f"used:{key}", {"n": 1}, TTL)
+    assert await store.lock(f"lock:{key}", "token", TTL)
+    await store.lock(f"lock:{key}", "token", 0)
+    await store.erase("tag", b"mark", TTL)
+    await store.facts()
 
 
 class TestRedis:
@@ -441,6 +577,29 @@ class TestRedis:
             assert await redis.pttl(f"keys:{{{tag}}}") > 590_000
             await store.touch([f"cp:{{{tag}}}:1"], 2 * TTL)
             assert await redis.pttl(f"keys:{{{tag}}}") > 1_190_000
+        await store.close()
+
+    async def test_pages_through_members_that_expire_in_one_moment(self, valkey_url: str) -> None:
+        store, index, number = RedisStore(valkey_url, timeout=5), f"index:{secrets.token_hex(8)}", 1_000
+        names = {f"{each:04}" for each in range(number)}
+        async with Redis.from_url(valkey_url) as redis:
+            await redis.zadd(index, dict.fromkeys(names, time.time() + TTL))
+            await redis.pexpire(index, int(TTL * 1_000))
+        found: list[Member] = []
+        while page := await store.members(index, 30, found[-1] if found else None):
+            found += page
+        assert [each.name for each in found] == sorted(names, reverse=True)
+        await store.close()
+
+    async def test_expired_members_are_no_members_and_leave_a_few_at_a_time(self, valkey_url: str) -> None:
+        store, index = RedisStore(valkey_url, timeout=5), f"index:{secrets.token_hex(8)}"
+        async with Redis.from_url(valkey_url) as redis:
+            await redis.zadd(index, {f"old {number}": time.time() - 1 for number in range(150)})
+            assert await store.members(index) == await store.members(index, 5) == []
+            assert await store.enrolled(index, ["old 1"]) == [False]
+            for left in (51, 2, 3):
+                await store.enroll(index, f"new {left}", TTL)
+                assert await redis.zcard(index) == left
         await store.close()
 
     async def test_waits_for_a_connection_instead_of_failing(self, valkey_url: str) -> None:

@@ -74,6 +74,7 @@ async def _try_each(store: Store) -> None:
     await store.items(f"trail:{tag}")
     await store.enroll(index, tag, _TTL)
     await store.members(index)
+    await store.enrolled(index, [tag])
     await store.enroll(index, tag, 0)
     await store.count(f"used:{tag}", {"doctor": 1}, _TTL)
     await store.erase(tag, b"doctor", _TTL)

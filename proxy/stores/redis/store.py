@@ -26,8 +26,10 @@ from proxy.stores.redis.node import OUTAGE, Words
 from proxy.stores.redis.servers import KeyedCommand, servers_of
 from proxy.stores.redis.url import parse
 
-# Members that were enrolled in the same microsecond as the one that is asked for those behind.
+# Members that may have been enrolled in the same microsecond as the one after which a page begins.
 _TIES = 100
+# Expired members that are removed with each one that is enrolled: all at once would hold up the server.
+_EXPIRED = 100
 _COMPARE_AND_DELETE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 # What lies under a hash tag is written down before it is stored, so that none of it can be overlooked, for as long as
 # any of it lives. In every script that stores, ARGV[2] is how long the entry lives.
@@ -51,9 +53,25 @@ _ENROLL = """
 local time = redis.call('time')
 local now = time[1] + time[2] / 1000000
 redis.call('zadd', KEYS[1], now + ARGV[2] / 1000, ARGV[1])
-redis.call('zremrangebyscore', KEYS[1], '-inf', now)
-redis.call('zremrangebyrank', KEYS[1], 0, -1 - ARGV[3])
+local expired = redis.call('zrange', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, ARGV[3])
+if #expired > 0 then redis.call('zrem', KEYS[1], unpack(expired)) end
 redis.call('pexpire', KEYS[1], ARGV[2])
+"""
+# Expired members may lie in an index until the next one is enrolled.
+_MEMBERS = """
+local time = redis.call('time')
+local now = string.format('(%.6f', time[1] + time[2] / 1000000)
+return redis.call('zrange', KEYS[1], ARGV[1], now, 'BYSCORE', 'REV', 'LIMIT', ARGV[2], ARGV[3], 'WITHSCORES')
+"""
+_ENROLLED = """
+local time = redis.call('time')
+local now = time[1] + time[2] / 1000000
+local found = {}
+for number, member in ipairs(ARGV) do
+  local expires = redis.call('zscore', KEYS[1], member)
+  found[number] = expires and tonumber(expires) > now and 1 or 0
+end
+return found
 """
 
 
@@ -116,18 +134,30 @@ class RedisStore:
         return []
 
     async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member]:
-        top = "+inf" if before is None else repr(before.expires)
-        most = () if limit is None else ("LIMIT", 0, limit + _TIES)
-        index = self._at(index)
-        found = await self._run(index, "ZRANGE", index, top, "-inf", "BYSCORE", "REV", *most, "WITHSCORES")
-        parts = [part for part in found if isinstance(part, bytes)] if isinstance(found, list) else []
-        there = [Member(float(score), _text(name)) for name, score in zip(parts[::2], parts[1::2], strict=True)]
-        return [each for each in there if before is None or each < before][:limit]
+        limit, index = limit or MAX_MEMBERS, self._at(index)
+        top, size = ("+inf", limit) if before is None else (repr(before.expires), limit + _TIES)
+        page: list[Member] = []
+        start = 0
+        while len(page) < limit:
+            found = await self._eval(_MEMBERS, (index,), top, start, size)
+            parts = [part for part in found if isinstance(part, bytes)] if isinstance(found, list) else []
+            read = [Member(float(score), _text(name)) for name, score in zip(parts[::2], parts[1::2], strict=True)]
+            page += [member for member in read if before is None or member < before]
+            start += size
+            if len(read) < size:
+                break
+        return page[:limit]
+
+    async def enrolled(self, index: str, members: Sequence[str]) -> list[bool]:
+        if not members:
+            return []
+        found = await self._eval(_ENROLLED, (self._at(index),), *members)
+        return [flag == 1 for flag in found] if isinstance(found, list) else []
 
     async def enroll(self, index: str, member: str, ttl: float) -> None:
         index = self._at(index)
         if ttl:
-            await self._eval(_ENROLL, (index,), member, _milliseconds(ttl), MAX_MEMBERS)
+            await self._eval(_ENROLL, (index,), member, _milliseconds(ttl), _EXPIRED)
         else:
             await self._run(index, "ZREM", index, member)
 
