@@ -28,6 +28,7 @@ _SCOPES = 1_000
 INSTRUCTIONS = b"instructions"
 LINK_BYTES = 32
 MARK_BYTES = 16
+NAME_DIGITS = 16
 
 
 @lru_cache(_SCOPES)
@@ -169,8 +170,8 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
 
 
 def name_of(first: bytes) -> str:
-    """A conversation's name for people, by its first link: 16 hex digits."""
-    return first.hex()[:16]
+    """Return a conversation's name for people: the first hex digits of its first link."""
+    return first.hex()[:NAME_DIGITS]
 
 
 def mark_of(key: bytes, label: str) -> bytes:

@@ -22,6 +22,7 @@ from proxy.errors import (
     OverloadedError,
     ProxyError,
 )
+from proxy.stores.breaker import for_page
 
 Page = Callable[[Request, Visitor], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -66,12 +67,13 @@ class Guard:
         return guarded
 
     async def _answer_within_limit(self, endpoint: Endpoint, request: Request) -> Response:
-        """The answer, or that too much is under way: pages must not take what requests of models need."""
+        """Return the page, or raise OverloadedError: pages must not take what requests of models need."""
         if self._under_way >= _MOST_AT_ONCE:
             raise OverloadedError("Too many pages are being made; try again in a moment.")
         self._under_way += 1
         try:
-            return await endpoint(request)
+            with for_page():
+                return await endpoint(request)
         finally:
             self._under_way -= 1
 

@@ -85,17 +85,13 @@ def export_sessions(names: tuple[str, ...] = (), /, *, tenant: str = DEFAULT, co
     from msgspec import json
 
     from proxy.commands.session_details import exported_from
-    from proxy.commands.sessions import is_called, list_sessions
+    from proxy.commands.sessions import sessions_called
     from proxy.stores import StoreError
 
     loaded = loaded_config(config)
     caller = caller_of(loaded, tenant)
     try:
-        found = asyncio.run(list_sessions(loaded, caller))
-        for name in names:
-            if not any(is_called(session, name) for session in found):
-                fail(f"tenant {tenant} has no such session: {name}; `concertina sessions ls` lists them")
-        wanted = [one for one in found if not names or any(is_called(one, name) for name in names)]
+        wanted = asyncio.run(sessions_called(loaded, caller, names))
         for one in asyncio.run(exported_from(loaded, caller, wanted)):
             sys.stdout.write(json.encode(one).decode() + "\n")
     except StoreError as error:

@@ -40,7 +40,7 @@ async def other_tenants(config: Config, caller: Caller) -> list[str]:
     tenants = Tenants(config)
     async with open_sessions(config) as sessions:
         others = [other for name in config.tenants if (other := tenants.operator_of(name)) and name != caller.tenant]
-        return [other.tenant for other in others if await sessions.every(other)]
+        return [other.tenant for other in others if (await sessions.newest(other, 1)).entries]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,39 +79,62 @@ def _erasure_of(ids: Mapping[str | None, list[str]], *, by_proxy: bool) -> Erasu
 
 
 async def _in_store(config: Config, caller: Caller, names: Sequence[str]) -> dict[str | None, list[str]]:
+    ids: dict[str | None, list[str]] = {}
     async with open_sessions(config) as sessions:
-        by_name: dict[str | None, list[Target]] = {name: await sessions.find_targets(caller, name) for name in names}
-        if not names:
-            by_name[None] = await sessions.every(caller)
-        found = [*chain.from_iterable(by_name.values())]
-        if await sessions.erase(caller, found) < len(found):
-            raise StoreError("the store could not erase it all; nothing is promised, try again")
-        return {name: [target.id for target in targets] for name, targets in by_name.items()}
+        for name in names or (None,):
+            pages = sessions.every(caller) if name is None else sessions.find_targets(caller, name)
+            erased = await sessions.erase(caller, pages)
+            if not erased.is_complete:
+                raise StoreError("the store could not erase it all; nothing is promised, try again")
+            ids[name] = [target.id for target in erased.targets]
+    return ids
 
 
 async def records(config: Config, caller: Caller, name: str | None) -> list[tuple[Session, Record]]:
     """The newest record of each of a tenant's conversations, the last used first, or of those with this label or whose
     id begins so; raises StoreError."""
     async with open_sessions(config) as sessions:
-        found = [session for session in await sessions.of(caller) if session.record is not None]
-        wanted = [one for one in found if name is None or is_called(one, name)]
+        found = await (sessions.of(caller) if name is None else find_sessions(sessions, caller, name))
+        wanted = [session for session in found if session.record is not None]
         read = [await sessions.checkpoints.lying_at(*one.record) for one in wanted if one.record]
     secrets = caller.policy.secrets
     return [(one, as_allowed(record, secrets)) for one, record in zip(wanted, read, strict=True) if record is not None]
 
 
-def is_called(session: Session, name: str) -> bool:
-    """Whether this is its label, its id or how that begins, or ID:LABEL."""
+async def find_sessions(sessions: Sessions, caller: Caller, name: str) -> list[Session]:
+    """Return the sessions of a tenant with this label, or whose id this is or begins so, or the one that is ID:LABEL;
+    the last used first. Fewer than eight digits of an id are searched among all sessions. Raises StoreError."""
+    targets: dict[Target, None] = {}
+    async for page in sessions.find_sessions(caller, name):
+        targets |= dict.fromkeys(page)
+    if found := await sessions.look_up(targets):
+        return found
+    return [session for session in await sessions.of(caller) if _is_called(session, name)]
+
+
+def _is_called(session: Session, name: str) -> bool:
     begin, colon, label = name.partition(":")
-    by_id = session.id.startswith(begin) and (not colon or session.label == label)
-    return name == session.label or by_id
+    return session.id.startswith(begin) and (not colon or session.label == label)
+
+
+async def sessions_called(config: Config, caller: Caller, names: Sequence[str]) -> list[Session]:
+    """Return the sessions of these names, or all of the tenant if there are none; end the command if a name has no
+    session. Raises StoreError."""
+    async with open_sessions(config) as sessions:
+        if not names:
+            return await sessions.of(caller)
+        found: dict[tuple[str, str], Session] = {}
+        for name in names:
+            called = await find_sessions(sessions, caller, name)
+            if not called:
+                fail(f"tenant {caller.tenant} has no such session: {name}; `concertina sessions ls` lists them")
+            found |= {(session.id, session.label): session for session in called}
+    return sorted(found.values(), key=lambda session: -session.seen)
 
 
 async def one_of(config: Config, caller: Caller, name: str) -> Session:
-    """The only session of this name; ends the command where there is none, or several. Raises StoreError."""
-    found = [session for session in await list_sessions(config, caller) if is_called(session, name)]
-    if not found:
-        fail(f"tenant {caller.tenant} has no such session: {name}; `concertina sessions ls` lists them")
+    """Return the only session of this name; end the command if there is none, or several. Raises StoreError."""
+    found = await sessions_called(config, caller, [name])
     if len(found) > 1:
         names = ", ".join(f"{session.id[:_SHOWN]}:{session.label}" for session in found)
         fail(f"several sessions are called {name}; name one: {names}")

@@ -13,13 +13,14 @@ session. They outlive an erasure until they expire, and lead nowhere.
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from policies.chain import INSTRUCTIONS, LINK_BYTES, Chain, hash_tag, is_session, link_of_label, set_apart
 from proxy.lru import remember
-from proxy.stores.base import Store, names_in, tombstone
+from proxy.stores.base import Store, StoreError, pages_of, tombstone
 
 _REMEMBERED = 20_000
 _MARK_BYTES = 16
@@ -94,30 +95,47 @@ class Erasures:
             return False
         if not await self._erase_listed(start):  # and what came meanwhile; nobody begins there any more
             return False
-        for mark in await self._listed_at(start) or ():
-            await self._strike(start, mark)
+        with suppress(StoreError):
+            async for page in pages_of(self._store, _labels_at(start)):
+                for mark in page:
+                    await self._store.enroll(_labels_at(start), mark.name, 0)
         return True
 
-    async def labels(self, first: bytes) -> list[bytes] | None:
-        """The marks of the labels that a conversation has been seen with; None where they could not be looked up."""
-        return await self._listed_at(await self._start(first))
+    async def labels(self, first: bytes) -> AsyncIterator[list[bytes]]:
+        """Yield the marks of the labels that a conversation has been seen with, page by page. Raises StoreError."""
+        async for page in pages_of(self._store, _labels_at(await self._start(first))):
+            yield [bytes.fromhex(mark.name) for mark in page]
 
     async def look_after(self) -> bool:
         """Learn of recent erasures of all replicas, and put tombstones back that were lost; whether there were any that
         nobody here knew."""
         now = self._clock()
         self._watched = {root: until for root, until in self._watched.items() if until > now}
-        recent = [bytes.fromhex(name) for name in await names_in(self._store, _RECENT) or () if is_session(name)]
-        news = [root for root in recent if root not in self._watched]
-        for root in news:
-            self._watched[root] = now + _WATCHED
-            await self._follow_tombstones(root)
-        watched = list(self._watched)
-        for some in (watched[at : at + _LOOKED_UP] for at in range(0, len(watched), _LOOKED_UP)):
-            there = await self._store.get_many([tombstone(hash_tag(root)) for root in some])
-            for root in (root for root, mark in zip(some, there, strict=True) if mark is None):
+        has_news = False
+        async for news in self._recent_erasures():
+            has_news = True
+            for root in news:
+                self._watched[root] = now + _WATCHED
                 await self._follow_tombstones(root)
-        return bool(news)
+        # The others have their turn at the next look.
+        watched = [*self._watched.items()][:_LOOKED_UP]
+        there = await self._store.get_many([tombstone(hash_tag(root)) for root, _ in watched])
+        for (root, until), mark in zip(watched, there, strict=True):
+            del self._watched[root]
+            self._watched[root] = until
+            if mark is None:
+                await self._follow_tombstones(root)
+        return has_news
+
+    async def _recent_erasures(self) -> AsyncIterator[list[bytes]]:
+        """Yield the recent erasures that are not known here, page by page, until a page has none."""
+        with suppress(StoreError):
+            async for page in pages_of(self._store, _RECENT):
+                names = [bytes.fromhex(member.name) for member in page if is_session(member.name)]
+                news = [root for root in names if root not in self._watched]
+                if not news:
+                    return
+                yield news
 
     async def _place(self, session: bytes) -> tuple[bytes, bytes]:
         """Where the conversation of a session starts, and the session's own link."""
@@ -160,10 +178,16 @@ class Erasures:
         return link
 
     async def _erase_listed(self, start: bytes) -> bool:
-        marks = await self._listed_at(start)
-        return marks is not None and all(
-            [await self._put_tombstones(link_of_label(start, mark)) for mark in (b"", *marks)]
-        )
+        if not await self._put_tombstones(start):
+            return False
+        try:
+            async for page in pages_of(self._store, _labels_at(start)):
+                for mark in page:
+                    if not await self._put_tombstones(link_of_label(start, bytes.fromhex(mark.name))):
+                        return False
+        except StoreError:
+            return False
+        return True
 
     async def _put_tombstones(self, root: bytes) -> bool:
         link = await self._follow_tombstones(root)
@@ -182,10 +206,6 @@ class Erasures:
     async def _strike(self, start: bytes, mark: bytes) -> None:
         if mark:
             await self._store.enroll(_labels_at(start), mark.hex(), 0)
-
-    async def _listed_at(self, start: bytes) -> list[bytes] | None:
-        marks = await names_in(self._store, _labels_at(start))
-        return None if marks is None else [bytes.fromhex(mark) for mark in marks]
 
     async def _mark(self, link: bytes, known: bytes | None) -> bytes | None:
         (there,) = await self._store.get_many([tombstone(hash_tag(link))])

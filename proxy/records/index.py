@@ -4,9 +4,11 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from policies.chain import LINK_BYTES, hash_tag, mark_of, name_of
+from policies.chain import LINK_BYTES, NAME_DIGITS, hash_tag, mark_of
 from proxy.stores.base import Member
 
+# Digits of an id by which a conversation is looked up; with fewer they may be a label.
+LEAST_OF_ID = 8
 # So long a session is listed among those that failed, in seconds.
 FAILED_FOR = 86_400.0
 
@@ -65,9 +67,9 @@ def target_of(name: bytes) -> Target:
     return Target(name[:LINK_BYTES], name[LINK_BYTES:])
 
 
-def indexes_of(owner: SessionOwner, first: bytes, mark: bytes) -> list[str]:
-    """Where a session is listed: among its tenant's, among those of its conversation and, with a label, of that."""
-    return [owner.index, named_at(owner, name_of(first)), *([labelled_at(mark)] if mark else [])]
+def indexes_of(owner: SessionOwner, mark: bytes) -> list[str]:
+    """Return the indexes that have a session by its name: its tenant's and, with a label, that of the label."""
+    return [owner.index, *([labelled_at(mark)] if mark else [])]
 
 
 def failed_at(owner: SessionOwner) -> str:
@@ -75,7 +77,17 @@ def failed_at(owner: SessionOwner) -> str:
     return f"{owner.index}:failed"
 
 
-def named_at(owner: SessionOwner, name: str) -> str:
+def named_at(owner: SessionOwner, id_: str) -> str:
+    """Return the index of a tenant's conversations whose ids begin as this one does; of few, however many there are."""
+    return _index_of_name(owner, id_[:LEAST_OF_ID])
+
+
+def named_before(owner: SessionOwner, id_: str) -> str:
+    """Return the index in which version 0.2.0 listed the sessions of the conversation with this id."""
+    return _index_of_name(owner, id_[:NAME_DIGITS])
+
+
+def _index_of_name(owner: SessionOwner, name: str) -> str:
     return f"index:name:{mark_of(owner.labels, name).hex()}"
 
 

@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from msgspec import structs
 
-from policies.chain import LINK_BYTES, Chain, is_session, mark_of, name_of
+from policies.chain import LINK_BYTES, NAME_DIGITS, Chain, is_session, mark_of, name_of
 from policies.record.lineage import Lineage
 from policies.record.record import Record
 from proxy.memory import Cache, Memory
@@ -18,6 +18,7 @@ from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import SETTLED, Erasures
 from proxy.records.index import (
     FAILED_FOR,
+    LEAST_OF_ID,
     Session,
     SessionOwner,
     SessionsPage,
@@ -28,13 +29,14 @@ from proxy.records.index import (
     indexes_of,
     labelled_at,
     named_at,
+    named_before,
     target_of,
 )
 from proxy.records.lineages import Lineages
 from proxy.records.manual import ManualCompactions
 from proxy.records.shelf import Shelf
 from proxy.records.siblings import SharedCheckpoints
-from proxy.stores.base import Member, Store, StoreError, names_in
+from proxy.stores.base import PAGE, Member, Store, StoreError, pages_of
 from proxy.stores.breaker import CircuitBreaker
 from proxy.stores.delegating import ReadOnlyStore
 from proxy.stores.memory import MemoryStore
@@ -42,14 +44,11 @@ from proxy.stores.sealing import SealedStore
 
 # Bytes, about, that a session takes in each of three caches.
 _NOTED, _HERE, _NAME = 300, 1_000, 400
-_AT_ONCE = 50
-# Of sessions that are looked up together.
-_TOGETHER = 500
+# Sessions that are erased at the same time: requests wait behind that many operations of the store.
+_AT_ONCE = 8
 _ENROLL_EVERY = 60.0
-# Fewer digits of an id may be a label.
-_LEAST_OF_ID = 8
 _HEX = frozenset("0123456789abcdef")
-_T = TypeVar("_T")
+_UNREADABLE = "the store could not tell which sessions there are"
 
 
 class _Here(NamedTuple):
@@ -58,6 +57,13 @@ class _Here(NamedTuple):
     indexes: Sequence[str]
     link: bytes
     session: Session
+
+
+class Erased(NamedTuple):
+    """What came of an erasure. is_complete: False if some were left, and it is to be tried again."""
+
+    targets: list[Target]
+    is_complete: bool
 
 
 class Sessions:
@@ -143,12 +149,13 @@ class Sessions:
             record=(chain.tag, record.digest) if record else None,
         )
         link = chain.own_link
-        indexes = indexes_of(owner, chain.first_link, chain.mark)
+        indexes = indexes_of(owner, chain.mark)
         self._here.keep(chain.session, _Here(indexes, link, session), _HERE)
         self._by_label.keep((owner.index, chain.name, label), chain.session, _NAME)
         await self.erasures.list_again(chain.session)
         enrolled = (self._store.enroll(index, chain.session.hex(), self._ttl) for index in indexes)
-        await asyncio.gather(self._shelf.put(entry_key(link), session), *enrolled)
+        named = self._store.enroll(named_at(owner, session.id), session.id, self._ttl)
+        await asyncio.gather(self._shelf.put(entry_key(link), session), named, *enrolled)
         if record:
             await self.siblings.keep(chain, record, again=again)
 
@@ -182,40 +189,46 @@ class Sessions:
     async def _page(self, index: str, limit: int, before: Member | None) -> SessionsPage:
         members = await self._store.members(index, limit + 1, before)
         if members is None:
-            raise StoreError("the store could not tell which sessions there are")
+            raise StoreError(_UNREADABLE)
         listed = [member for member in members[:limit] if is_session(member.name)]
         found = await self._look_up([bytes.fromhex(member.name) for member in listed])
         return SessionsPage([*zip(listed, found, strict=True)], len(members) <= limit)
 
     async def _lost(self, owner: SessionOwner) -> list[tuple[Member, Session]]:
-        """What this process has enrolled, and the store has no more; placed behind all others."""
-        here = [(name, each) for name, each in self._here.items() if owner.index in each.indexes]
-        there = await self._shelf.look_up([entry_key(each.link) for _, each in here])
-        lost = [(name, each) for (name, each), stored in zip(here, there, strict=True) if stored is None]
-        links = await self.erasures.links([name for name, _ in lost])
-        found = [
-            (Member(0.0, name.hex()), each.session)
-            for (name, each), link in zip(lost, links, strict=True)
-            if each.link == link
-        ]
+        """Return what this process has enrolled and the store has lost, placed after all others."""
+        names = [name for name, here in self._here.items() if owner.index in here.indexes]
+        found: list[tuple[Member, Session]] = []
+        for some in (names[at : at + PAGE] for at in range(0, len(names), PAGE)):
+            links = await self.erasures.links(some)
+            stored = await self._shelf.look_up([entry_key(link) for link in links])
+            for name, link, session in zip(some, links, stored, strict=True):
+                here = self._here.get(name)
+                if session is None and here is not None and here.link == link:
+                    found.append((Member(0.0, name.hex()), here.session))
         return sorted(found, key=lambda entry: entry[0], reverse=True)
 
     async def of(self, owner: SessionOwner) -> list[Session]:
-        """The sessions of a caller's tenant, the last used first. Raises StoreError."""
-        names = await self._names(owner.index)
-        some = (names[at : at + _TOGETHER] for at in range(0, len(names), _TOGETHER))
+        """Return all sessions of a caller's tenant, the last used first, read page by page. Raises StoreError."""
+        targets: dict[Target, None] = {}
+        async for page in self.every(owner):
+            targets |= dict.fromkeys(page)
+        return await self.look_up(targets)
+
+    async def look_up(self, targets: Iterable[Target]) -> list[Session]:
+        """Return what is known of these sessions, the last used first."""
+        names = [target.first + (target.mark or b"") for target in targets]
+        some = (names[at : at + PAGE] for at in range(0, len(names), PAGE))
         found = [session for part in some for session in await self._look_up(part) if session is not None]
         return sorted(found, key=lambda session: -session.seen)
 
     async def find(self, owner: SessionOwner, begin: str, label: str) -> Session | None:
-        """The session with this label of the conversation whose id begins so; None without one. Raises StoreError."""
+        """Return the session with this label of the conversation whose id begins so, with eight digits or more; None
+        if there is none. Raises StoreError."""
         mark = mark_of(owner.labels, label)
         place = self.place(owner, begin, label)
-        names = [place.name] if place else await self._names(named_at(owner, begin)) or await self._names(owner.index)
-        for name in names:
-            if name.hex().startswith(begin) and name[LINK_BYTES:] == mark:
-                return (await self._look_up([name]))[0]
-        return None
+        firsts = [] if place else await self._conversations(owner, begin)
+        names = [place.name] if place else [first + mark for first in firsts]
+        return next((session for session in await self._look_up(names) if session is not None), None)
 
     async def was_erased(self, owner: SessionOwner, name: str, label: str) -> bool:
         """Whether the session with this label was erased, of a conversation by its name for people; as far as it is
@@ -223,70 +236,164 @@ class Sessions:
         notes = [erased_at(owner, name, mark) for mark in (None, mark_of(owner.labels, label))]
         return await self._store.get_many(notes) != [None, None]
 
-    async def every(self, owner: SessionOwner) -> list[Target]:
-        """All of a caller's tenant, readable or not. Raises StoreError."""
-        return [*map(target_of, await self._names(owner.index))]
+    def every(self, owner: SessionOwner) -> AsyncIterator[list[Target]]:
+        """Yield all sessions of a caller's tenant, readable or not, page by page. Raises StoreError."""
+        return self._pages(owner.index)
 
-    async def find_targets(self, owner: SessionOwner, name: str, *, may_be_unlisted: bool = True) -> list[Target]:
-        """The sessions with this label, or the conversations whose id begins so with eight digits or more.
+    async def find_targets(
+        self, owner: SessionOwner, name: str, *, may_be_unlisted: bool = True
+    ) -> AsyncIterator[list[Target]]:
+        """Yield page by page the sessions with this label, or the conversations whose id begins so.
 
-        ID:LABEL is one session, and ID: the one without a label. A whole id needs nobody to have enrolled it where it
-        may be unlisted: for operators alone, since an id does not tell whose it is. Raises StoreError.
+        An id has eight digits or more. ID:LABEL is one session, and ID: the one without a label. A whole id needs not
+        be listed if `may_be_unlisted`: for operators alone, since an id does not tell whose it is. Raises StoreError.
         """
-        found = await self._names(labelled_at(mark_of(owner.labels, name)))
+        is_label = False
+        async for page in self._pages(labelled_at(mark_of(owner.labels, name))):
+            is_label = True
+            yield page
+        if is_label:
+            return
         begin, colon, label = name.partition(":")
-        if found or len(begin) < _LEAST_OF_ID or not _HEX.issuperset(begin):
-            return [*map(target_of, found)]
         if may_be_unlisted and is_session(name) and len(name) == 2 * LINK_BYTES:
-            return [Target(bytes.fromhex(name), None)]
-        like = [target for target in await self.every(owner) if target.id.startswith(begin)]
+            yield [Target(bytes.fromhex(name), None)]
+            return
+        firsts = await self._conversations(owner, begin)
         if colon:
             mark = mark_of(owner.labels, label)
-            return [target for target in like if target.mark == mark]
-        return [*dict.fromkeys(Target(target.first, None) for target in like)]
+            found = [*map(target_of, await self._existing(owner, [first + mark for first in firsts]))]
+        else:
+            found = [Target(first, None) for first in firsts]
+        if found:
+            yield found
 
-    async def erase(self, owner: SessionOwner, targets: Sequence[Target]) -> int:
-        """Remove everything that is stored of these; how many of them were erased, the rest is to be tried again.
+    async def find_sessions(self, owner: SessionOwner, name: str) -> AsyncIterator[list[Target]]:
+        """Yield page by page the listed sessions that a name has, as `find_targets`. Raises StoreError."""
+        async for page in self.find_targets(owner, name, may_be_unlisted=False):
+            if sessions := [target for target in page if target.mark is not None]:
+                yield sessions
+            for first in (target.first for target in page if target.mark is None):
+                yield [*map(target_of, await self._existing(owner, [first]))]
+                async for marks in self.erasures.labels(first):
+                    yield [*map(target_of, await self._existing(owner, [first + mark for mark in marks]))]
 
-        Returns once every replica knows.
-        """
-        erased = 0
-        for target in targets:
-            if not await self._erase_target(owner, target):
-                break
-            erased += 1
+    async def has_conversation(self, owner: SessionOwner, first: bytes) -> bool:
+        """Return True if a conversation is listed for the tenant. Raises StoreError."""
+        return first in await self._conversations(owner, first.hex())
+
+    async def erase(self, owner: SessionOwner, pages: AsyncIterable[Sequence[Target]]) -> Erased:
+        """Remove everything that is stored of these. Return once every replica knows.
+
+        Raises StoreError if the store could not say which they are, and nothing was erased."""
+        erased: dict[Target, None] = {}
+        is_complete = True
+        try:
+            async for page in pages:
+                for some in (page[at : at + _AT_ONCE] for at in range(0, len(page), _AT_ONCE)):
+                    done = await asyncio.gather(*(self._erase_target(owner, target) for target in some))
+                    erased |= {target: None for target, is_done in zip(some, done, strict=True) if is_done}
+                    is_complete = is_complete and all(done)
+                if not is_complete:
+                    break
+        except StoreError:
+            if not erased:
+                raise
+            is_complete = False
         await asyncio.sleep(SETTLED if erased else 0)
-        return erased
+        return Erased([*erased], is_complete)
 
     async def _erase_target(self, owner: SessionOwner, target: Target) -> bool:
+        try:
+            return await self._erase_and_strike(owner, target)
+        except StoreError:
+            return False
+
+    async def _erase_and_strike(self, owner: SessionOwner, target: Target) -> bool:
         first, mark = target
-        if mark is None:
-            marks = [b"", *(await self.erasures.labels(first) or ())]
-            done = await self.erasures.erase_every(first)
-        else:
-            marks = [mark]
+        marks = [mark or b""]
+        if mark is not None:
             done = await self.erasures.erase(first + mark)
-        if done:
-            await self._store.put(erased_at(owner, name_of(first), mark), b"", self._ttl)
-        for mark in marks if done else ():
+        else:
+            async for page in self.erasures.labels(first):
+                marks += page
+            done = await self.erasures.erase_every(first)
+        if not done:
+            return False
+        await self._store.put(erased_at(owner, name_of(first), mark), b"", self._ttl)
+        for mark in marks:
             self._here.drop(first + mark)
-            for index in (*indexes_of(owner, first, mark), failed_at(owner)):
+            for index in (*indexes_of(owner, mark), failed_at(owner), named_before(owner, target.id)):
                 await self._store.enroll(index, (first + mark).hex(), 0)
-        return done
+        if target.mark is None or not await self._has_sessions(owner, first):
+            await self._store.enroll(named_at(owner, target.id), target.id, 0)
+        return True
 
-    async def _names(self, index: str) -> list[bytes]:
-        """Of the sessions that are listed there, and of those that this process remembers to have enrolled there."""
-        members = await names_in(self._store, index)
+    async def _has_sessions(self, owner: SessionOwner, first: bytes) -> bool:
+        """Return True if a conversation has a session that is listed. Raises StoreError."""
+        if await self._existing(owner, [first]):
+            return True
+        async for _ in self.erasures.labels(first):
+            return True
+        return False
+
+    async def _conversations(self, owner: SessionOwner, begin: str) -> list[bytes]:
+        """Return the first links of the conversations of a tenant whose id begins so. Raises StoreError.
+
+        They are looked up by key. What is not found so may be of an earlier version, or lost by the store: then the
+        newest page of the tenant's sessions is searched, and what this process has enrolled.
+        """
+        if len(begin) < LEAST_OF_ID or not _HEX.issuperset(begin):
+            return []
+        named = await self._newest_names(named_at(owner, begin))
+        if len(begin) >= NAME_DIGITS:
+            named += await self._newest_names(named_before(owner, begin))
+        if found := _firsts_of(named, begin):
+            return found
+        here = [name for name, here in self._here.items() if owner.index in here.indexes]
+        if found := _firsts_of(await self._unless_erased(_that_begin(here, begin)), begin):
+            return found
+        return _firsts_of(await self._newest_names(owner.index), begin)
+
+    async def _existing(self, owner: SessionOwner, names: Sequence[bytes]) -> list[bytes]:
+        """Return those of a tenant's sessions that have a readable entry or are listed. Raises StoreError."""
+        sessions = await self._look_up(names)
+        missing = [name for name, session in zip(names, sessions, strict=True) if session is None]
+        listed = await self._store.enrolled(owner.index, [name.hex() for name in missing]) if missing else []
+        if listed is None:
+            raise StoreError(_UNREADABLE)
+        gone = {name for name, is_listed in zip(missing, listed, strict=True) if not is_listed}
+        return [name for name in names if name not in gone]
+
+    async def _newest_names(self, index: str) -> list[bytes]:
+        members = await self._store.members(index, PAGE)
         if members is None:
-            raise StoreError("the store could not tell which sessions there are")
-        listed = dict.fromkeys(bytes.fromhex(member) for member in members if is_session(member))
-        here = [name for name, here in self._here.items() if index in here.indexes and name not in listed]
-        return [*listed, *filter(None, await _each(self._unless_erased, here))]
+            raise StoreError(_UNREADABLE)
+        return [bytes.fromhex(member.name) for member in members if is_session(member.name)]
 
-    async def _unless_erased(self, name: bytes) -> bytes | None:
-        """The name of a session that was enrolled here, unless another replica has erased it since."""
-        here = self._here.get(name)
-        return name if here and here.link == await self.erasures.link(name) else None
+    async def _pages(self, index: str) -> AsyncIterator[list[Target]]:
+        """Yield the sessions that are listed in an index, and those that this process remembers to have enrolled there.
+
+        Raises StoreError."""
+        here = {name for name, here in self._here.items() if index in here.indexes}
+        async for page in pages_of(self._store, index):
+            names = [bytes.fromhex(member.name) for member in page if is_session(member.name)]
+            here.difference_update(names)
+            if names:
+                yield [*map(target_of, names)]
+        if lost := await self._unless_erased([*here]):
+            yield [*map(target_of, lost)]
+
+    async def _unless_erased(self, names: Sequence[bytes]) -> list[bytes]:
+        """Return those of these sessions, which were enrolled here, that no other replica has erased since."""
+        kept: list[bytes] = []
+        for some in (names[at : at + PAGE] for at in range(0, len(names), PAGE)):
+            links = await self.erasures.links(some)
+            kept += [
+                name
+                for name, link in zip(some, links, strict=True)
+                if (here := self._here.get(name)) and here.link == link
+            ]
+        return kept
 
     async def _look_up(self, names: Sequence[bytes]) -> list[Session | None]:
         """What is known of these, in their order."""
@@ -303,12 +410,13 @@ class Sessions:
         return structs.replace(session, label="")
 
 
-async def _each(work: Callable[[bytes], Awaitable[_T]], names: Sequence[bytes]) -> list[_T]:
-    """What comes of each, some at once."""
-    found: list[_T] = []
-    for some in (names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE)):
-        found += await asyncio.gather(*map(work, some))
-    return found
+def _firsts_of(names: Iterable[bytes], begin: str) -> list[bytes]:
+    """Return the first links of these sessions whose id begins so."""
+    return [*dict.fromkeys(name[:LINK_BYTES] for name in _that_begin(names, begin))]
+
+
+def _that_begin(names: Iterable[bytes], begin: str) -> list[bytes]:
+    return [name for name in names if name.hex().startswith(begin)]
 
 
 def _is_up(store: Store) -> bool:

@@ -140,13 +140,16 @@ async def pages_of(store: Store, index: str) -> AsyncIterator[list[Member]]:
     A member that is enrolled again while the pages are read moves to the front of the index. Such members are the
     last page, so no member is missed. One may come twice.
     """
-    first: Member | None = None
-    before: Member | None = None
-    while page := await _read_page(store, index, before):
+    page = await _read_page(store, index, None)
+    if page:
         yield page
-        first, before = first or page[0], page[-1]
-    before = None
-    while page := [member for member in await _read_page(store, index, before) if first is None or member > first]:
+    if len(page) < PAGE:
+        return
+    first = page[0]
+    while page := await _read_page(store, index, page[-1]):
+        yield page
+    before: Member | None = None
+    while page := [member for member in await _read_page(store, index, before) if member > first]:
         yield page
         before = page[-1]
 

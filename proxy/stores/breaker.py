@@ -3,7 +3,9 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 from proxy.observing.histograms import Histograms
@@ -22,6 +24,25 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _OPERATIONS = 20
 
 
+class _Page:
+    """A page that is being made. has_failed: an operation for it was not carried out."""
+
+    has_failed = False
+
+
+_PAGE: ContextVar[_Page | None] = ContextVar("page", default=None)
+
+
+@contextmanager
+def for_page() -> Iterator[None]:
+    """Let the operations in this block be for a page: if one fails the store is unavailable for this page alone."""
+    token = _PAGE.set(_Page())
+    try:
+        yield
+    finally:
+        _PAGE.reset(token)
+
+
 class CircuitBreaker(DelegatingStore):
     """A circuit breaker around a store.
 
@@ -30,7 +51,7 @@ class CircuitBreaker(DelegatingStore):
     is answered without the store while it goes on. What the store refuses while it is well
     (`RefusedError`: full, read-only) pauses for itself, and the rest goes on; it is over when any of what was refused
     is carried out. `on_change(available, reason)` is called once per change. `errors` counts failed operations by name;
-    `seconds` is how long they took.
+    `seconds` is how long they took. What fails within `for_page` changes nothing for others, and does not probe.
     """
 
     def __init__(self, store: OpenedStore, clock: Callable[[], float], retry_after: float = 1.0) -> None:
@@ -57,13 +78,13 @@ class CircuitBreaker(DelegatingStore):
 
     @property
     def available(self) -> bool:
-        """Whether the store does all it is asked to."""
-        return self._up and not self._refused
+        """Return True if the store does all it is asked to, and has done so for the page that is being made."""
+        return self._up and not self._refused and not _has_failed_page()
 
     @property
     def seconds_so(self) -> float:
-        """For how many seconds it is, or is not, available."""
-        return self._clock() - self._changed
+        """Return for how many seconds it is, or is not, available."""
+        return 0.0 if _has_failed_page() else self._clock() - self._changed
 
     async def facts(self) -> Facts:
         return await self._delegate("facts", self._opened.facts, Facts())
@@ -78,7 +99,7 @@ class CircuitBreaker(DelegatingStore):
 
     async def _delegate(self, name: str, operation: Callable[[], Awaitable[T]], otherwise: T) -> T:
         probe = not self._up
-        if not self._let_through(name):
+        if (probe and _PAGE.get() is not None) or not self._let_through(name):
             return otherwise
         work = self._carried_out(name, operation, otherwise, probe=probe)
         return await (self._shortly(work, otherwise) if probe else work)
@@ -102,7 +123,9 @@ class CircuitBreaker(DelegatingStore):
             result = await operation()
         except StoreError as error:
             self.errors[name] += 1
-            if probe or changes == self._changes:
+            if (page := _PAGE.get()) is not None:
+                page.has_failed |= error.outage or isinstance(error, RefusedError)
+            elif probe or changes == self._changes:
                 self._note_failure(name, error, probe=probe)
             return otherwise
         else:
@@ -167,3 +190,8 @@ class CircuitBreaker(DelegatingStore):
         self._note_change()
         self._steady_at = self._clock() + STEADY
         self.on_change(True, "the store answers again")
+
+
+def _has_failed_page() -> bool:
+    page = _PAGE.get()
+    return page is not None and page.has_failed

@@ -42,6 +42,7 @@ from tests.support.long_conversations import (
     summarizing,
 )
 from tests.support.operating import BEARER, LABEL, OPERATED, SESSIONS, TOKEN, enrolled, erased, listed
+from tests.support.pages import items_of
 from tests.support.servers import free_port
 from tests.support.upstreams import JSON, OK_BODY, Call, always, answer, ask, config_for, serving, upstream
 
@@ -373,8 +374,8 @@ async def test_looking_a_label_up_does_not_list_the_tenant(tmp_path: Path) -> No
     index = Sessions(SealedStore(store, sealer, TTL), Memory(), Clock(), Clock())
     caller = Tenants(config_for(tmp_path, "http://127.0.0.1:1")).operator_of("default")
     assert caller is not None
-    assert await index.find_targets(caller, "the long name of a session") == []
-    assert await index.find_targets(caller, "0" * 64) != []
+    assert await items_of(index.find_targets(caller, "the long name of a session")) == []
+    assert await items_of(index.find_targets(caller, "0" * 64)) != []
     assert caller.index not in store.listed
     assert all(name.startswith("index:label:") for name in store.listed)
 

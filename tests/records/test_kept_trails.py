@@ -21,6 +21,7 @@ from proxy.stores.base import RefusedError
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import SealedStore
 from tests.support.clock import Clock
+from tests.support.pages import page_of
 from tests.support.session_events import AT, compacted, requested
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ async def test_what_a_prompt_consisted_of_is_told_everywhere_as_it_was_last_told
         seen = await process.sees()
         assert seen is not None
         assert seen.prompt == composed(AT + at)
-    await one.sessions.erase(OWNER, [Target(FIRST, MARK)])
+    await one.sessions.erase(OWNER, page_of(Target(FIRST, MARK)))
     assert not [key for key in world.store._entries if key.startswith("trail:")]  # type: ignore[attr-defined]
 
 
@@ -280,7 +281,7 @@ async def test_of_an_erased_session_nothing_is_left_anywhere(world: World) -> No
     for each in (one, two):
         await each.serves(40)
         await each.kept.write()
-    await one.sessions.erase(OWNER, [Target(FIRST, MARK)])
+    await one.sessions.erase(OWNER, page_of(Target(FIRST, MARK)))
     assert not [key for key in world.store._entries if key.startswith("trail:")]  # type: ignore[attr-defined]
     assert await two.erasures.look_after()
     assert await two.kept.forget_erased() == [Key("default", ID, LABEL)]
@@ -295,7 +296,7 @@ async def test_what_was_not_written_when_a_session_was_erased_never_is(world: Wo
     one, two = world.process(), world.process()
     await two.serves(40)
     await two.kept.write(least=50)
-    await one.sessions.erase(OWNER, [Target(FIRST, None)])
+    await one.sessions.erase(OWNER, page_of(Target(FIRST, None)))
     await two.kept.write()
     assert two.trail is None
     assert await world.process().sees() is None
@@ -345,7 +346,7 @@ async def test_a_session_that_failed_is_known_to_every_process_until_a_day_is_ov
         await one.kept.write()
         page = await two.sessions.newest_failures(OWNER, 9)
         assert [session.label for _, session in page.entries if session] == [LABEL]
-    await one.sessions.erase(OWNER, [Target(FIRST, MARK)])
+    await one.sessions.erase(OWNER, page_of(Target(FIRST, MARK)))
     assert await two.sessions.newest_failures(OWNER, 9) == ([], True)
 
 

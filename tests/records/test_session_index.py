@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
-from policies.chain import Chain, hash_tag, mark_of, name_of
+from policies.chain import Chain, hash_tag, link_of_label, mark_of, name_of
 from proxy.callers.tenants import Tenants
 from proxy.memory import Memory
 from proxy.records.index import Session, Target
 from proxy.records.sessions import Sessions
+from proxy.stores.base import PAGE, Member
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import SealedStore, Sealer
 from tests.support.clock import Clock
 from tests.support.long_conversations import SMALL_WINDOW, summarizing
+from tests.support.pages import items_of, page_of
 from tests.support.servers import free_port
 from tests.support.upstreams import ask, config_for, serving, upstream
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from proxy.callers.tenants import Caller
@@ -60,14 +64,19 @@ async def test_without_its_store_the_proxy_neither_lists_nor_erases_and_says_so(
 class Bench:
     """An index over a store in memory, for the tenant that everybody is of."""
 
-    def __init__(self, tmp_path: Path) -> None:
-        self.store, self.sealer = MemoryStore(), Sealer(None)
+    def __init__(self, tmp_path: Path, store: MemoryStore | None = None) -> None:
+        self.store, self.sealer = store or MemoryStore(), Sealer(None)
         self.memory = Memory()
         self.index = Sessions(SealedStore(self.store, self.sealer, TTL), self.memory, Clock(), Clock())
         self.erasures = self.index.erasures
         caller = Tenants(config_for(tmp_path, "http://127.0.0.1:1")).operator_of("default")
         assert caller is not None
         self.caller: Caller = caller
+
+    @property
+    def counting(self) -> CountingStore:
+        assert isinstance(self.store, CountingStore)
+        return self.store
 
     async def stored_by_an_earlier_version(self, first: bytes, label: str) -> str:
         """A session with a label under the conversation's own tag, as a5b9732 put it; the key of its record."""
@@ -88,12 +97,11 @@ async def test_what_an_earlier_version_stored_with_a_label_is_erased_as_it_is_li
     record = await bench.stored_by_an_earlier_version(first, "A")
     (listed,) = await bench.index.of(bench.caller)
     assert (listed.id, listed.label) == (first.hex(), "")
-    assert await bench.index.find_targets(bench.caller, "A") == [], "and not as what it is not"
+    assert await items_of(bench.index.find_targets(bench.caller, "A")) == [], "and not as what it is not"
     names = {"id": listed.id, "beginning": listed.id[:8], "without a label": f"{listed.id}:{listed.label}"}
-    found = await (
-        bench.index.find_targets(bench.caller, names[named]) if named in names else bench.index.every(bench.caller)
-    )
-    assert await bench.index.erase(bench.caller, found) == 1
+    found = bench.index.find_targets(bench.caller, names[named]) if named in names else bench.index.every(bench.caller)
+    erased = await bench.index.erase(bench.caller, found)
+    assert (len(erased.targets), erased.is_complete) == (1, True)
     assert await bench.store.get_many([record]) == [None]
     assert await bench.index.of(bench.caller) == []
 
@@ -103,7 +111,7 @@ async def test_a_session_whose_entry_is_gone_or_unreadable_is_erased_all_the_sam
     record = await bench.stored_by_an_earlier_version(first, "A")
     await bench.store.put(f"session:{{{hash_tag(first)}}}", b"sealed by another key", TTL)
     assert await bench.index.of(bench.caller) == []
-    assert await bench.index.erase(bench.caller, await bench.index.every(bench.caller)) == 1
+    assert len((await bench.index.erase(bench.caller, bench.index.every(bench.caller))).targets) == 1
     assert await bench.store.get_many([record]) == [None]
 
 
@@ -153,7 +161,7 @@ async def test_an_erased_session_has_no_place_whatever_else_of_it_was_forgotten(
     assert bench.index.place(bench.caller, name_of(first), "A") is not None
     await added(bench, first, "A")
     bench.memory.most = most  # what was used longest ago goes first
-    assert await bench.index.erase(bench.caller, await bench.index.every(bench.caller)) == 1
+    assert len((await bench.index.erase(bench.caller, bench.index.every(bench.caller))).targets) == 1
     assert bench.index.place(bench.caller, name_of(first), "A") is None
 
 
@@ -164,7 +172,156 @@ async def test_it_is_known_of_a_session_that_it_was_erased(tmp_path: Path, *, ev
     known = [await bench.index.was_erased(bench.caller, name_of(first), label) for label in ("A", "B")]
     assert known == [False, False]
     mark = None if every else mark_of(bench.caller.labels, "A")
-    await bench.index.erase(bench.caller, [Target(first, mark)])
+    await bench.index.erase(bench.caller, page_of(Target(first, mark)))
     known = [await bench.index.was_erased(bench.caller, name_of(first), label) for label in ("A", "B")]
     assert known == [True, every]
     assert not await bench.index.was_erased(bench.caller, "0" * 16, "A")
+
+
+class CountingStore(MemoryStore):
+    """Counts its operations, and the members that it has returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.work: Counter[str] = Counter()
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        self.work["keys"] += len(keys)
+        return await super().get_many(keys)
+
+    async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member]:
+        found = await super().members(index, limit, before)
+        self.work["members"] += len(found)
+        return found
+
+    async def enrolled(self, index: str, members: Sequence[str]) -> list[bool]:
+        self.work["members"] += len(members)
+        return await super().enrolled(index, members)
+
+    async def enroll(self, index: str, member: str, ttl: float) -> None:
+        self.work["enroll"] += 1
+        await super().enroll(index, member, ttl)
+
+    async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
+        self.work["erase"] += 1
+        return await super().erase(tag, mark, ttl)
+
+
+async def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int) -> tuple[Bench, bytes]:
+    """A tenant of so many sessions, half of them labels of one conversation, and the one that was used first."""
+    monkeypatch.setattr("proxy.records.sessions.SETTLED", 0)
+    bench, first = Bench(tmp_path, CountingStore()), secrets.token_bytes(32)
+    await added(bench, first, "the deploy")
+    busy = secrets.token_bytes(32)
+    for number in range(others):
+        await added(bench, busy if number % 2 else secrets.token_bytes(32), f"job {number}")
+    bench.memory.most = 0  # as another replica, that has enrolled none of them
+    return bench, first
+
+
+NAMES = {
+    "whole id": lambda id_: id_,
+    "name": lambda id_: id_[:16],
+    "eight digits": lambda id_: id_[:8],
+    "id and label": lambda id_: f"{id_[:16]}:the deploy",
+    "label": lambda _: "the deploy",
+}
+
+
+@pytest.mark.parametrize("named", NAMES)
+@pytest.mark.parametrize("may_be_unlisted", [True, False])
+async def test_erasing_one_session_costs_the_same_among_any_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, *, may_be_unlisted: bool
+) -> None:
+    work: list[Counter[str]] = []
+    for others in (10, 1_500):
+        bench, first = await filled(tmp_path, monkeypatch, others)
+        bench.counting.work.clear()
+        pages = bench.index.find_targets(bench.caller, NAMES[named](first.hex()), may_be_unlisted=may_be_unlisted)
+        erased = await bench.index.erase(bench.caller, pages)
+        work.append(bench.counting.work.copy())
+        assert ([target.first for target in erased.targets], erased.is_complete) == ([first], True)
+        assert await bench.index.find(bench.caller, first.hex(), "the deploy") is None
+        if not may_be_unlisted:
+            assert await items_of(bench.index.find_targets(bench.caller, first.hex(), may_be_unlisted=False)) == []
+    assert work[0] == work[1]
+
+
+@pytest.mark.parametrize("digits", [8, 16, 40, 64])
+async def test_opening_one_session_costs_the_same_among_any_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: int
+) -> None:
+    work: list[Counter[str]] = []
+    for others in (10, 1_500):
+        bench, first = await filled(tmp_path, monkeypatch, others)
+        bench.counting.work.clear()
+        found = await bench.index.find(bench.caller, first.hex()[:digits], "the deploy")
+        assert found is not None
+        work.append(bench.counting.work.copy())
+        assert await bench.index.find(bench.caller, first.hex()[:digits], "another label") is None
+    assert work[0] == work[1]
+
+
+async def test_a_session_among_many_labels_of_its_conversation_is_opened_by_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work: list[Counter[str]] = []
+    for others in (10, 1_500):
+        bench, _ = await filled(tmp_path, monkeypatch, others)
+        (busy,) = {session.id for session in await bench.index.of(bench.caller) if session.label == "job 1"}
+        bench.counting.work.clear()
+        assert await bench.index.find(bench.caller, busy[:8], "job 1") is not None
+        work.append(bench.counting.work.copy())
+    assert work[0] == work[1]
+
+
+async def test_a_conversation_is_known_by_its_id_until_its_last_session_is_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.records.sessions.SETTLED", 0)
+    bench, first = Bench(tmp_path), secrets.token_bytes(32)
+    for label in ("", "A", "B"):
+        await added(bench, first, label)
+    for label, is_known in (("A", True), ("", True), ("B", False)):
+        pages = bench.index.find_targets(bench.caller, f"{first.hex()[:8]}:{label}", may_be_unlisted=False)
+        assert len((await bench.index.erase(bench.caller, pages)).targets) == 1
+        known = await items_of(bench.index.find_targets(bench.caller, first.hex()[:8], may_be_unlisted=False))
+        assert known == [Target(first, None)] * is_known
+
+
+@pytest.mark.parametrize("name", [None, "every job"])
+async def test_all_sessions_are_erased_however_many_pages_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str | None
+) -> None:
+    monkeypatch.setattr("proxy.records.sessions.SETTLED", 0)
+    bench, number = Bench(tmp_path), 2 * PAGE + 10
+    for _ in range(number):
+        await added(bench, secrets.token_bytes(32), "every job")
+    bench.memory.most = 0
+    pages = bench.index.every(bench.caller) if name is None else bench.index.find_targets(bench.caller, name)
+    erased = await bench.index.erase(bench.caller, pages)
+    assert (len(erased.targets), erased.is_complete) == (number, True)
+    assert await bench.index.of(bench.caller) == []
+
+
+async def test_sessions_that_version_0_2_0_listed_are_found_and_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It listed a conversation's sessions by sixteen digits of its id, and dropped the oldest of a tenant."""
+    monkeypatch.setattr("proxy.records.sessions.SETTLED", 0)
+    bench, first = Bench(tmp_path), secrets.token_bytes(32)
+    mark = mark_of(bench.caller.labels, "A")
+    link = link_of_label(first, mark)
+    key = f"session:{{{hash_tag(link)}}}"
+    await bench.store.put(key, bench.sealer.seal(key, msgspec.json.encode(Session(first.hex(), "A", "m", 1.0))), TTL)
+    for index in (f"index:name:{mark_of(bench.caller.labels, name_of(first)).hex()}", f"index:label:{mark.hex()}"):
+        await bench.store.enroll(index, (first + mark).hex(), TTL)
+    found = await bench.index.find(bench.caller, name_of(first), "A")
+    assert found is not None
+    assert found.id == first.hex()
+    for name in ("A", first.hex(), name_of(first), f"{name_of(first)}:A"):
+        assert await items_of(bench.index.find_targets(bench.caller, name, may_be_unlisted=False)) != []
+    pages = bench.index.find_targets(bench.caller, f"{name_of(first)}:A", may_be_unlisted=False)
+    assert len((await bench.index.erase(bench.caller, pages)).targets) == 1
+    assert await bench.index.find(bench.caller, name_of(first), "A") is None
+    assert await items_of(bench.index.find_targets(bench.caller, name_of(first), may_be_unlisted=False)) == []

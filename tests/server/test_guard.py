@@ -10,7 +10,7 @@ import pytest
 
 from proxy.stores import CircuitBreaker
 from proxy.stores.base import RefusedError, StoreError
-from proxy.stores.breaker import LONGEST_PAUSE, STEADY
+from proxy.stores.breaker import LONGEST_PAUSE, STEADY, for_page
 from proxy.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -103,6 +103,34 @@ async def test_probes_again_when_the_prober_was_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
         await probe
     guarded.broken.gate.set()
+    await guarded.store.get_many(["key"])
+    assert guarded.store.available
+
+
+@pytest.mark.parametrize("error", [StoreError("no answer within 0.25 s"), RefusedError("not allowed")])
+async def test_what_fails_for_a_page_is_no_failure_for_requests(error: StoreError) -> None:
+    guarded = Guarded()
+    guarded.broken.error = error
+    for _ in range(3):
+        with for_page():
+            assert guarded.store.available
+            assert await guarded.store.get_many(["key"]) == [None]
+            assert not guarded.store.available, "for this page"
+    assert guarded.store.available
+    guarded.broken.error = None
+    await guarded.store.get_many(["key"])
+    assert guarded.broken.calls == 4
+    assert (guarded.changes, guarded.store.errors) == ([], {"get_many": 3})
+
+
+async def test_a_page_does_not_probe_a_store_that_is_down() -> None:
+    guarded = Guarded()
+    await guarded.store.get_many(["key"])
+    guarded.now = 1.0
+    with for_page():
+        assert await guarded.store.get_many(["key"]) == [None]
+    assert guarded.broken.calls == 1
+    guarded.broken.error = None
     await guarded.store.get_many(["key"])
     assert guarded.store.available
 

@@ -1,6 +1,6 @@
 """What can be done with sessions: compacted with the next request, exported, erased. Each is an event."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from functools import partial
 
 from policies.chain import mark_of
@@ -47,6 +47,8 @@ async def export(
     if session is None:
         raise await unknown(context, caller, name, label)
     found = await records.export_session(context.engine.sessions, session, caller.policy.secrets)
+    if not context.store.available:
+        raise StoreUnavailableError("The store could not be read; an export would be incomplete. Try again.")
     if not is_shown:
         silent = [records.without_content(record) for record in found.records]
         return Exported(session, silent, found.lineage, hidden(caller.tenant))
@@ -57,38 +59,48 @@ async def export(
 async def erase_named(context: AdminContext, visitor: Visitor, caller: Caller, name: str) -> list[Target]:
     """Erase the sessions that this label or id names (`Sessions.find_targets`), everywhere.
 
-    A viewer erases what is listed of its tenant; an operator what no other tenant lists. Raises NotFoundError where
-    there is none, and StoreUnavailableError.
+    A viewer erases what is listed for its tenant; an operator what no other tenant lists. Raises NotFoundError and
+    StoreUnavailableError.
     """
-    found = await ask_store(context.engine.sessions.find_targets(caller, name, may_be_unlisted=visitor.tenant is None))
-    if not found or await _is_of_another(context, caller, found):
+    found = context.engine.sessions.find_targets(caller, name, may_be_unlisted=visitor.tenant is None)
+    erased = await erase(context, visitor, caller, _without_those_of_others(context, caller, found))
+    if not erased:
         raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
-    return await erase(context, visitor, caller, found)
+    return erased
 
 
-async def _is_of_another(context: AdminContext, caller: Caller, found: Sequence[Target]) -> bool:
-    """Whether one of these is listed by another tenant, and not by the caller's."""
-    firsts = {target.first for target in found} - {target.first for target in await _find_targets(context, caller)}
-    names = [name for name in context.config.tenants if name != caller.tenant] if firsts else []
+async def _without_those_of_others(
+    context: AdminContext, caller: Caller, pages: AsyncIterable[Sequence[Target]]
+) -> AsyncIterator[list[Target]]:
+    """Yield the targets but for whole conversations of another tenant: an id does not tell whose it is."""
+    async for page in pages:
+        yield [
+            target for target in page if target.mark is not None or not await _is_of_another(context, caller, target)
+        ]
+
+
+async def _is_of_another(context: AdminContext, caller: Caller, target: Target) -> bool:
+    """Return True if a conversation is listed for another tenant, and not for the caller's."""
+    sessions = context.engine.sessions
+    if await sessions.has_conversation(caller, target.first):
+        return False
+    names = [name for name in context.config.tenants if name != caller.tenant]
     others = [other for name in names if (other := context.active().tenants.operator_of(name)) is not None]
-    listed = [await _find_targets(context, other) for other in others]
-    return any(target.first in firsts for targets in listed for target in targets)
+    return any([await sessions.has_conversation(other, target.first) for other in others])
 
 
-async def _find_targets(context: AdminContext, caller: Caller) -> list[Target]:
-    return await ask_store(context.engine.sessions.every(caller))
-
-
-async def erase(context: AdminContext, visitor: Visitor, caller: Caller, found: Sequence[Target]) -> list[Target]:
-    """Erase these, and what this process saw of them."""
-    erased = await context.engine.sessions.erase(caller, found)
-    for target in found[:erased]:
+async def erase(
+    context: AdminContext, visitor: Visitor, caller: Caller, pages: AsyncIterable[Sequence[Target]]
+) -> list[Target]:
+    """Erase these, and what this process saw of them. Raises StoreUnavailableError."""
+    erased = await ask_store(context.engine.sessions.erase(caller, pages))
+    for target in erased.targets:
         for kept in (context.trails, context.recent):
             kept.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
         context.engine.observe(AdminActed(visitor.role, "session_erased", caller.tenant, target.id[:ID_DIGITS]))
-    if erased < len(found):
+    if not erased.is_complete:
         raise StoreUnavailableError("The store could not erase it; nothing is promised. Try again.")
-    return [*found]
+    return erased.targets
 
 
 def _is_named(caller: Caller, target: Target, label: str) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -13,7 +14,7 @@ from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
 from proxy.admin.sessions import details, listing, records
 from proxy.admin.sessions.details import SessionView
-from proxy.admin.sessions.listing import ID_DIGITS, Listing, SessionRow, Wishes
+from proxy.admin.sessions.listing import ID_DIGITS, Listing, SessionRow, Wishes, row_of_stored
 from proxy.callers.tenants import Caller
 from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailableError
 from proxy.observing.events import PromptComposed
@@ -45,7 +46,11 @@ def wishes_of(request: Request) -> Wishes:
 
 
 async def list_sessions(context: AdminContext, visitor: Visitor, wishes: Wishes) -> Listing:
-    """A page of the sessions of one tenant, or of all that the visitor sees: as many as are looked at for one page."""
+    """Return a page of the sessions of one tenant, or of all that the visitor sees.
+
+    A label or an id is looked up by key. All other words are searched for, in as many sessions as are looked at for
+    one page.
+    """
     names = [name for name in context.config.tenants if visitor.sees(name) and wishes.tenant in ("", name)]
     trails = [trail for trail in context.trails.newest() if trail.key.tenant in names]
     if wishes.state == listing.FAILED:
@@ -53,18 +58,35 @@ async def list_sessions(context: AdminContext, visitor: Visitor, wishes: Wishes)
         trails = [trail for trail in trails if trail.failed is not None and trail.failed > since]
     callers = [caller for name in names if (caller := context.active().tenants.operator_of(name)) is not None]
     most = listing.cursor_of(wishes.cursor).looked + _MOST_SEARCHED
-    shown: list[SessionRow] = []
+    shown = await _find_named(context, trails, callers, wishes) if wishes.q and not wishes.cursor else []
+    named = {row.key for row in shown}
     found = Listing([], wishes.cursor)
     for _ in range(_ROUNDS):
         room = listing.PAGE - len(shown)
         found = await _list_newest(context, trails, callers, wishes._replace(cursor=found.cursor or ""), room)
-        shown += found.sessions
+        shown += [row for row in found.sessions if row.key not in named]
         if found.cursor is None or len(shown) == listing.PAGE or found.looked >= most:
             break
     requests = context.recent.like(
         wishes.q.lower(), lambda event: visitor.sees(event.tenant) and wishes.tenant in ("", event.tenant)
     )
     return Listing(shown, found.cursor, found.looked, found.store, requests)
+
+
+async def _find_named(
+    context: AdminContext, trails: Sequence[SessionTrail], callers: Sequence[Caller], wishes: Wishes
+) -> list[SessionRow]:
+    """Return the stored sessions whose label is searched for, or whose id begins so: a page of them at most."""
+    sessions, seen = context.engine.sessions, {trail.key for trail in trails}
+    rows: list[SessionRow] = []
+    for caller in callers:
+        with suppress(StoreError):
+            async for page in sessions.find_sessions(caller, wishes.q):
+                stored = [row_of_stored(caller.tenant, each) for each in await sessions.look_up(page)]
+                rows += [row for row in stored if row.key not in seen and wishes.state in ("", row.state)]
+                if len(rows) >= listing.PAGE:
+                    return rows[: listing.PAGE]
+    return rows
 
 
 async def _list_newest(

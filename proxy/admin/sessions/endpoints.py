@@ -87,9 +87,7 @@ class SessionEndpoints:
         context, caller = self._find(), tenant_of(request, visitor, self._find())
         if request.query_params.get("all") != "true":
             raise InvalidRequestError("Name the session in the path, or say ?all=true to erase all.", param="all")
-        return _answer_of_erasure(
-            await erase(context, visitor, caller, await ask_store(context.engine.sessions.every(caller)))
-        )
+        return _answer_of_erasure(await erase(context, visitor, caller, context.engine.sessions.every(caller)))
 
     async def erase(self, request: Request, visitor: Visitor) -> ErasedSessions:
         """Erase the conversations of a tenant that this names: all with the label, or the one with the id."""

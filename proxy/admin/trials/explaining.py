@@ -25,6 +25,7 @@ from proxy.engine.explaining.explanation import Explanation, MessageFate
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError
 from proxy.observing.events import AdminActed
 from proxy.records.index import Target
+from proxy.records.sessions import Sessions
 
 # Bytes that are read; in a form they are percent-encoded.
 MOST_EXPLAINED = 16 * 1024 * 1024
@@ -156,15 +157,22 @@ async def _read(context: AdminContext, caller: Caller, body: bytes) -> CountedRe
 
 async def _session_of(context: AdminContext, caller: Caller, name: str) -> Target:
     """The stored session with this label, this id or how that begins, or ID:LABEL."""
-    sessions = context.engine.sessions
-    found = await ask_store(sessions.find_targets(caller, name))
-    if [target.mark for target in found] == [None]:  # a conversation, whatever its labels
-        found = [each for each in await ask_store(sessions.every(caller)) if each.first == found[0].first]
+    found = await ask_store(_find_some(context.engine.sessions, caller, name))
     if not found:
         raise NotFoundError("No session of this tenant has this label or id.", param="session")
     if len(found) > 1:
         raise InvalidRequestError("Several sessions are called so; name one as ID:LABEL.", param="session")
     return found[0]
+
+
+async def _find_some(sessions: Sessions, caller: Caller, name: str) -> list[Target]:
+    """Return the sessions of this name, or some if they are more than one. Raises StoreError."""
+    found: list[Target] = []
+    async for page in sessions.find_sessions(caller, name):
+        found += page
+        if len(found) > 1:
+            break
+    return found
 
 
 def _explained_view(explanation: Explanation) -> Explained:

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from policies.chain import Chain, mark_of
 from proxy.admin.sessions import asking
-from proxy.stores import StoreError
+from proxy.stores import StoreError, breaker
 from tests.support.admin import BROWSER, CONFIGURED, SESSIONS, Played, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
 from tests.support.upstreams import CHAT, JSON, Header, Reply, ask
@@ -212,6 +212,45 @@ async def test_while_the_store_is_down_a_session_is_told_as_this_replica_saw_it(
         assert asked.status == 503
 
 
+@pytest.mark.parametrize(
+    ("operation", "method", "path"),
+    [
+        ("members", "GET", "sessions"),
+        ("get_many", "GET", "sessions/{id}/export?label={label}"),
+        ("members", "DELETE", "sessions/{id}"),
+        ("erase", "DELETE", "sessions?all=true"),
+        ("put", "POST", "sessions/{id}/compact?label={label}"),
+        ("members", "GET", "overview"),
+    ],
+)
+async def test_a_page_for_which_the_store_was_too_slow_takes_it_from_no_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, method: str, path: str
+) -> None:
+    async with shown(tmp_path) as show:
+        opened = show.play.app._opened
+        assert opened is not None
+        changes: list[bool] = []
+        monkeypatch.setattr(opened.store, "on_change", lambda is_up, _: changes.append(is_up))
+        carried_out = getattr(opened.store._store, operation)
+
+        async def too_slow_for_pages(*arguments: object, **named: object) -> object:
+            if in_page():
+                raise StoreError("no answer within 0.25 s")
+            return await carried_out(*arguments, **named)
+
+        monkeypatch.setattr(opened.store._store, operation, too_slow_for_pages)
+        asked = path.format(id=show.id, label=quote(LABEL))
+        reply = await show.play.send(method, f"/admin/api/{asked}", bearer(CONFIGURED))
+        assert reply.status == (200 if path == "overview" else 503)
+        assert path != "overview" or not reply.json()["is_whole"]
+        assert opened.store.available
+        assert changes == []
+
+
+def in_page() -> bool:
+    return breaker._PAGE.get() is not None
+
+
 async def test_sessions_are_asked_for_page_by_page(tmp_path: Path) -> None:
     async with shown(tmp_path) as show:
         opened = show.play.app._opened
@@ -255,6 +294,21 @@ async def test_a_search_goes_through_all_sessions_and_says_how_many(tmp_path: Pa
         assert "looked through 1,201 sessions, all that are known" in page
         (row,) = (await show.json(f"search?q={(7).to_bytes(4).hex() * 8}"))["sessions"]  # type: ignore[misc]
         assert row["id"] == (7).to_bytes(4).hex() * 2
+
+
+async def test_a_label_or_an_id_is_searched_by_key_however_many_were_used_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "_MOST_SEARCHED", 100)
+    monkeypatch.setattr(asking, "_SEARCHED", 50)
+    async with shown(tmp_path) as show:
+        await _enrolled(show, 250, 3)
+        id_ = (3).to_bytes(4).hex() * 8
+        for query in ("named 3", id_[:8], id_[:16], id_):
+            (row,) = (await show.json(f"search?q={quote(query)}"))["sessions"]  # type: ignore[misc]
+            assert (row["id"], row["label"]) == (id_[:16], "named 3")
+        found = await show.json(f"search?q={quote('named 3')}&state=failing")
+        assert found["sessions"] == []
 
 
 async def test_which_sessions_failed_today_is_one_click_from_the_overview(tmp_path: Path) -> None:
