@@ -29,8 +29,8 @@ _READY_SECONDS = 3.0
 _PRIVATE, _PRIVATE_FOLDER = 0o600, 0o700
 _DIGITS = 16
 _FOR_OTHERS = 0o022
-# A store may take its time for each session, and every replica has to learn of it.
-_ERASE_SECONDS = 60.0
+# A session takes some milliseconds, and a tenant may have 100,000.
+_ERASE_SECONDS = 600.0
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says
 
 

@@ -30,6 +30,8 @@ LOOK_EVERY = 0.5
 # After which every replica that reaches the store knows.
 SETTLED = 2 * LOOK_EVERY
 _LOOKED_UP = 500
+# Replicas enroll erasures in an order that differs by so many seconds at most from that of their expiry.
+_OVERLAP = 5.0
 _RECENT = "index:erasures"
 _EVERY = b"every label"
 
@@ -45,6 +47,8 @@ class Erasures:
         self._known: OrderedDict[bytes, tuple[bytes, ...]] = OrderedDict()
         self._listed: OrderedDict[bytes, None] = OrderedDict()
         self._watched: dict[bytes, float] = {}
+        self._newest = 0.0
+        """When the erasure expires that was enrolled last of those that were looked up."""
 
     async def place(self, chain: Chain, *, stores: bool) -> Chain:
         """The chain under the link that its session has now. Where something of it may be stored, its label is listed
@@ -111,12 +115,10 @@ class Erasures:
         nobody here knew."""
         now = self._clock()
         self._watched = {root: until for root, until in self._watched.items() if until > now}
-        has_news = False
-        async for news in self._recent_erasures():
-            has_news = True
-            for root in news:
-                self._watched[root] = now + _WATCHED
-                await self._follow_tombstones(root)
+        news = await self._unknown_erasures()
+        for root in news:
+            self._watched[root] = now + _WATCHED
+            await self._follow_tombstones(root)
         # The others have their turn at the next look.
         watched = [*self._watched.items()][:_LOOKED_UP]
         there = await self._store.get_many([tombstone(hash_tag(root)) for root, _ in watched])
@@ -125,17 +127,22 @@ class Erasures:
             self._watched[root] = until
             if mark is None:
                 await self._follow_tombstones(root)
-        return has_news
+        return bool(news)
 
-    async def _recent_erasures(self) -> AsyncIterator[list[bytes]]:
-        """Yield the recent erasures that are not known here, page by page, until a page has none."""
-        with suppress(StoreError):
+    async def _unknown_erasures(self) -> list[bytes]:
+        """Return the recent erasures that are not known here, of those enrolled since the last look and a page more."""
+        recent: dict[bytes, None] = {}
+        newest = self._newest
+        try:
             async for page in pages_of(self._store, _RECENT):
-                names = [bytes.fromhex(member.name) for member in page if is_session(member.name)]
-                news = [root for root in names if root not in self._watched]
-                if not news:
-                    return
-                yield news
+                recent |= dict.fromkeys(bytes.fromhex(member.name) for member in page if is_session(member.name))
+                newest = max(newest, page[0].expires)
+                if page[-1].expires < self._newest - _OVERLAP:
+                    break
+        except StoreError:
+            return []
+        self._newest = newest
+        return [root for root in recent if root not in self._watched]
 
     async def _place(self, session: bytes) -> tuple[bytes, bytes]:
         """Where the conversation of a session starts, and the session's own link."""

@@ -99,7 +99,8 @@ class CircuitBreaker(DelegatingStore):
 
     async def _delegate(self, name: str, operation: Callable[[], Awaitable[T]], otherwise: T) -> T:
         probe = not self._up
-        if (probe and _PAGE.get() is not None) or not self._let_through(name):
+        would_probe = probe or name in self._refused
+        if (would_probe and _PAGE.get() is not None) or not self._let_through(name):
             return otherwise
         work = self._carried_out(name, operation, otherwise, probe=probe)
         return await (self._shortly(work, otherwise) if probe else work)

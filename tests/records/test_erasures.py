@@ -8,6 +8,7 @@ import json
 import random
 import re
 import secrets
+import time
 from contextlib import AsyncExitStack, asynccontextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +24,7 @@ from proxy.dialects.chat.messages import describe
 from proxy.memory import Memory
 from proxy.records.erasures import Erasures
 from proxy.records.sessions import Sessions
-from proxy.stores.base import Member, Store, StoreError, tombstone
+from proxy.stores.base import PAGE, Member, Store, StoreError, tombstone
 from proxy.stores.breaker import CircuitBreaker
 from proxy.stores.memory import MemoryStore
 from proxy.stores.redis.store import RedisStore
@@ -131,6 +132,42 @@ async def test_other_replicas_learn_of_it_and_put_it_back_too() -> None:
     await store.close()
     await there.look_after()
     assert await Erasures(store, TTL, clock).link(first) == link
+
+
+async def test_an_erasure_is_learned_of_though_this_replica_has_erased_many_since() -> None:
+    clock = Clock()
+    store, first = MemoryStore(clock=clock), first_link()
+    here, there = (Erasures(store, TTL, clock) for _ in range(2))
+    await here.look_after()
+    await there.erase(first)
+    link = await there.link(first)
+    for _ in range(2 * PAGE):
+        await here.erase(first_link())
+    assert await here.look_after()
+    assert not await here.look_after()
+    await store.close()
+    assert await here.link(first) == link
+
+
+async def test_a_look_at_recent_erasures_reads_those_that_came_since_and_a_page_more() -> None:
+    clock = Clock()
+    store = Counting(clock=clock)
+    here, there = (Erasures(store, TTL, clock) for _ in range(2))
+    for _ in range(2 * PAGE + 10):
+        await there.erase(first_link())
+    clock.now += 10
+    await there.erase(first_link())
+    await here.look_after()
+    await there.erase(first_link())
+    store.listed.clear()
+    assert await here.look_after()
+    assert len(store.listed) == 1
+    lost = [*here._watched][:3]
+    for root in lost:
+        store._drop(tombstone(hash_tag(root)))
+    for _ in range(3):  # a part of them has its turn at each look
+        await here.look_after()
+    assert None not in await store.get_many([tombstone(hash_tag(root)) for root in lost])
 
 
 async def test_it_is_looked_after_for_two_minutes() -> None:
@@ -360,8 +397,8 @@ async def test_who_goes_on_under_a_new_label_has_the_summary_of_before(tmp_path:
 class Counting(MemoryStore):
     """Which indexes were listed."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock=clock)
         self.listed: list[str] = []
 
     async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member]:

@@ -123,6 +123,19 @@ async def test_what_fails_for_a_page_is_no_failure_for_requests(error: StoreErro
     assert (guarded.changes, guarded.store.errors) == ([], {"get_many": 3})
 
 
+async def test_a_page_does_not_try_what_the_store_refuses() -> None:
+    guarded = Guarded()
+    guarded.broken.error = RefusedError("not allowed")
+    await guarded.store.get_many(["key"])
+    guarded.now = 1.0
+    with for_page():
+        assert await guarded.store.get_many(["key"]) == [None]
+    assert guarded.broken.calls == 1
+    guarded.broken.error = None
+    await guarded.store.get_many(["key"])
+    assert guarded.store.available
+
+
 async def test_a_page_does_not_probe_a_store_that_is_down() -> None:
     guarded = Guarded()
     await guarded.store.get_many(["key"])
