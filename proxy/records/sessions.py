@@ -45,7 +45,7 @@ from proxy.stores.sealing import SealedStore
 # Bytes, about, that a session takes in each of three caches.
 _NOTED, _HERE, _NAME = 300, 1_000, 400
 # Sessions that are erased at the same time: requests wait behind that many operations of the store.
-_AT_ONCE = 8
+_AT_ONCE = 4
 _ENROLL_EVERY = 60.0
 _HEX = frozenset("0123456789abcdef")
 _UNREADABLE = "the store could not tell which sessions there are"
