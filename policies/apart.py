@@ -33,7 +33,8 @@ def told_apart(
 
 def _of_user(said: Sequence[Utterance], *, is_spoken: bool) -> Iterator[Utterance]:
     parts = parts_of([one.text for one in said])
-    resolved = [_resolve_voice(part, is_spoken=is_spoken) for part in parts]
+    is_bare = any(part.voice == "person" for part in parts)
+    resolved = [_resolve_voice(part, is_spoken=is_spoken, is_bare=is_bare) for part in parts]
     for (voice, by), group in groupby(resolved, key=attrgetter("voice", "by")):
         text = "\n".join(part.text for part in group)
         yield replace(said[0], text=text, voice=voice, by=by)
@@ -41,12 +42,15 @@ def _of_user(said: Sequence[Utterance], *, is_spoken: bool) -> Iterator[Utteranc
         yield replace(said[0], text="\n".join(one.text for one in said))
 
 
-def _resolve_voice(part: Part, *, is_spoken: bool) -> Part:
-    """A person's where the message is one in which a person speaks, and nobody else can be meant."""
+def _resolve_voice(part: Part, *, is_spoken: bool, is_bare: bool) -> Part:
+    """Return the part as a person's if a person speaks in its message, else as a report.
+
+    is_bare: whether the message holds a text that only a person types. Then an unsure part is a report.
+    """
     if part.voice == "person":
         said_meanwhile = part.by if part.by == REMINDER else ""
         return part._replace(by=said_meanwhile) if is_spoken else Part("report", part.text, part.by or "user role")
-    if not part.is_sure and is_spoken:
+    if not part.is_sure and is_spoken and not is_bare:
         return Part("person", part.text)
     return part
 

@@ -42,6 +42,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     is_typed: what a person says was typed into a result.
     is_known: holds what only a client does that puts nothing bare into the user role but what a person typed.
     opens:   the unknown element of which it is made: what is made of the same again is no person's.
+    patterns: digests of the bare texts that a person typed, with their digits masked.
     rules:   names of the files of rules in it, which count `rule_tokens`. is_summary: the client's own summary.
     stored:  refers to what only the provider has. barrier: the provider's own compaction of what stands before it.
     bypass:  why a request that holds it goes out as it came; None for no reason.
@@ -67,6 +68,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     is_typed: bool = False
     is_known: bool = False
     opens: str = ""
+    patterns: tuple[bytes, ...] = ()
     rules: tuple[str, ...] = ()
     rule_tokens: int = 0
     is_summary: bool = False

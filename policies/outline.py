@@ -81,6 +81,9 @@ class Outline(msgspec.Struct):
     _elements: dict[str, bool] = {}
     """The names of unknown elements of which messages were made."""
 
+    _seen_patterns: dict[bytes, bool] = {}
+    """The patterns of the texts in the user role that stood behind a tool's result."""
+
     def longer(self, messages: Sequence[Message]) -> Outline:
         """The outline of these messages, which begin with those of this one."""
         if self.length and len(messages) == self.head + self.length:
@@ -143,16 +146,23 @@ class Outline(msgspec.Struct):
                 self.tasks.append(position)
 
     def _speech(self, message: Message, *, while_working: bool) -> Speech:
-        """What a person says in it, seen from its place. Beside results a client that is not known may speak too."""
+        """Return what a person says in the message, given the messages before it.
+
+        Behind a tool's result, a client that is not known may speak too. A bare text there is a person's, unless the
+        same text, with its digits masked, has stood behind a result before.
+        """
         is_again = message.opens in self._elements and self._is_bare
         if message.opens:
             self._elements[message.opens] = True
         self._is_bare = self._is_bare or (message.said in ("brief", "full") and not message.opens)
+        is_new_text = any(pattern not in self._seen_patterns for pattern in message.patterns)
+        if while_working:
+            self._seen_patterns.update(dict.fromkeys(message.patterns, True))
         if is_again or (message.is_typed and self._is_foreign(len(self.answers) - 1)):
             return "none"
         if message.said == "unsure":
             return "none" if self.spoken else "full"
-        if while_working and not self._is_known and message.said != "none":
+        if while_working and not self._is_known and message.said != "none" and not is_new_text:
             return "unsure"
         return message.said
 

@@ -1,11 +1,16 @@
 """What the decisions need to know of whose words a message holds."""
 
+import hashlib
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from policies.voices import tables
-from policies.voices.parts import Part, is_bare, parts_of, typed_in_result
+from policies.voices.parts import Part, is_bare, parts_by_block, typed_in_result
 from policies.voices.speech import Speech, speech_of
+
+_DIGITS = re.compile(r"\d+")
+_PATTERN_BYTES = 8
 
 
 class Heard(NamedTuple):
@@ -14,6 +19,8 @@ class Heard(NamedTuple):
     opens:      the name of the first of the unknown elements of which all of it is made; empty where it is not.
     rules:      the files of rules in it. words, text_of_rules: what a person typed, and those files, as texts.
     is_summary: the client's own summary of what came before.
+    patterns:   digests of the texts that a person typed, with their digits masked. Empty if a text consists of unknown
+                elements only, since that is no bare text.
     """
 
     speech: Speech = "none"
@@ -23,14 +30,16 @@ class Heard(NamedTuple):
     words: str = ""
     text_of_rules: str = ""
     is_summary: bool = False
+    patterns: tuple[bytes, ...] = ()
 
 
 def heard_in(blocks: Sequence[str]) -> Heard:
     """Of a message in the user role that consists of these texts."""
     if len(blocks) == 1 and is_bare(blocks[0]):  # most are, and taking them apart takes as long as counting them
         words = blocks[0].strip()
-        return Heard(speech_of(words), words=words)
-    parts = parts_of(blocks)
+        return Heard(speech_of(words), words=words, patterns=(_pattern_of(words),))
+    by_block = parts_by_block(blocks)
+    parts = [part for block_parts in by_block for part in block_parts]
     words = words_of(parts)
     rules = [part for part in parts if part.voice == "instructions"]
     unsure = next((part for part in parts if not part.is_sure), None)
@@ -44,6 +53,7 @@ def heard_in(blocks: Sequence[str]) -> Heard:
         words,
         "\n".join(part.text for part in rules),
         any(part.voice == "summary" for part in parts),
+        () if any(map(_made_of, by_block)) else _patterns_of(parts),
     )
 
 
@@ -62,6 +72,16 @@ def introduces_itself(instructions: str) -> bool:
 def words_of(parts: Sequence[Part]) -> str:
     """What a person typed of these."""
     return "\n".join(part.text.strip() for part in parts if part.voice == "person")
+
+
+def _patterns_of(parts: Sequence[Part]) -> tuple[bytes, ...]:
+    return tuple(_pattern_of(part.text) for part in parts if part.voice == "person")
+
+
+def _pattern_of(text: str) -> bytes:
+    """Return a digest of the text that is equal for texts that differ in digits and spaces only."""
+    masked = _DIGITS.sub("0", " ".join(text.split()))
+    return hashlib.sha256(masked.encode("utf-8", "surrogatepass")).digest()[:_PATTERN_BYTES]
 
 
 def _element_of(part: Part) -> str:

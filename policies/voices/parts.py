@@ -119,9 +119,9 @@ def _parts(text: str) -> Iterator[Part]:
         yield begun
         return
     at = 0
+    is_whole = not any(outer.strip() for outer in _texts_outside(text, spans))
     for span in spans:
         yield from _outside(text[at : span.start], outside)
-        is_whole = not (text[: span.start].strip() or text[span.end :].strip())
         yield from _element(span, text, outside, is_whole=is_whole)
         at = span.end
     yield from _outside(text[at:], outside)
@@ -180,8 +180,14 @@ def _is_written_by_hand(text: str, spans: Sequence[_PartSpan]) -> bool:
         text[: spans[0].start][-400:]
     ):
         return False
+    return any(outer.strip() for outer in _texts_outside(text, spans))
+
+
+def _texts_outside(text: str, spans: Sequence[_PartSpan]) -> Iterator[str]:
+    """Return what stands before, between and behind the elements of a text."""
     ends = [0, *(span.end for span in spans)]
-    return any(text[end:start].strip() for end, start in zip(ends, [*(s.start for s in spans), len(text)], strict=True))
+    starts = [*(span.start for span in spans), len(text)]
+    return (text[end:start] for end, start in zip(ends, starts, strict=True))
 
 
 def _element(span: _PartSpan, text: str, outside: Voice, *, is_whole: bool) -> Iterator[Part]:

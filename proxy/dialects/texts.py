@@ -54,6 +54,7 @@ def as_heard(message: Message, heard: Heard, count: CountTokens, *, has_media: b
         rules=heard.rules,
         rule_tokens=count(heard.text_of_rules) if heard.rules else 0,
         is_summary=heard.is_summary,
+        patterns=heard.patterns,
     )
 
 

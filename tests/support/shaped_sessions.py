@@ -182,7 +182,50 @@ class Opencode(Session):
         self.items.append({"role": "assistant", "content": text})
 
 
+class _UnlistedClient(Session):
+    """A client that is in no table: nothing that it sends introduces it."""
+
+    def opens(self, words: str, rules: str = "") -> None:
+        self.says("\n\n".join(filter(None, (rules, words))))
+
+
+class UnlistedMessages(_UnlistedClient, ClaudeCode):
+    def body(self) -> bytes:
+        return _encoded({"model": "m", "max_tokens": 1024, "system": "You help with code.", "messages": self.items})
+
+    def reports(self, text: str) -> None:
+        self.says(text)
+
+    def works(self, result: str, name: str = "Bash", arguments: Item | None = None, meanwhile: str = "") -> None:
+        super().works(result, name, arguments)
+        if meanwhile:
+            self.items[-1]["content"].append(_text(meanwhile))
+
+
+class UnlistedResponses(_UnlistedClient, Codex):
+    def body(self) -> bytes:
+        return _encoded({"model": "m", "instructions": "You help with code.", "input": self.items})
+
+    def reports(self, text: str) -> None:
+        self.says(text)
+
+
+class UnlistedChat(_UnlistedClient, Opencode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.items[0]["content"] = "You help with code."
+
+    def reports(self, text: str) -> None:
+        self.says(text)
+
+    def works(self, result: str, name: str = "Bash", arguments: Item | None = None, meanwhile: str = "") -> None:
+        super().works(result, name, arguments)
+        if meanwhile:
+            self.says(meanwhile)
+
+
 CLIENTS: tuple[Callable[[], Session], ...] = (ClaudeCode, Codex, Opencode)
+UNLISTED_CLIENTS: tuple[Callable[[], Session], ...] = (UnlistedMessages, UnlistedResponses, UnlistedChat)
 
 
 def _text(text: str) -> Item:
