@@ -76,6 +76,19 @@ _TEXTS: Mapping[Language, _NoteTexts] = {
         ordinal=str,
         kinds={"image": "图片", "document": "文档", "audio": "音频", "video": "视频"},
     ),
+    "ja": _NoteTexts(
+        left_out="[ゲートウェイが{kind}を省きました：この会話の {ordinal} 番目、{facts}]",
+        refused="[プロバイダーが{kind}を拒否しました：{facts}]",
+        refused_saying='[プロバイダーが{kind}を拒否しました："{words}"、{facts}]',
+        comma="、",
+        result_of="{tool} の結果",
+        result="ツールの結果",
+        again="{whose}。必要ならもう一度呼び出してください",
+        ask_again="{whose}。必要ならもう一度取得してください",
+        users="ユーザーが送信",
+        ordinal=str,
+        kinds={"image": "画像", "document": "文書", "audio": "音声", "video": "動画"},
+    ),
 }
 
 

@@ -30,7 +30,7 @@ _INSIGHTS = re.compile(
 )
 _INSIGHT_ENDS = re.compile(r"[;；]")
 _INSIGHTS_KEPT = 3
-_NOTHING = ("", "(none)", "none", "(无)", "无")
+_NOTHING = ("", "(none)", "none", "(无)", "无", "(なし)", "なし")
 _INSIGHT_CHARACTERS = 160
 # Things a summary must not make up: paths and hashes. A run of a path's signs is looked at once, from its beginning.
 _EVIDENCE = re.compile(

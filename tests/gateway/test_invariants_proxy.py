@@ -16,7 +16,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from policies.record.texts import texts_for
+from policies.record.texts import ALL_LANGUAGES, texts_for
 from policies.transcript import MARKERS
 from proxy.demo.answers import Answer, ReplyUsage, completion, error
 from proxy.demo.model_server import Fault, ModelServer
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 SMALL = 2_048
 B = usable(SMALL)
 WITHOUT_A_MODEL = {"summarizer": {"model": "none"}, "soft_threshold": 1}
-OURS = ("conversation_record>", *(texts_for(language).opening.splitlines()[-1][:60] for language in ("en", "zh")))
+OURS = ("conversation_record>", *(texts_for(language).opening.splitlines()[-1][:60] for language in ALL_LANGUAGES))
 
 
 def settled(**policy: object) -> dict[str, object]:

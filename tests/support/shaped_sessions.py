@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Item = dict[str, Any]
 _FILLER = "the parser reads a batch and keeps an offset for every record that the queue hands over before commit"
 _WORDS = _FILLER.split()
-_TITLES = ("What the user said", "用户原话")
+_TITLES = ("What the user said", "用户原话", "ユーザーの発言")
 
 
 def prose(seed: str, tokens: int) -> str:

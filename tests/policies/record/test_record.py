@@ -94,6 +94,17 @@ def test_a_chinese_conversation_has_a_chinese_record() -> None:
     assert made(generation(1), record).language == "zh"
 
 
+def test_a_japanese_conversation_has_a_japanese_record_and_summarizer() -> None:
+    said = "ログイン画面を直してください。データベースは絶対に変更しないでください。"
+    record = made([Utterance(0, "user", said), Utterance(1, "assistant", "了解しました")])
+    assert record.language == "ja"
+    assert "データベースは絶対に変更しないでください。" in record.text
+    assert "ユーザーの発言" in record.text
+    assert not any(heading in record.text for heading in ("用户原话", "What the user said"))
+    assert "Japanese" in texts_for(record.language).name
+    assert made(generation(1), record).language == "ja"
+
+
 @pytest.mark.requirement("R0 1.2 across")
 def test_the_anchor_is_not_repeated_in_the_record_that_precedes_it() -> None:
     record = made(generation(0, "Fix it. Never touch src/core."), repeated=(0,))
@@ -166,7 +177,20 @@ def test_a_file_that_was_made_here_stays_created_when_it_is_written_again() -> N
 
 @pytest.mark.parametrize(
     ("texts", "language"),
-    [(["fix the bug"], "en"), (["修复 login.py 里的错误"], "zh"), ([""], "en"), (["Привет, мир"], "en")],
+    [
+        (["fix the bug"], "en"),
+        (["修复 login.py 里的错误"], "zh"),
+        (
+            ["修复登录模块，报错信息里有“エラー”，不要修改数据库，先写测试再提交。部署之前先问我，密码不要写进日志。"],
+            "zh",
+        ),
+        ([""], "en"),
+        (["Привет, мир"], "en"),
+        (["login.py のバグを直してください。"], "ja"),
+        (["認証処理を修正", "単体テストを追加"], "ja"),
+        (["ﾃｽﾄを実行して"], "ja"),
+        (["서버를 다시 시작해 주세요"], "en"),
+    ],
 )
 def test_the_language_is_the_users(texts: list[str], language: str) -> None:
     assert language_of(texts) == language
