@@ -12,15 +12,16 @@ import msgspec
 from policies.ledger.ledger import rank_of
 from policies.record.texts import Texts
 from policies.transcript import CountTokens, ToolCall, Utterance, escape
-from policies.voices.arguments import UnreadError, path_of, read
+from policies.voices.arguments import path_of
 from policies.voices.tables import RULE_FILES
+from policies.work.shell import Command
+from policies.work.tools import arguments_of, commands_in, reads_file, words_of
 
 _MOST_CHARACTERS = 120_000
 _MOST_FILES = 20
-_SHELL_KEYS = ("command", "cmd", "script")
-_READ_BY_SHELL = re.compile(
-    r"(?:\A|[;&|]\s{0,9})(?:cat|bat|less|more|type|Get-Content)\s{1,9}(?:-\w{1,9}\s{1,9})?([^\s;|&<>]{1,300})"
-)
+_PRINTING = frozenset({"cat", "bat", "less", "more", "type", "get-content", "gc"})
+_PRINTED = re.compile(r"\b(?:cat|bat|less|more|type|get-content|gc)\b", re.IGNORECASE)
+_READ = 2_000
 _PARTLY = ("offset", "limit", "start_line", "end_line", "view_range", "line_start", "lines")
 _NUMBER = re.compile(r"^[ \t]{0,9}\d{1,6}(?:→|\t|\| ?|: )", re.MULTILINE)
 _FAILED = ("error", "<tool_use_error", "file does not exist", "cat:")
@@ -59,24 +60,24 @@ def _read_by(call: ToolCall) -> str | None:
 
 
 def file_read_by(call: ToolCall) -> str | None:
-    """The file that a call reads as a whole, or the last that a shell prints; None for all others."""
-    try:
-        arguments = read(call.arguments)
-    except UnreadError:
+    """Return the file that a call reads as a whole, by a tool or a shell. None for searches, changes and all others."""
+    words, arguments = words_of(call.name), arguments_of(call.arguments)
+    if isinstance(arguments, dict) and any(value and key in _PARTLY for key, value in arguments.items()):
         return None
-    if not isinstance(arguments, dict) or any(value and key in _PARTLY for key, value in arguments.items()):
+    if path := path_of(arguments):
+        return path if reads_file(words, arguments) else None
+    if _PRINTED.search(call.arguments[:_READ]) is None:  # reading a command takes far longer
         return None
-    path = path_of(arguments)
-    if path is None:
-        command = next((arguments[key] for key in _SHELL_KEYS if key in arguments), "")
-        if isinstance(command, list):  # an argument vector, of a shell perhaps
-            command = " ".join(map(str, command[2:] if "c" in str(command[1:2]) and len(command) > 2 else command))
-        command = str(command)
-        shell = _READ_BY_SHELL.search(command[:2_000])
-        path = shell[1].strip("'\"") if shell else None
-    elif any(isinstance(arguments.get(key), str) for key in ("content", "new_string", "new_str", "file_text", "diff")):
+    commands = commands_in(words, arguments)
+    return next((path for command in commands if (path := _file_printed_by(command))), None)
+
+
+def _file_printed_by(command: Command) -> str | None:
+    """Return the file that a command prints to the output, alone and as a whole."""
+    if command.program.lower() not in _PRINTING or command.piped or command.redirects:
         return None
-    return path or None
+    files = [word for word in command.words[1:] if not word.startswith("-")]
+    return command.path(files[0]) if len(files) == 1 else None
 
 
 def content_of_file(utterance: Utterance) -> str:

@@ -8,6 +8,7 @@ from policies.voices.arguments import path_of
 from policies.work.attempts import SIDE, program_of
 from policies.work.calls import Done
 from policies.work.shell import UNKNOWN, Command
+from policies.work.tools import reads_file
 from policies.work.wording import readable
 
 Sort = Literal["", "read", "change", "check", "plan"]
@@ -50,7 +51,6 @@ _COMMITTING = frozenset(
         "stash",
     }
 )
-_PATTERNS = frozenset({"pattern", "regex", "query", "glob", "search"})
 _PRINTING = frozenset({"cat", "head", "tail", "less", "more", "bat", "nl", "sed", "get-content", "gc", "type"})
 _MOST_CHARACTERS = 400
 
@@ -105,8 +105,7 @@ def _commits(command: Command) -> bool:
 def _file_read(done: Done) -> str:
     """The one file of which a call shows something; a search in one is about what it looks for."""
     if not done.commands:
-        is_search = isinstance(done.arguments, dict) and not _PATTERNS.isdisjoint(done.arguments)
-        return "" if is_search else path_of(done.arguments) or ""
+        return path_of(done.arguments) or "" if reads_file(done.words, done.arguments) else ""
     printing = [command for command in done.commands if command.program and command.program not in SIDE - _PRINTING]
     if len(printing) != 1 or printing[0].program not in _PRINTING or "grep" in printing[0].words:
         return ""

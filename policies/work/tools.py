@@ -29,6 +29,20 @@ _READING = frozenset(
 # Read whatever they are given; the others only of files: who gets an order or looks up a user may do so in vain.
 _LOOKING = frozenset({"grep", "glob", "ls", "cat", "tree"})
 _PATTERNS = frozenset({"pattern", "regex", "glob", "glob_pattern", "include", "paths", "files"})
+# What returns the text of a file: by its verb alone, or together with a word for the text.
+_FILE_READING = frozenset({"read", "view", "cat", "open", "skill"})
+_FETCHING = frozenset({"get", "fetch", "load", "show", "retrieve", "download", "print"})
+_TEXT_WORDS = frozenset({"file", "files", "content", "contents", "text", "document", "rule", "rules", "source"})
+# What only says something of a file, looks for something in it, or changes it.
+_ABOUT_FILES = frozenset(
+    [
+        *("grep", "glob", "find", "search", "query", "match", "matches", "count", "list", "ls", "tree", "dir"),
+        *("directory", "folder", "lint", "lints", "linter", "check", "diagnostics", "errors", "problems", "stat"),
+        *("stats", "info", "metadata", "size", "outline", "symbol", "symbols", "references", "structure", "summary"),
+        *("history", "log", "blame", "status", "item", "exists", "hash", "type", "permissions"),
+    ]
+)
+_SEARCHES = frozenset({"pattern", "regex", "query", "glob", "search", "symbol"})
 _DEEDS: tuple[tuple[frozenset[str], Deed], ...] = (
     (frozenset({"delete", "remove", "unlink", "rm", "trash", "erase"}), "deleted"),
     (frozenset({"rename", "move", "mv"}), "renamed"),
@@ -213,6 +227,17 @@ def kind_of(words: tuple[str, ...], arguments: object, commands: Sequence[Comman
     if _READING.isdisjoint(words) or not isinstance(arguments, dict):
         return "other"
     return "read" if path_of(arguments) or not _PATTERNS.isdisjoint(arguments) else "other"
+
+
+def reads_file(words: Sequence[str], arguments: object) -> bool:
+    """Return True if a tool returns the text of the file that its arguments name."""
+    if not isinstance(arguments, dict) or any(arguments.get(key) for key in _SEARCHES):
+        return False
+    if verb := _is_editor(arguments):
+        return _SUBCOMMANDS[verb] is None and verb != "list"
+    if not _ABOUT_FILES.isdisjoint(words) or any(not verbs.isdisjoint(words) for verbs, _ in _DEEDS):
+        return False
+    return not _FILE_READING.isdisjoint(words) or not (_FETCHING.isdisjoint(words) or _TEXT_WORDS.isdisjoint(words))
 
 
 def _is_editor(arguments: Object) -> str | None:
