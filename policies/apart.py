@@ -57,6 +57,8 @@ def _resolve_voice(part: Part, *, is_spoken: bool, is_bare: bool) -> Part:
 
 def _typed_utterances(said: Utterance, *, is_spoken: bool, is_brought: bool) -> Iterator[Utterance]:
     for part in typed_in_result(said.text, said.tool, is_brought=is_brought):
+        if said.error and part.by == said.tool:  # a question that failed has no answer
+            continue
         is_theirs = is_spoken or (said.tool is not None and part.by != REMINDER)
         voice = part.voice if part.voice != "person" or is_theirs else "report"
         yield Utterance(said.position, "user", part.text, voice=voice, by=part.by)

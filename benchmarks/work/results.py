@@ -375,7 +375,7 @@ HELD_OUT: tuple[Row, ...] = (
     ("en", "lookup", "", None, "Unknown tool: lookup", "failed"),
     ("en", "note", "", None, "Remember that the failure rate was 3 % last year", "unknown"),
     ("en", "ask", "", None, "The owner of the service is Dana", "unknown"),
-    ("en", "Task", "", None, "I could not finish: two of the tests still fail.", "failed"),
+    ("en", "Task", "", None, "I could not finish: two of the tests still fail.", "unknown"),
     ("en", SHELL, "x", None, "[Old tool result content cleared]", "unknown"),
     ("zh", "运行测试", "", None, "共 20 个测试，18 个通过，2 个失败", "failed"),
     ("zh", "运行测试", "", None, "测试全部通过", "ok"),

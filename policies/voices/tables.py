@@ -250,8 +250,17 @@ ASKING_TOOLS = frozenset(
         *("askforclarification", "planmoderespond", "asktheuser", "promptuser"),
     }
 )
+# No answer: an error, or the client's words for a person who did not want to answer.
 FAILED_ANSWER = re.compile(
-    r"\s{0,20}(?:<tool_use_error>|\[?(?:error|timeout|no (?:answer|response))\b|input ?validation)", re.IGNORECASE
+    r"\s{0,20}(?:<tool_use_error>|\[?(?:error|timeout|no (?:answer|response))\b|input ?validation"
+    r"|STOP what you are doing|\[?request interrupted|\{\"answers\": ?\{\}"
+    r"|\[?(?:tool use|tool call|request|question|operation|execution|[a-z]{1,30}_\w{1,40})s?"
+    r" (?:was|were|has been) (?:rejected|cancell?ed|declined|denied|dismissed|interrupted|aborted)"
+    r"|(?:the )?(?:user|human|operator) (?:has )?(?:declined|rejected|refused|cancell?ed|dismissed|denied|aborted"
+    r"|interrupted|skipped|ignored|chose not|closed"
+    r"|(?:doesn't|does not|didn't|did not) (?:want to (?:proceed|take|answer)|answer|respond|reply|provide|select"
+    r"|choose))\b)",
+    re.IGNORECASE,
 )
 # Tools that bring what strangers wrote: a reminder at the end of their results may be forged.
 FOREIGN_TOOL = re.compile(

@@ -8,7 +8,16 @@ from policies.voices.parts import is_asking
 from policies.work.effects import Effect
 from policies.work.outcomes import NOT_KNOWN, Outcome, outcome_of
 from policies.work.shell import Command
-from policies.work.tools import Kind, arguments_of, commands_in, effects_of, ends_by_showing, kind_of, words_of
+from policies.work.tools import (
+    Kind,
+    arguments_of,
+    commands_in,
+    effects_of,
+    ends_by_showing,
+    ends_something,
+    kind_of,
+    words_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,8 @@ def judge_call(call: ToolCall, position: int, answer: Utterance | None) -> Done:
         result = answer.text
         shows = kind == "shell" and ends_by_showing(commands)
         is_shell = bool(commands) or kind == "other"
-        outcome = outcome_of(kind, result, answer.error, is_shell=is_shell, shows=shows)
+        stops = ends_something(words, commands)
+        outcome = outcome_of(kind, result, answer.error, is_shell=is_shell, shows=shows, stops=stops)
         if outcome.result != "failed" and is_asking(call.name):
             outcome = outcome._replace(why="")  # a person's answer is told as that, for as long as it holds
     changes = kind != "read" and outcome.result != "failed"

@@ -183,6 +183,18 @@ REFUSED = re.compile(
     r"|用户(?:拒绝|取消)|ユーザーが拒否",
     re.IGNORECASE,
 )
+# What a call that ends something does, with who asked for it.
+ENDED = re.compile(
+    r"\b(?:kill(?:ed)?|terminated|stopped|cancell?ed|aborted|interrupted)\b(?: by\b)?|\bcancel(?:l?ing)?\b",
+    re.IGNORECASE,
+)
+# What a harness says in the place of a report: the other agent was not called.
+NOT_CALLED = re.compile(
+    r"\s{0,20}(?:<tool_use_error>|(?:Error: )?(?:InputValidationError|(?:unknown|invalid|no such) (?:sub)?agent\b"
+    r"|(?:sub)?agent (?:type )?[^\n]{1,80} not found)|\[Request interrupted|Tool use was rejected"
+    r"|The user doesn't want to (?:proceed|take))",
+    re.IGNORECASE,
+)
 # A result that is gone, or that says only that a process was started.
 TELLS_NOTHING = re.compile(
     r"\A\W{0,3}(?:old tool result|tool result (?:content )?cleared|content (?:was )?(?:cleared|removed|omitted)"

@@ -50,10 +50,13 @@ _MOST_FRAMED = 8
 _REMINDER = "<system-reminder"
 # What some harnesses put around an output, beside its code.
 _FRAMING = re.compile(
-    r"(?:wall time: ?[\d.]{1,12} ?\w{0,12}|output:|stdout:|stderr:|chunk id: ?\w{1,40}"
-    r"|(?:total output lines|original token count): ?\d{1,12})",
+    r"\W{0,6}(?:(?:wall|elapsed|total|run|real|user|sys|cpu)?[ _]?(?:time|duration|took|elapsed|real|user|sys)"
+    r"(?: taken| elapsed)?\s?[:=]?\s?(?:\d{1,6}m)?[\d.]{1,12} ?(?:m?s|secs?|seconds?|milliseconds?|min(?:ute)?s?)"
+    r"|(?:command |error |standard )?(?:output|stdout|stderr|error|errors)|chunk id: ?\w{1,40}"
+    r"|script (?:completed|failed|error)|(?:total output lines|original token count): ?\d{1,12})\W{0,6}",
     re.IGNORECASE,
 )
+_VISIBLE = re.compile(r"[^\n]")
 _RETURNED = re.compile(r"<returncode>-?\d{1,10}</returncode>")
 _RAISED = re.compile(
     r"^(?:[\w.]{1,80}\.)?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Warning)\b[^\n]{0,400}", re.MULTILINE
@@ -82,13 +85,16 @@ OK = Outcome("ok")
 NOT_KNOWN = Outcome("unknown")
 
 
-def outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: bool, shows: bool = False) -> Outcome:
-    """What became of a call. text: of its result, None if there is none; error: what the protocol says of it.
+def outcome_of(
+    kind: Kind, text: str | None, error: bool | None, *, is_shell: bool, shows: bool = False, stops: bool = False
+) -> Outcome:
+    """Return what became of a call. text: of its result, None if there is none; error: what the protocol says of it.
 
-    shows: a shell's last command shows something, whose words are not about the call. `why` of one that did not
-    fail is its result, where that is short, or the line of it that says so.
+    shows: a shell's last command shows something, whose words are not about the call. stops: the call ends something,
+    so that "killed" is no failure. `why` of one that did not fail is its result, where that is short, or the line of it
+    that says so.
     """
-    found = _outcome_of(kind, text, error, is_shell=is_shell, shows=shows)
+    found = _outcome_of(kind, text, error, is_shell=is_shell, shows=shows, stops=stops)
     if found == OK and text and kind not in ("change", "plan"):
         return Outcome("ok", _whole(text))
     if not text or found.result != "failed":
@@ -99,13 +105,17 @@ def outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: bo
     return Outcome("failed", why)
 
 
-def _outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: bool, shows: bool) -> Outcome:
+def _outcome_of(
+    kind: Kind, text: str | None, error: bool | None, *, is_shell: bool, shows: bool, stops: bool
+) -> Outcome:
     if text is None:
         return Outcome("failed") if error else NOT_KNOWN
     if error:
         return Outcome("failed", _reason(text))
     if not text.strip():
         return OK if error is False else NOT_KNOWN
+    if kind == "agent":
+        return _of_report(text, error)
     seen = _ends_of(text, shows=shows)
     if _tells_nothing(seen[:400]):
         return NOT_KNOWN
@@ -114,7 +124,7 @@ def _outcome_of(kind: Kind, text: str | None, error: bool | None, *, is_shell: b
         if code:
             return Outcome("failed", _reason(text))
         ground = "code"
-    found = _find_outcome(kind, text, seen, ground, is_shell=is_shell, shows=shows)
+    found = _find_outcome(kind, text, seen, ground, is_shell=is_shell, shows=shows, stops=stops)
     found = found or (OK if ground != "none" else NOT_KNOWN)
     return Outcome("unknown", _whole(text)) if found == NOT_KNOWN else found
 
@@ -134,16 +144,36 @@ def _whole(text: str) -> str:
     return words if len(words) <= _WHY and len(told) <= _MOST_LINES and not is_word else ""
 
 
-def _find_outcome(kind: Kind, text: str, seen: str, ground: _Ground, *, is_shell: bool, shows: bool) -> Outcome | None:
+def _of_report(text: str, error: bool | None) -> Outcome:
+    """Return the outcome of a call of another agent, by the protocol alone: a report may tell of any failure."""
+    if lines.NOT_CALLED.match(text) or REJECTED.match(text[:_READ]):
+        return Outcome("failed", _reason(text))
+    is_json = text[:1] == "{" and len(text) <= _MOST_JSON
+    failed = next((said for said in _fields_said(text) if said.result == "failed"), None) if is_json else None
+    return failed or (OK if error is False else Outcome("unknown", _whole(text)))
+
+
+def _fields_said(text: str) -> Sequence[Outcome]:
+    try:
+        return [*_said_by(read(text))]
+    except UnreadError:
+        return ()
+
+
+def _find_outcome(
+    kind: Kind, text: str, seen: str, ground: _Ground, *, is_shell: bool, shows: bool, stops: bool
+) -> Outcome | None:
     """By what stands in a result; None if it says nothing."""
     is_json = text[:1] in "{["
     if kind == "read" and not (is_json and is_shell and lines.ENVELOPE.match(text[:_NEAR])):
         return _of_reading(text, ground, is_shell=is_shell)
-    if is_json and (found := _of_json(text)) is not None:
+    if is_json and (found := _of_json(text, stops=stops)) is not None:
         return found
     if kind in ("change", "plan") and (found := _of_first_line(seen)) is not None:
         return found
-    return None if kind == "plan" else _of_text(seen, ground, is_change=kind == "change", by_words=not shows)
+    if kind == "plan":
+        return None
+    return _of_text(seen, ground, is_change=kind == "change", by_words=not shows, stops=stops)
 
 
 def _ends_of(text: str, *, shows: bool) -> str:
@@ -186,7 +216,7 @@ def _of_reading(text: str, ground: _Ground, *, is_shell: bool) -> Outcome:
     return OK
 
 
-def _of_json(text: str) -> Outcome | None:
+def _of_json(text: str, *, stops: bool = False) -> Outcome | None:
     """What the fields of a JSON result say; not known if it is data that says nothing of the call; None for no JSON."""
     if len(text) > _MOST_JSON:
         return _of_code(text)
@@ -206,7 +236,9 @@ def _of_json(text: str) -> Outcome | None:
         return NOT_KNOWN
     if isinstance(value, dict):
         for told in (value.get(key) for key in _TELLING_KEYS):
-            if isinstance(told, str) and (judged := _of_text(told[: 2 * _READ], "said" if found else "none")):
+            if isinstance(told, str) and (
+                judged := _of_text(told[: 2 * _READ], "said" if found else "none", stops=stops)
+            ):
                 return judged
     return OK if found else NOT_KNOWN
 
@@ -296,44 +328,48 @@ def _of_first_line(seen: str) -> Outcome | None:
     return OK if is_fine else None
 
 
-def _of_text(seen: str, ground: _Ground, *, is_change: bool = False, by_words: bool = True) -> Outcome | None:
+def _of_text(
+    seen: str, ground: _Ground, *, is_change: bool = False, by_words: bool = True, stops: bool = False
+) -> Outcome | None:
     """By what a text says, in any language of the tables."""
     low = seen.lower()
     if ground == "code":
-        cleared = lines.NONE_OF_THEM.sub(" ", _lines_with(lines.VERDICT_STEMS, seen, low))
-        match = lines.VERDICT.search(cleared) if cleared else None
-        return Outcome("failed", _line_of(cleared, match)) if match else OK
+        told = _lines_with(lines.VERDICT_STEMS, seen, low)
+        match = lines.VERDICT.search(_blank(lines.NONE_OF_THEM, told)) if told else None
+        return Outcome("failed", _line_of(told, match)) if match else OK
     if is_change and _has(low[:400], lines.NOT_EDITED_STEMS) and (match := lines.NOT_EDITED.search(seen[:400])):
         return Outcome("failed", _line_of(seen, match))
     told = _lines_with(lines.FAILING_STEMS, seen, low)
-    if told and (match := lines.REFUSED.search(told)):
+    judged = _blank(lines.ENDED, told) if stops else told
+    if judged and (match := lines.REFUSED.search(judged)):
         return Outcome("failed", _line_of(told, match))
-    cleared = lines.NONE_OF_THEM.sub(" ", told) if told else ""
+    cleared = _blank(lines.NONE_OF_THEM, judged)
     if cleared and (match := lines.VERDICT.search(cleared)):
-        return Outcome("failed", _line_of(cleared, match))
+        return Outcome("failed", _line_of(told, match))
     coded = _of_code(seen)
     if coded is not None:
         return coded
-    plain = _without(ENGLISH, cleared) if cleared else ""
+    plain = _blank(ENGLISH.harmless, cleared)
     if plain and (match := lines.OWN_ERROR.search(plain)):
-        return Outcome("failed", _line_of(plain, match))
-    return _of_words(seen, plain, low) if by_words else None
+        return Outcome("failed", _line_of(told, match))
+    return _of_words(seen, told, plain, low) if by_words else None
 
 
-def _of_words(seen: str, plain: str, low: str) -> Outcome | None:
-    """plain: the lines that may tell of a failure in English, without what is harmless."""
+def _of_words(seen: str, failing: str, plain: str, low: str) -> Outcome | None:
+    """Judge a text by its words. failing: the lines that may tell of a failure in English. plain: the same, with blanks
+    in the place of what is harmless."""
     is_short, worked = len(seen) <= _SHORT, False
     well = _lines_with(lines.WENT_WELL_STEMS, seen, low)
     if well and (match := lines.WENT_WELL.search(well)):
         return Outcome("ok", _line_of(well, match))
     for row in _rows_for(seen, is_short=is_short):
         if told := _lines_with(row.stems, seen, low):
-            cleared = _without(row, _without(ENGLISH, lines.NONE_OF_THEM.sub(" ", told)))
+            cleared = _blank(row.harmless, _blank(ENGLISH.harmless, _blank(lines.NONE_OF_THEM, told)))
             if match := row.failed.search(cleared) or row.missing.search(cleared):
-                return Outcome("failed", _line_of(cleared, match))
+                return Outcome("failed", _line_of(told, match))
             worked = worked or row.worked.search(told) is not None
     if plain and (match := ENGLISH.failed.search(plain)):
-        return Outcome("failed", _line_of(plain, match)) if is_short else NOT_KNOWN
+        return Outcome("failed", _line_of(failing, match)) if is_short else NOT_KNOWN
     if well and (match := _PASSED.search(well)):
         return Outcome("ok", _line_of(well, match))
     return OK if worked or (well and ENGLISH.worked.search(well)) else None
@@ -368,8 +404,13 @@ def _has(low: str, stems: Sequence[str]) -> bool:
     return False
 
 
-def _without(row: OutcomeWords, text: str) -> str:
-    return row.harmless.sub(" ", text)
+def _blank(pattern: re.Pattern[str], text: str) -> str:
+    """Return the text with spaces in the place of every match, so that a line is quoted from where a word stands."""
+    return pattern.sub(_spaces, text) if text else ""
+
+
+def _spaces(match: re.Match[str]) -> str:
+    return _VISIBLE.sub(" ", match[0])
 
 
 def _line_of(text: str, match: re.Match[str]) -> str:
@@ -392,6 +433,8 @@ def _line(text: str) -> str:
 
 
 def _says_no_why(line: str) -> bool:
+    if not line.strip() or _FRAMING.fullmatch(line.strip()):
+        return True
     frame = lines.FRAME.match(line)
     if frame is not None and _tells_of_failure(line[frame.end() :]):
         return False
@@ -454,10 +497,10 @@ def _reason(text: str) -> str:
     if REJECTED.match(text[:_READ]):
         return _REFUSED
     seen = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
-    cleared = lines.NONE_OF_THEM.sub(" ", seen)
+    cleared = _blank(lines.NONE_OF_THEM, seen)
     for pattern in (lines.VERDICT, lines.OWN_ERROR):
         if match := pattern.search(cleared):
-            return _line_of(cleared, match)
+            return _line_of(seen, match)
     plain = _TAGS.sub("\n", _RETURNED.sub("", seen)).splitlines()
     told = [line for line in plain if not _says_no_why(line)]
     code = lines.CODE.search(seen)

@@ -14,6 +14,7 @@ _DIFF = re.compile(r"^--- ([^\n\t]{1,1000})[^\n]{0,200}\n\+\+\+ ([^\n\t]{1,1000}
 _GIT_RENAME = re.compile(r"^rename from ([^\n]{1,1000})\nrename to ([^\n]{1,1000})$", re.MULTILINE)
 _BLOCK = re.compile(r"^([^\n`<>]{1,300})\n(?:```[^\n]{0,40}\n)?<{5,9} ?SEARCH[^\n]{0,80}\n", re.MULTILINE)
 _BETWEEN = "======="
+_PATH = re.compile(r"(?:[A-Za-z]:)?[^\s:]{1,300}")
 
 
 def patch_effects(text: str) -> list[Effect]:
@@ -76,10 +77,11 @@ def block_effects(text: str) -> list[Effect]:
     found: list[Effect] = []
     for match in _BLOCK.finditer(text):
         between = text.find(_BETWEEN, match.end())
-        if between >= 0:
+        path = match[1].strip(" *#:\t\r")
+        if between >= 0 and _PATH.fullmatch(path):  # a sentence may stand there too: why an edit failed
             old = text[match.end() : between].strip()
             line = text[between:].partition("\n")[2].partition("\n")[0].strip()
-            found.append(Effect("modified" if old else "created", match[1].strip(" *#:\t"), line=line))
+            found.append(Effect("modified" if old else "created", path, line=line))
     return found
 
 

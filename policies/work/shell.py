@@ -44,6 +44,8 @@ _WRAPPERS = frozenset(
     }
 )
 _WITH_VALUE = frozenset({"-u", "-n", "-o", "-e", "-i", "-k", "-s", "-I", "-L", "-P", "--user", "--signal"})
+# What closes a group, and what opens such a one. `else` goes on with the group of `then`.
+_GROUP_ENDS = {"}": "{", "fi": "then", "elif": "then", "esac": "case"}
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh", "fish"})
 
 
@@ -52,6 +54,7 @@ class Command:
     """One simple command. via: the programs that start it, as nohup; fed: the text of its heredoc or here-string.
 
     background: `&` ends it. redirects: an operator without its number, and where to; `2>` is left as `2>`.
+    is_conditional: it may not have run although all went well: behind `||`, or in a branch of an `if` or a `case`.
     """
 
     words: tuple[str, ...] = ()
@@ -61,6 +64,7 @@ class Command:
     cwd: str = ""
     via: tuple[str, ...] = ()
     piped: bool = False
+    is_conditional: bool = False
 
     @property
     def program(self) -> str:
@@ -95,9 +99,11 @@ def _expand_commands(commands: list[Command], depth: int, *, escapes: bool) -> l
         for each in nested:
             each.via = (*command.via, *each.via)
             each.background |= command.background
+            each.is_conditional |= command.is_conditional
         found += _expand_commands(nested, depth + 1, escapes=escapes)
         if command.redirects:
-            found.append(Command((), command.redirects, cwd=nested[0].cwd if nested else command.cwd))
+            cwd = nested[0].cwd if nested else command.cwd
+            found.append(Command((), command.redirects, cwd=cwd, is_conditional=command.is_conditional))
     return found
 
 
@@ -128,6 +134,9 @@ class _ShellReader:
         self._substituted = 0
         self._command = Command(cwd=cwd)
         self._waiting: list[tuple[str, Command]] = []
+        # Whether the command here is an alternative. The groups around it: what opened each, whether it is conditional.
+        self._is_alternative = False
+        self._groups: list[tuple[str, bool]] = []
 
     def read(self) -> list[Command]:
         text = self._text
@@ -170,10 +179,13 @@ class _ShellReader:
         if operator == "(":
             self._end("(")
             self._folders.append(self._folders[-1])
+            self._open_group("(")
         else:
             self._end(operator)
-            if operator == ")" and len(self._folders) > 1:
-                self._folders.pop()
+            if operator == ")":
+                if len(self._folders) > 1:
+                    self._folders.pop()
+                self._close_group("(")
         self._command.cwd = self._folders[-1]
         if operator == "\n":
             self._feed()
@@ -320,9 +332,11 @@ class _ShellReader:
 
     def _end(self, operator: str) -> None:
         """A command ends here."""
+        self._see_keywords()
         words, via = self._without_beginning(self._words)
         command, self._words, self._is_in_test = self._command, [], False
         command.words, command.via = tuple(words), via
+        command.is_conditional = self._is_conditional()
         command.background = operator == "&"
         command.piped = operator in ("|", "|&")
         if words and words[0] in ("cd", "pushd") and not command.piped:
@@ -330,6 +344,32 @@ class _ShellReader:
         if words or command.redirects:
             self._found.append(command)
         self._command = Command(cwd=self._folders[-1])
+        if operator == "||":
+            self._is_alternative = words != ["false"]
+        elif operator not in ("(", ")", "|", "|&"):
+            self._is_alternative = False
+
+    def _is_conditional(self) -> bool:
+        return self._is_alternative or (bool(self._groups) and self._groups[-1][1])
+
+    def _see_keywords(self) -> None:
+        """Open and close the groups that the first words of a command open and close."""
+        for word in self._words:
+            if word in _GROUP_ENDS:
+                self._close_group(_GROUP_ENDS[word])
+            elif word in ("{", "then", "case"):
+                self._open_group(word)
+            elif word not in _KEYWORDS:
+                return
+
+    def _open_group(self, opener: str) -> None:
+        self._groups.append((opener, opener in ("then", "case") or self._is_conditional()))
+        self._is_alternative = False
+
+    def _close_group(self, opener: str) -> None:
+        """Close the innermost group if it was opened so: the parenthesis behind a pattern of `case` closes none."""
+        if self._groups and self._groups[-1][0] == opener:
+            self._groups.pop()
 
     def _folder(self, words: list[str], now: str) -> str:
         into = next((word for word in words[1:] if word in ("-", "") or not word.startswith("-")), "")

@@ -17,8 +17,8 @@ _REDIRECTIONS: Mapping[str, Deed] = {
 
 
 def command_effects(commands: Sequence[Command]) -> list[Effect]:
-    """What commands do to files if they succeed, in their order."""
-    return [effect for command in commands for effect in _effects(command)]
+    """Return what commands do to files if they succeed, in their order, without those that may not have run."""
+    return [effect for command in commands if not command.is_conditional for effect in _effects(command)]
 
 
 def _effects(command: Command) -> Iterator[Effect]:

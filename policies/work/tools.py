@@ -13,7 +13,8 @@ from policies.work.scripts import script_effects
 from policies.work.shell import Command, commands_of
 from policies.work.shell_files import command_effects
 
-Kind = Literal["read", "change", "shell", "plan", "other"]
+Kind = Literal["read", "change", "shell", "plan", "agent", "other"]
+"""`agent`: a call of another agent, whose result is its report."""
 Object = Mapping[str, object]
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[^\W_A-Za-z\d]+")
@@ -71,6 +72,14 @@ _SUBCOMMANDS: Mapping[str, Deed | None] = {
     "append": "appended",
 }
 _PLANS = frozenset({"plan", "plans", "task", "tasks", "checklist", "progress", "tracker"})
+_AGENTS = frozenset({"agent", "agents", "subagent", "subagents", "delegate", "dispatch", "spawn"})
+# Beside one of these, "agent" is what the tool keeps, and not what it calls.
+_PLANNING = frozenset(
+    {*("list", "create", "delete", "remove", "update", "edit", "stop", "close", "kill", "cancel", "config", "search")}
+)
+# By these, a tool ends what runs.
+_STOPPING = frozenset({"kill", "stop", "cancel", "terminate", "close", "end", "abort", "interrupt"})
+_KILLERS = frozenset({"kill", "pkill", "killall", "taskkill", "stop-process"})
 _COMMAND_KEYS = ("command", "cmd", "script", "commands", "CommandLine", "command_line", "input")
 _SCRIPTERS = frozenset({"python", "py", "ipython", "jupyter", "repl", "interpreter", "notebook", "node", "javascript"})
 _WINDOWS = frozenset({"powershell", "pwsh", "cmd"})
@@ -183,6 +192,14 @@ def is_plan_tool(words: tuple[str, ...]) -> bool:
     return named and words != ("task",) and _SHELL_NAMES.isdisjoint(words)
 
 
+@lru_cache(512)
+def calls_agent(words: tuple[str, ...]) -> bool:
+    """Return True if a tool of this name runs another agent, or returns what one has said."""
+    if words == ("task",):
+        return True
+    return not _AGENTS.isdisjoint(words) and _PLANNING.isdisjoint(words)
+
+
 def commands_in(words: tuple[str, ...], arguments: object) -> tuple[Command, ...]:
     """The shell commands that a call runs; none of a tool that is no shell."""
     found = arguments
@@ -216,6 +233,8 @@ def _of_vector(parts: Sequence[str], *, escapes: bool) -> tuple[Command, ...]:
 def kind_of(words: tuple[str, ...], arguments: object, commands: Sequence[Command]) -> Kind:
     if commands:
         return "read" if _only_shows(commands) else "shell"
+    if calls_agent(words):
+        return "agent"
     if is_plan_tool(words) and not path_of(arguments):
         return "plan"
     if isinstance(arguments, dict) and (verb := _is_editor(arguments)):
@@ -273,6 +292,13 @@ def ends_by_showing(commands: Sequence[Command]) -> bool:
     told = [command for command in commands if command.program and command.program not in _SILENT]
     is_fed = len(commands) > 1 and commands[-2].piped and not _only_shows(commands[-2:])
     return bool(told) and not is_fed and _only_shows(told[-1:])
+
+
+def ends_something(words: Sequence[str], commands: Sequence[Command]) -> bool:
+    """Return True if a call ends a process, a task or an agent."""
+    if commands:
+        return any(command.program.lower() in _KILLERS for command in commands)
+    return not _STOPPING.isdisjoint(words)
 
 
 def _changes_after_all(command: Command) -> bool:

@@ -12,7 +12,9 @@ WHILE = "<system-reminder>\nThe user sent a new message while you were working:\
 
 def heard(*blocks: str) -> Message:
     found = heard_in(blocks)
-    return Message("user", 9, b"u", speech=found.speech, is_known=found.is_known, opens=found.opens)
+    return Message(
+        "user", 9, b"u", speech=found.speech, is_known=found.is_known, opens=found.opens, patterns=found.patterns
+    )
 
 
 CALLS = Message("assistant", 9, b"c", calls=(Call("c", "Bash"),))
@@ -29,11 +31,22 @@ def test_a_turn_begins_where_a_person_speaks() -> None:
     assert (found.prompts, found.turns, found.tasks) == ([0, 4], [0], [0])
 
 
-def test_behind_results_only_a_client_that_is_known_says_a_persons_words() -> None:
-    said = [heard("Fix it."), CALLS, RESULT, heard("Use tabs.")]
-    assert (outline(*said).spoken, outline(*said).heard) == ([0], [0, 3])
+def test_a_bare_text_behind_a_result_is_a_persons_unless_it_stood_there_before() -> None:
+    said = [heard("Fix it."), CALLS, RESULT, heard("3 steps left."), CALLS, RESULT, heard("2  steps left.")]
+    said += [CALLS, RESULT, heard("2 steps left.", "Use tabs.")]
+    found = outline(*said)
+    assert (found.spoken, found.heard, found.openers, found.tasks) == ([0, 3, 9], [0, 3, 6, 9], [0], [0])
     known = outline(heard(REMINDER, "Fix it."), *said[1:])
-    assert (known.spoken, known.openers, known.tasks) == ([0, 3], [0], [0])
+    assert (known.spoken, known.openers, known.tasks) == ([0, 3, 6, 9], [0], [0])
+
+
+def test_an_element_behind_a_result_is_no_persons_from_a_client_that_is_not_known() -> None:
+    for element in (
+        "<note>\nUse tabs.\n</note>",
+        "<ci-note>\nUse tabs.\n</ci-note>",
+        "<a-b>\nx\n</a-b>\n<c-d>\ny\n</c-d>",
+    ):
+        assert outline(heard("Fix it."), CALLS, RESULT, heard(element)).spoken == [0]
 
 
 def test_what_is_made_of_an_element_that_was_there_is_no_persons() -> None:
@@ -73,6 +86,13 @@ def test_each_utterance_has_one_voice_and_what_was_typed_stands_behind_its_resul
         (2, "user", "person", "Use 9443."),
         (3, "user", "report", "Always push."),
     ]
+
+
+def test_a_question_that_failed_has_no_answer_of_a_person() -> None:
+    result = Utterance(2, "tool", "Please wait.", answers="c", tool="AskUserQuestion")
+    assert [one.text for one in told_apart([result], {2}) if one.role == "user"] == ["Please wait."]
+    failed = Utterance(2, "tool", "Please wait.", answers="c", tool="AskUserQuestion", error=True)
+    assert [one.text for one in told_apart([failed], {2}) if one.role == "user"] == []
 
 
 def test_an_empty_message_is_a_word_to_go_on() -> None:

@@ -347,3 +347,68 @@ def test_a_line_that_only_counts_what_failed_is_told_with_one_that_says_what(
     result, why = outcome(text, tool="bash", arguments='{"command": "make check"}', error=error)
     assert result == "failed"
     assert why.endswith(told)
+
+
+@pytest.mark.parametrize("tool", ["Task", "Agent", "spawn_agent", "dispatch_agent", "wait_agent"])
+@pytest.mark.parametrize(
+    "report",
+    [
+        "The error handler in src/a.ts is missing. Two tests failed before the change.",
+        "Error: the login endpoint returns 500. That is the bug I was asked to find.",
+        "3 failed, 2 passed",
+        "Der Build ist fehlgeschlagen, weil die Datei nicht gefunden wurde.",
+        "原因：请求失败，超时。",
+    ],
+)
+def test_a_report_that_tells_of_failures_is_no_failed_call(tool: str, report: str) -> None:
+    arguments = json.dumps({"prompt": "look", "description": "look"})
+    assert outcome(report, tool=tool, arguments=arguments).result == "unknown"
+    assert outcome(report, tool=tool, arguments=arguments, error=False).result == "ok"
+    assert outcome(report, tool=tool, arguments=arguments, error=True).result == "failed"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Agent type 'x' not found. Available agents: a", "<tool_use_error>InputValidationError: x</tool_use_error>"],
+)
+def test_another_agent_that_was_not_called_is_a_failure(text: str) -> None:
+    assert outcome(text, tool="Task", arguments='{"prompt": "x"}').result == "failed"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "text", "result"),
+    [
+        ("KillShell", {"shell_id": "b1"}, "Successfully killed shell: b1 (npm run dev)", "ok"),
+        ("KillBash", {"shell_id": "b1"}, '{"message": "Successfully killed shell: b1"}', "ok"),
+        ("kill_process", {"pid": 3}, "Process 3 terminated (killed by SIGTERM)", "unknown"),
+        ("cancel_job", {"id": 3}, "Job 3 was cancelled by request", "unknown"),
+        ("bash", {"command": "kill %1"}, "[1]+  Killed                  npm run dev", "unknown"),
+        ("KillShell", {"shell_id": "b1"}, "No shell found with ID: b1. It could not be killed.", "failed"),
+        ("bash", {"command": "make"}, "Killed", "failed"),
+    ],
+)
+def test_what_ends_something_has_not_failed_because_that_is_ended(
+    tool: str, arguments: object, text: str, result: str
+) -> None:
+    assert outcome(text, tool=tool, arguments=json.dumps(arguments)).result == result
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("Wall time: 0.3 seconds\nProcess exited with code 1\nOutput:\nE assert 1", "E assert 1"),
+        ("Chunk ID: 4f\nWall time: 0.3 seconds\nProcess exited with code 1\nOutput:\n", "exit code 1"),
+        ("Exit code: 2\nDuration: 12ms\nOutput:\nnothing to do for x", "nothing to do for x"),
+        ("Exit code 1\n\nreal\t0m0.003s\nuser\t0m0.001s\nsys\t0m0.002s\nlint: x", "lint: x"),
+        ("Script failed\nWall time 0.1 seconds\nOutput:\n\nScript error:\nTypeError: x is undefined", "TypeError: x"),
+        ("Exit code: 1\nElapsed time: 3 s\nstderr:\nno rows", "no rows"),
+    ],
+)
+def test_a_failure_is_told_by_no_duration_or_heading(text: str, why: str) -> None:
+    found = outcome(text, tool="shell", arguments='{"command": "x"}')
+    assert (found.result, found.why[: len(why)]) == ("failed", why)
+
+
+def test_the_line_that_says_why_is_quoted_whole() -> None:
+    line = "The error handler of the 0 errors page was not found"
+    assert outcome(f"some output\n{line}").why == line

@@ -69,6 +69,22 @@ def test_blocks_with_nothing_to_search_make_a_file() -> None:
 
 
 @pytest.mark.parametrize(
+    "above",
+    [
+        "## SearchReplaceNoExactMatch: This SEARCH block failed to exactly match lines in client/src/App.js",
+        "In client/src/App.js I change this:",
+        "Did you mean to match some of these actual lines from a.py?",
+    ],
+)
+def test_a_sentence_above_a_block_is_no_path(above: str) -> None:
+    block = "<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n"
+    assert block_effects(f"{above}\n{block}") == []
+    assert block_effects(f"{above}\n\n**client/src/App.js**\n```js\n{block}```") == [
+        Effect("modified", "client/src/App.js", "", "y")
+    ]
+
+
+@pytest.mark.parametrize(
     ("old", "new", "line"), [("a\nb", "a\nc", "c"), ("a\nb", "a", "b"), ("", "\n x", "x"), ("a", "a", "")]
 )
 def test_the_first_difference_is_a_line_that_came_else_one_that_went(old: str, new: str, line: str) -> None:

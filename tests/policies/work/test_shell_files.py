@@ -44,3 +44,23 @@ from policies.work.shell_files import command_effects
 )
 def test_a_program_does_what_its_row_says(command: str, effects: list[tuple[str, str, str]]) -> None:
     assert [(effect.deed, effect.path, effect.other) for effect in command_effects(commands_of(command))] == effects
+
+
+@pytest.mark.parametrize(
+    ("command", "paths"),
+    [
+        ("ls x || mkdir y", []),
+        ("[ -f a ] || touch a; echo b > c", ["c"]),
+        ("make || { rm -rf out; echo x > y; }; touch z", ["z"]),
+        ("(cd x || mkdir x; touch q) || (touch r; touch s)", ["x/q"]),
+        ("a | tee x || cat b | tee y", ["x"]),
+        ("if test -f a; then touch b; elif test -f c; then touch d; else touch e; fi; touch f", ["f"]),
+        ("case $x in a) touch b;; *) touch c;; esac; touch d", ["d"]),
+        ("bash -c 'mkdir q' || bash -c 'mkdir r > s'", ["q"]),
+        ("cd x || exit 1\ntouch y", ["x/y"]),
+        ("mkdir a || true && touch b", ["a", "b"]),
+        ("false || touch z", ["z"]),
+    ],
+)
+def test_what_may_not_have_run_changes_no_file(command: str, paths: list[str]) -> None:
+    assert [effect.path for effect in command_effects(commands_of(command))] == paths

@@ -46,7 +46,11 @@ def test_verbs_say_what_a_tool_does_to_its_file(name: str, deed: str | None) -> 
         ("str_replace_editor", {"command": "view", "path": "a"}, "read"),
         ("str_replace_editor", {"command": "insert", "path": "a"}, "change"),
         ("TodoWrite", {"todos": []}, "plan"),
-        ("Task", {"prompt": "x"}, "other"),
+        ("Task", {"prompt": "x"}, "agent"),
+        ("spawn_agent", {"message": "x"}, "agent"),
+        ("delegate_to_subagent", {"prompt": "x"}, "agent"),
+        ("TaskCreate", {"subject": "x"}, "plan"),
+        ("list_agents", {}, "other"),
         ("grep", {"q": "x"}, "read"),
     ],
 )
