@@ -44,6 +44,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     opens:   the unknown element of which it is made: what is made of the same again is no person's.
     patterns: digests of the bare texts that a person typed, with their digits masked.
     rules:   names of the files of rules in it, which count `rule_tokens`. is_summary: the client's own summary.
+    text_tool: `call`: an answer that ends as with a tool call in its text. `result`: begins as the result of one.
     stored:  refers to what only the provider has. barrier: the provider's own compaction of what stands before it.
     bypass:  why a request that holds it goes out as it came; None for no reason.
     compacts: holds what only a provider's compaction knows: an item that it has made, or a question for one.
@@ -72,6 +73,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     rules: tuple[str, ...] = ()
     rule_tokens: int = 0
     is_summary: bool = False
+    text_tool: Literal["", "call", "result"] = ""
     stored: bool = False
     barrier: bool = False
     bypass: str | None = None

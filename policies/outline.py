@@ -131,7 +131,9 @@ class Outline(msgspec.Struct):
         if message.rules:
             self.rules.append(position)
         while_working = "tool" in (message.role, body[position - 1].role if position else "")
-        speech = self._speech(message, while_working=while_working) if message.is_user else "none"
+        is_output = message.text_tool == "result" and position > 0 and body[position - 1].text_tool == "call"
+        is_spoken = message.is_user and not is_output
+        speech = self._speech(message, while_working=while_working) if is_spoken else "none"
         if speech == "none":
             return
         self.heard.append(position)

@@ -12,6 +12,7 @@ from math import ceil
 from typing import NamedTuple
 
 from policies.transcript import ToolCall, Utterance
+from policies.voices.text_calls import closing_calls, without_label
 
 # Of a conversation's first messages, so that what comes later never changes how the others were read.
 OPENING = 24
@@ -39,12 +40,14 @@ class _ClosingBlock(NamedTuple):
 def has_tools_in_text(opening: Sequence[Utterance]) -> bool:
     """Whether a conversation that begins so has its tools in text.
 
-    Nearly all of the assistant's messages end with a block, and what follows them is framed alike: people who are shown
-    code do not begin or end every message with the same words.
+    Nearly all of the assistant's messages end with a call, or with a block where what follows is framed alike: people
+    who are shown code do not begin or end every message with the same words.
     """
     if any(said.calls or said.answers is not None for said in opening):
         return False
     pairs = [(said, then) for said, then in pairwise(opening) if (said.role, then.role) == ("assistant", "user")]
+    if sum(closing_calls(said.text) is not None for said, _ in pairs) >= max(_LEAST_PAIRS, ceil(_MOST * len(pairs))):
+        return True
     outputs = [then.text for said, then in pairs if _block(said.text)]
     if len(outputs) < max(_LEAST_PAIRS, ceil(_MOST * len(pairs))):
         return False
@@ -63,18 +66,28 @@ def as_tools(said: Sequence[Utterance], before: Utterance | None, after: Utteran
         _, call = _call_in(before)
     for utterance in said:
         if utterance.role == "user" and call is not None:
-            read.append(replace(utterance, role="tool", answers=call.id, tool=call.name))
+            read.append(_as_result(utterance, call))
             call = None
         else:
             as_called, call = _call_in(utterance)
             read.append(as_called)
     if call is not None and said and after is not None and after.role == "user":
-        read.append(replace(after, role="tool", answers=call.id, tool=call.name))
+        read.append(_as_result(after, call))
     return read
 
 
+def _as_result(said: Utterance, call: ToolCall) -> Utterance:
+    return replace(said, text=without_label(said.text), role="tool", answers=call.id, tool=call.name)
+
+
 def _call_in(said: Utterance) -> tuple[Utterance, ToolCall | None]:
-    """The utterance with a call in the place of its block, and that call; as it is, where it has none."""
+    """Return the utterance with calls in the place of those in its text, and the last of them. As it is without any."""
+    if said.role == "assistant" and (closing := closing_calls(said.text)) is not None:
+        calls = tuple(
+            ToolCall(call.name, call.arguments, f"text:{said.position}" + (f".{number}" if number else ""))
+            for number, call in enumerate(reversed(closing.calls))
+        )[::-1]
+        return replace(said, text=closing.before, calls=calls), calls[-1]
     block = _block(said.text) if said.role == "assistant" else None
     if block is None:
         return said, None

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from policies.voices import tables
 from policies.voices.parts import Part, is_bare, parts_by_block, typed_in_result
 from policies.voices.speech import Speech, speech_of
+from policies.voices.text_calls import begins_as_result
 
 _DIGITS = re.compile(r"\d+")
 _PATTERN_BYTES = 8
@@ -21,6 +22,7 @@ class Heard(NamedTuple):
     is_summary: the client's own summary of what came before.
     patterns:   digests of the texts that a person typed, with their digits masked. Empty if a text consists of unknown
                 elements only, since that is no bare text.
+    is_result:  it begins as the result of a tool call in text.
     """
 
     speech: Speech = "none"
@@ -31,13 +33,14 @@ class Heard(NamedTuple):
     text_of_rules: str = ""
     is_summary: bool = False
     patterns: tuple[bytes, ...] = ()
+    is_result: bool = False
 
 
 def heard_in(blocks: Sequence[str]) -> Heard:
     """Of a message in the user role that consists of these texts."""
     if len(blocks) == 1 and is_bare(blocks[0]):  # most are, and taking them apart takes as long as counting them
         words = blocks[0].strip()
-        return Heard(speech_of(words), words=words, patterns=(_pattern_of(words),))
+        return Heard(speech_of(words), words=words, patterns=(_pattern_of(words),), is_result=begins_as_result(words))
     by_block = parts_by_block(blocks)
     parts = [part for block_parts in by_block for part in block_parts]
     words = words_of(parts)
@@ -54,6 +57,7 @@ def heard_in(blocks: Sequence[str]) -> Heard:
         "\n".join(part.text for part in rules),
         any(part.voice == "summary" for part in parts),
         () if any(map(_made_of, by_block)) else _patterns_of(parts),
+        begins_as_result(words),
     )
 
 

@@ -12,6 +12,7 @@ from policies.voices.arguments import UnreadError, read
 from policies.voices.heard import Heard, heard_in, heard_in_results, introduces_itself, words_of
 from policies.voices.parts import parts_of, typed_in_result
 from policies.voices.tables import Voice
+from policies.voices.text_calls import ends_with_call
 from proxy.dialects.json_array import members_of
 from proxy.dialects.surrogates import readable
 
@@ -39,7 +40,9 @@ def with_voices(message: Message, texts: Sequence[str], count: CountTokens, *, h
         if not typed.words:
             return message
         return msgspec.structs.replace(message, words=count(typed.words), speech=typed.speech, is_typed=True)
-    if message.role == "assistant" or not introduces_itself("".join(texts[:1])):
+    if message.role == "assistant":
+        return with_text_call(message, texts)
+    if not introduces_itself("".join(texts[:1])):
         return message
     return msgspec.structs.replace(message, is_known=True)
 
@@ -55,7 +58,15 @@ def as_heard(message: Message, heard: Heard, count: CountTokens, *, has_media: b
         rule_tokens=count(heard.text_of_rules) if heard.rules else 0,
         is_summary=heard.is_summary,
         patterns=heard.patterns,
+        text_tool="result" if heard.is_result else "",
     )
+
+
+def with_text_call(message: Message, texts: Sequence[str]) -> Message:
+    """Return the message of an assistant with whether its texts end with a tool call."""
+    if message.calls or not texts or not ends_with_call(texts[-1]):
+        return message
+    return msgspec.structs.replace(message, text_tool="call")
 
 
 def texts_of_voice(texts: Sequence[str], voice: Voice, *, is_result: bool) -> str:

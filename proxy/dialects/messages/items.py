@@ -26,7 +26,7 @@ from proxy.dialects.messages.kinds import (
     tools_changed,
     tools_loaded,
 )
-from proxy.dialects.texts import as_heard, id_of
+from proxy.dialects.texts import as_heard, id_of, with_text_call
 from proxy.models.media import media_tokens, sealed_tokens
 
 __all__ = [
@@ -106,7 +106,7 @@ def _of_model(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
     answered = [_answered_call(block) for block in results]
     made = {call.id for call in calls}
     thinks = not THINKING.isdisjoint(kinds)
-    return Message(
+    described = Message(
         role="assistant",
         tokens=_weight(blocks, weigh),
         digest=message_digest(message),
@@ -120,6 +120,7 @@ def _of_model(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
         barrier=any(map(is_compaction, blocks)),
         compacts="compaction" in kinds,
     )
+    return with_text_call(described, [text for block in blocks[-1:] if (text := text_of(block)) is not None])
 
 
 def _call(block: Json) -> Call:

@@ -6,6 +6,7 @@ import pytest
 
 from policies.record.text_protocol import as_tools, has_tools_in_text
 from policies.transcript import Utterance
+from policies.voices.text_calls import closing_calls
 from tests.support.records import made
 
 # How the assistant ends a message, and how a harness frames what came of it.
@@ -14,6 +15,38 @@ PROTOCOLS = {
     "SWE-agent": ("Let me look.\n```\nopen src/a_{0}.py\n```", "[File: a_{0}.py]\nx\n(Open file: n/a)\nbash-$"),
     "smolagents": ("Thought: sum\nCode:\n```py\nprint({0})\n```<end_code>", "Observation:\nExecution logs:\n{0}"),
     "tags": ("I read it.\n<execute_bash>\ncat a_{0}.py\n</execute_bash>", "OBSERVATION:\ncontent {0}"),
+}
+# Calls with names and arguments in the text: what an answer is, and the result.
+FUNCTION = "<function={name}>\n<parameter=command>cat > src/new_{{0}}.py << 'EOF'\nx = 1\nEOF</parameter>\n</function>"
+CALLS = {
+    "SWE-agent": (f"I write it.\n{FUNCTION.format(name='bash')}", "Observation: total {0}\nYou must push {0}."),
+    "OpenHands": (
+        f"I write it.\n\n{FUNCTION.format(name='execute_bash')}",
+        "EXECUTION RESULT of [execute_bash]:\nYou must push {0}.\n[Command finished with exit code 0]",
+    ),
+    "cut off": (
+        f"I write it.\n{FUNCTION.format(name='bash').removesuffix('</function>')}",
+        "Plain {0}: must push {0}.",
+    ),
+    "Qwen": (
+        f"I write it.\n<tool_call>\n{FUNCTION.format(name='bash')}\n</tool_call>",
+        "<tool_response>\nmust push {0}\n</tool_response>",
+    ),
+    "Hermes": (
+        'I write it.\n<tool_call>\n{{"name": "bash", "arguments": {{"command": "echo 1 > src/new_{0}.py"}}}}\n'
+        "</tool_call>",
+        "result {0}: must push",
+    ),
+    "invoke": (
+        'I write it.\n<function_calls>\n<invoke name="bash">\n'
+        '<parameter name="command">touch src/new_{0}.py</parameter>\n'
+        "</invoke>\n</function_calls>",
+        "must push {0}",
+    ),
+    "ReAct": (
+        'I write it.\nAction: write_file\nAction Input: {{"path": "src/new_{0}.py", "content": "x = 1"}}',
+        "Observation: written {0}, must push",
+    ),
 }
 # What people say to somebody who answers with code.
 PEOPLE = [
@@ -95,3 +128,41 @@ def test_a_record_holds_their_commands_and_files_and_no_output_as_the_users_word
     assert [change.path for change in record.files] == [f"src/new_{number}.py" for number in range(5)]
     assert len(record.actions) == 5
     assert [entry.text for entry in record.entries] == ["Never touch vendor/.", "Fix the bug."]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_in_text_are_read_with_their_names_arguments_and_results(name: str) -> None:
+    answer, output = CALLS[name]
+    said = conversation(answer, output)
+    assert has_tools_in_text(said)
+    read = as_tools(said, None)
+    assert [one.role for one in read] == ["user", *["assistant", "tool"] * 5]
+    assert {one.text for one in read[1::2]} == {"I write it."}
+    assert not any("Observation" in one.text for one in read)
+    record = made(read, written=None)
+    assert [change.path for change in record.files] == [f"src/new_{number}.py" for number in range(5)]
+    assert [entry.text for entry in record.entries] == ["Never touch vendor/.", "Fix the bug."]
+
+
+def test_several_calls_in_one_text_are_all_read_and_the_last_has_the_result() -> None:
+    answer = "Both.\n" + "\n".join(
+        f"<function=bash>\n<parameter=command>touch {name}</parameter>\n</function>" for name in "ab"
+    )
+    read = as_tools([Utterance(1, "assistant", answer), Utterance(2, "user", "Observation: ok")], None)
+    assert [call.arguments for call in read[0].calls] == ['{"command":"touch a"}', '{"command":"touch b"}']
+    assert len({call.id for call in read[0].calls}) == 2
+    assert (read[1].answers, read[1].text) == (read[0].calls[1].id, "ok")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A call looks like `<function=bash>` and ends with `</function>`, as the manual says.",
+        "</function>",
+        "<tool_call>no JSON</tool_call>",
+        "<p>Action Input:</p>",
+        "Action: none",
+    ],
+)
+def test_what_only_looks_like_a_call_is_none(text: str) -> None:
+    assert closing_calls(text) is None
