@@ -14,6 +14,7 @@ from policies.record.texts import Texts
 from policies.transcript import CountTokens, ToolCall, Utterance, escape
 from policies.voices.arguments import path_of
 from policies.voices.tables import RULE_FILES
+from policies.work.code_mode import answered_call, printed_text, script_in
 from policies.work.shell import Command
 from policies.work.tools import arguments_of, commands_in, reads_file, words_of
 
@@ -61,6 +62,9 @@ def _read_by(call: ToolCall) -> str | None:
 
 def file_read_by(call: ToolCall) -> str | None:
     """Return the file that a call reads as a whole, by a tool or a shell. None for searches, changes and all others."""
+    call = answered_call(call)
+    if script_in(call.name, call.arguments) is not None:
+        return None
     words, arguments = words_of(call.name), arguments_of(call.arguments)
     if isinstance(arguments, dict) and any(value and key in _PARTLY for key, value in arguments.items()):
         return None
@@ -82,7 +86,7 @@ def _file_printed_by(command: Command) -> str | None:
 
 def content_of_file(utterance: Utterance) -> str:
     """Of a file that was read, empty where that failed: without the numbers of its lines and what the client adds."""
-    text = utterance.text.partition(_REMINDER)[0]
+    text = printed_text(utterance.text).partition(_REMINDER)[0]
     if utterance.error or text.lstrip()[:40].lower().startswith(
         ("error", "<tool_use_error", "file does not exist", "cat:")
     ):

@@ -19,6 +19,7 @@ from policies.record.names import NamedText, NamesOf, Phrases, names_in, place_o
 from policies.record.reports import without_tags
 from policies.transcript import CountTokens, Utterance, escape, shorten
 from policies.voices.arguments import UnreadError, path_of, read, strings_in
+from policies.work.code_mode import inner_calls, printed_text
 from policies.work.tools import is_plan_tool, words_of
 
 _MOST_NAMES = 2_000
@@ -225,9 +226,9 @@ def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_SpanText]:
     if utterance.text:
         source = paths.get(utterance.answers or "", utterance.tool or utterance.by or utterance.role)
         has_tags = utterance.voice == "report" or utterance.text.startswith(_FAILED)
-        said = without_tags(utterance.text) if has_tags else utterance.text
+        said = without_tags(utterance.text) if has_tags else printed_text(utterance.text)
         yield _SpanText(shorten(said, _READ), source)
-    for call in utterance.calls:
+    for call in (inner for outer in utterance.calls for inner in inner_calls(outer) or (outer,)):
         try:
             arguments = read(call.arguments)
         except UnreadError:

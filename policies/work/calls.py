@@ -1,12 +1,13 @@
 """The calls of a span with their results, each judged once."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from policies.transcript import ToolCall, Utterance
 from policies.voices.parts import is_asking
+from policies.work.code_mode import exit_codes, inner_calls, script_in, script_result
 from policies.work.effects import Effect
-from policies.work.outcomes import NOT_KNOWN, Outcome, outcome_of
+from policies.work.outcomes import NOT_KNOWN, OK, Outcome, outcome_of
 from policies.work.shell import Command
 from policies.work.tools import (
     Kind,
@@ -38,8 +39,35 @@ class Done:
     effects: Sequence[Effect] = ()
 
 
-def judge_call(call: ToolCall, position: int, answer: Utterance | None) -> Done:
-    """One call and the result that answers it."""
+def judge_call(call: ToolCall, position: int, answer: Utterance | None) -> tuple[Done, ...]:
+    """Return a call with the result that answers it; of a script, also the calls in it."""
+    if script_in(call.name, call.arguments) is not None:
+        return tuple(_judge_script(call, position, answer))
+    return (_judge(call, position, answer),)
+
+
+def _judge_script(call: ToolCall, position: int, answer: Utterance | None) -> Iterator[Done]:
+    """Yield the calls in a script. Its result is that of the only call, else of the script itself, which comes last."""
+    state, output = script_result(answer.text) if answer is not None else ("", "")
+    error = True if state == "failed" or (answer is not None and answer.error) else None
+    inner = inner_calls(call)
+    if len(inner) == 1:
+        result = replace(answer, text=output, error=error) if answer is not None and state != "running" else None
+        yield _judge(inner[0], position, result, is_complete=state == "completed")
+        return
+    for one in inner:
+        done = _judge(one, position, None)
+        is_certain = state == "completed" and not error and done.kind in ("change", "plan")
+        yield replace(done, outcome=OK) if is_certain else done
+    outcome = NOT_KNOWN
+    if state != "running" and answer is not None:
+        outcome = outcome_of("other", output, True if any(exit_codes(output)) else error, is_shell=True)
+        outcome = OK if outcome.result == "unknown" and not outcome.why and state == "completed" else outcome
+    yield Done(call, position, script_in(call.name, call.arguments), words_of(call.name), (), "other", output, outcome)
+
+
+def _judge(call: ToolCall, position: int, answer: Utterance | None, *, is_complete: bool = False) -> Done:
+    """Return one call with its result. is_complete: whether it is known that the tool did what it was asked to."""
     words = words_of(call.name)
     arguments = arguments_of(call.arguments)
     commands = commands_in(words, arguments)
@@ -51,6 +79,8 @@ def judge_call(call: ToolCall, position: int, answer: Utterance | None) -> Done:
         is_shell = bool(commands) or kind == "other"
         stops = ends_something(words, commands)
         outcome = outcome_of(kind, result, answer.error, is_shell=is_shell, shows=shows, stops=stops)
+        if is_complete and kind in ("change", "plan") and outcome.result == "unknown":
+            outcome = OK
         if outcome.result != "failed" and is_asking(call.name):
             outcome = outcome._replace(why="")  # a person's answer is told as that, for as long as it holds
     changes = kind != "read" and outcome.result != "failed"
@@ -58,8 +88,8 @@ def judge_call(call: ToolCall, position: int, answer: Utterance | None) -> Done:
     return Done(call, position, arguments, words, commands, kind, result, outcome, effects)
 
 
-Judge = Callable[[ToolCall, int, Utterance | None], Done]
-"""`judged`, or the same that remembers what it found."""
+Judge = Callable[[ToolCall, int, Utterance | None], tuple[Done, ...]]
+"""`judge_call`, or the same that remembers what it found."""
 
 
 def done_in(utterances: Sequence[Utterance], judge: Judge = judge_call) -> list[Done]:
@@ -76,4 +106,4 @@ def done_in(utterances: Sequence[Utterance], judge: Judge = judge_call) -> list[
         answered = utterance.answers or ("" if utterance.role == "tool" else None)
         if answered is not None and (asked := waiting.get(answered)):
             results[asked.pop(0)] = utterance
-    return [judge(call, position, results.get(at)) for at, (call, position) in enumerate(calls)]
+    return [done for at, (call, position) in enumerate(calls) for done in judge(call, position, results.get(at))]

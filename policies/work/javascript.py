@@ -1,0 +1,87 @@
+"""JavaScript as tokens: names, signs, and literals with the text that they stand for."""
+
+import re
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+_TOKEN = re.compile(
+    r"(?P<space>[^\S\n]+|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)|(?P<newline>\n)"
+    r"|(?P<string>\"(?:[^\"\\\n]|\\[\s\S])*+\"|'(?:[^'\\\n]|\\[\s\S])*+')"
+    r"|(?P<name>[A-Za-z_$][\w$]*+)|(?P<number>\d[\w.]*+)"
+    r"|(?P<sign>=>|===?|!==?|[<>]=|\+\+|--|[-+*/%]=|&&=?|\|\|=?|\?\?=?|\?\.|\.\.\.|[\s\S])"
+)
+_TEMPLATE = re.compile(r"(?:[^`\\$]|\\[\s\S]|\$(?!\{))*+")
+_ESCAPE = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(\r?\n)|([\s\S]))")
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0"}
+_SUBSTITUTION = "${"
+
+
+class Token(NamedTuple):
+    """kind: `name`, `number`, `sign`, `newline`, `string`, `template`, or `opaque`: a literal that is not read.
+
+    text: as it stands in the script; of a template without its quotes. value: of a string or a template.
+    """
+
+    kind: str
+    text: str
+    value: str | None = None
+
+
+def tokens_of(code: str) -> Iterator[Token]:
+    """Yield the tokens of a script. A string that is not closed ends with its line, a template with the script."""
+    at, braces = 0, list[str]()
+    while at < len(code):
+        sign = code[at]
+        if sign == "}" and braces[-1:] == [_SUBSTITUTION]:
+            braces.pop()
+            at = yield from _template(code, at + 1, braces, is_whole=False)
+        elif sign == "`":
+            at = yield from _template(code, at + 1, braces, is_whole=True)
+        else:
+            if braces and sign == "{":
+                braces.append(sign)
+            elif braces and sign == "}":
+                braces.pop()
+            at = yield from _token(code, at)
+
+
+def _template(code: str, start: int, braces: list[str], *, is_whole: bool) -> Generator[Token, None, int]:
+    """Yield a template, or a part of one with substitutions. Returns where it ends."""
+    found = _TEMPLATE.match(code, start)
+    end = found.end() if found else start
+    if code.startswith(_SUBSTITUTION, end):
+        braces.append(_SUBSTITUTION)
+        yield Token("opaque", "`")
+        return end + len(_SUBSTITUTION)
+    if is_whole and end < len(code):
+        yield Token("template", code[start:end], _unescape(code[start:end]))
+    else:
+        yield Token("opaque", "`")
+    return end + 1
+
+
+def _token(code: str, at: int) -> Generator[Token, None, int]:
+    """Yield the token here, if it is no space. Returns where it ends."""
+    match = _TOKEN.match(code, at)
+    if match is None:
+        return len(code)
+    if match.lastgroup == "sign" and match[0] in "\"'":  # not closed, or in a regular expression
+        end = code.find("\n", at)
+        yield Token("opaque", match[0])
+        return len(code) if end < 0 else end
+    if match.lastgroup == "string":
+        yield Token("string", match[0], _unescape(match[0][1:-1]))
+    elif match.lastgroup != "space":
+        yield Token(match.lastgroup or "sign", match[0])
+    return match.end()
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(_unescaped, text) if "\\" in text else text
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    if (digits := match[1] or match[2] or match[3]) is not None:
+        number = int(digits, 16)
+        return chr(number) if number < 0x110000 and not 0xD800 <= number < 0xE000 else "\N{REPLACEMENT CHARACTER}"
+    return "" if match[4] is not None else _ESCAPED.get(match[5], match[5])
