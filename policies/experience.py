@@ -6,6 +6,7 @@ expire.
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -33,6 +34,8 @@ CALIBRATION_RANGE: Final = (1.0, 6.0)
 CALIBRATION_OBSERVATIONS = 16
 # From so many observations on the worst alone is no evidence: providers do report nonsense now and then.
 _ENOUGH = 4
+# What one session alone may add to the estimates of others: its bills may count what its requests do not hold.
+_MOST_OF_ONE = 1.25
 # Answers that are remembered.
 ANSWERS = 16
 # A prompt that was billed at less than this share of our estimate was not read whole ...
@@ -70,6 +73,7 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
 
     limit:        tokens that a refusal has named; of_prompt: of the prompt alone, not of prompt and output together.
     ratios:       the newest real tokens per estimated token, at most CALIBRATION_OBSERVATIONS.
+    sessions:     the session of each ratio; empty for one that is believed at once.
     shape:        how its chat template takes a record.
     tells_usage:  whether a stream may be asked for its usage; some servers refuse the question.
     cut_off:      whether it was last seen to read less of a prompt than it was sent.
@@ -92,6 +96,7 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     of_prompt: bool = False
     learned_at: float = 0.0
     ratios: tuple[float, ...] = ()
+    sessions: tuple[str, ...] = ()
     shape: Shape = "separate"
     tells_usage: bool = True
     cut_off: bool = False
@@ -138,11 +143,37 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def calibration(self) -> float:
-        """What to multiply estimates with: the worst of the recent observations, the first guess without any."""
+        """What to multiply the estimates of a new session with."""
+        return self.calibration_for("")
+
+    def calibration_for(self, session: str) -> float:
+        """What to multiply a session's estimates with: the first guess before anything was billed.
+
+        The session's own bills hold for it at once. Those of another session hold beyond `_MOST_OF_ONE` only if those
+        of a second one are as high.
+        """
         if not self.ratios:
             return self.guessed
-        worst = sorted(self.ratios)
-        return worst[-2] if len(worst) >= _ENOUGH else worst[-1]
+        by_session: dict[str, list[float]] = {}
+        # A release before this one kept no sessions.
+        for name, ratio in zip_longest(reversed(self.sessions), reversed(self.ratios), fillvalue=""):
+            by_session.setdefault(name, []).append(float(ratio))
+        worst = [_worst(by_session.pop(name)) for name in {"", session} & by_session.keys()]
+        others = sorted(map(_worst, by_session.values()))
+        if len(others) == 1:
+            others = [min(others[0], _MOST_OF_ONE * self.guessed)]
+        return max(worst + others[-2:][:1])
+
+    @property
+    def highest_calibration(self) -> float:
+        """At least what `calibration_for` returns for any session."""
+        return max(self.ratios, default=self.guessed)
+
+
+def _worst(ratios: Sequence[float]) -> float:
+    """The worst but one; the worst if there are few."""
+    ordered = sorted(ratios)
+    return ordered[-2] if len(ordered) >= _ENOUGH else ordered[-1]
 
 
 def after_media_refusal(known: ModelProfile, learned: MediaLimits, now: float) -> ModelProfile:
@@ -220,10 +251,12 @@ def with_answer(answers: tuple[int, ...], tokens: int) -> tuple[int, ...]:
     return (*answers, coarse(tokens))[-ANSWERS:]
 
 
-def after_overflow(known: ModelProfile, stated: StatedLimit, estimated: int, now: float) -> ModelProfile:
-    """After the refusal of a prompt of `estimated` tokens."""
+def after_overflow(
+    known: ModelProfile, stated: StatedLimit, estimated: int, now: float, session: str = ""
+) -> ModelProfile:
+    """After the refusal of a session's prompt of `estimated` tokens."""
     if stated.input_tokens is not None and not stated.is_lower_bound:
-        known = after_bill(known, estimated, stated.input_tokens)
+        known = after_bill(known, estimated, stated.input_tokens, session)
     if stated.limit is None or stated.limit <= 0 or not stated.learnable:
         return _profile_after_refusal(known, None, now)
     known = _profile_after_refusal(known, known.limit_at(now), now)
@@ -280,16 +313,17 @@ def after_success(known: ModelProfile, prompt: int, output: int, now: float) -> 
     return msgspec.structs.replace(known, limit=None, trials=0)
 
 
-def after_bill(known: ModelProfile, estimated: int, real: int) -> ModelProfile:
-    """After the upstream has told how many tokens it counted in a prompt that was estimated."""
+def after_bill(known: ModelProfile, estimated: int, real: int, session: str = "") -> ModelProfile:
+    """After the upstream has told how many tokens it counted in a session's prompt that was estimated."""
     if estimated < MIN_CALIBRATION_TOKENS or real <= 0:
         return known
     low, high = CALIBRATION_RANGE
     ratios = (*known.ratios, min(max(real / estimated, low), high))[-CALIBRATION_OBSERVATIONS:]
+    sessions = (*known.sessions, session)[-CALIBRATION_OBSERVATIONS:]
     cut_off = was_cut_off(estimated, real)
-    if ratios == known.ratios and cut_off == known.cut_off:
+    if (ratios, sessions, cut_off) == (known.ratios, known.sessions, known.cut_off):
         return known
-    return msgspec.structs.replace(known, ratios=ratios, cut_off=cut_off)
+    return msgspec.structs.replace(known, ratios=ratios, sessions=sessions, cut_off=cut_off)
 
 
 def after_answer(known: ModelProfile, tokens: int) -> ModelProfile:

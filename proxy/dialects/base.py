@@ -43,6 +43,8 @@ class RequestSettings(msgspec.Struct, frozen=True, gc=False):
     least_output: the least that its output's limit may be lowered to.
     strips_thinking: whether its upstream itself leaves out thinking that was made for another prompt.
     compacts:     whether the provider is asked to compact its prompt, or to clear something out of it.
+    is_partial:   whether the provider sends the model another prompt than the body holds: with stored state or a
+                  template of its own, or without what it clears. Its bill then says nothing about the body.
     """
 
     model: str
@@ -58,6 +60,7 @@ class RequestSettings(msgspec.Struct, frozen=True, gc=False):
     least_output: int = 1
     strips_thinking: bool = False
     compacts: bool = False
+    is_partial: bool = False
 
 
 class Items(Protocol):

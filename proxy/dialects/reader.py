@@ -323,7 +323,8 @@ class RequestReader:
             self._prefixes.remember(scope, body, now, histories, found)
         settings = frame.settings
         if reason := settings.passthrough or ("unknown_shape" if parsed.envelope.text else whole.bypass):
-            settings = replace(settings, passthrough=reason)
+            is_partial = settings.is_partial or reason == "stored_items"
+            settings = replace(settings, passthrough=reason, is_partial=is_partial)
         return CountedRequest(
             dialect,
             body,

@@ -151,7 +151,7 @@ def _shares(case: CompactionContext, sent: Draft, usage: Usage | None) -> tuple[
     if usage is None or real is None:
         estimated = budget.share(sent.tokens)
         return estimated, estimated
-    billed = real.behind(int(budget.fixed * case.experience.calibration))
+    billed = real.behind(int(budget.fixed * case.calibration))
     return billed.share(usage.prompt_tokens), billed.share(usage.prompt_tokens + usage.completion_tokens)
 
 

@@ -26,7 +26,7 @@ from proxy.callers.session_label import label_given, label_of
 from proxy.callers.tenants import Caller
 from proxy.dialects.reader import CountedRequest
 from proxy.models.table import Window
-from proxy.models.windows import ModelKey
+from proxy.models.windows import ModelKey, session_key
 from proxy.records.index import Target
 from proxy.upstream.routes import Route, Router, SummaryTarget
 
@@ -89,7 +89,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
     def _is_far_below(self, tokens: int) -> bool:
         window = self.route.window
         return window is not None and is_far_below(
-            tokens, window.tokens, self.experience.calibration, self.caller.policy
+            tokens, window.tokens, self.experience.highest_calibration, self.caller.policy
         )
 
     @property
@@ -127,7 +127,13 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     def real_tokens(self, tokens: int) -> int:
         """So many tokens of our estimate, as this upstream counts, as far as that was learned."""
-        return int(tokens * self.experience.calibration)
+        return int(tokens * self.calibration)
+
+    @cached_property
+    def calibration(self) -> float:
+        """The upstream's tokens for one of our estimate, in this session."""
+        known = self.experience
+        return known.calibration_for(session_key(self.chain.session)) if known.ratios else known.guessed
 
 
 class CompactionContext(RoutedRequest, frozen=True, dict=True):
@@ -209,7 +215,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         """Shares of the window beside the tools, in tokens of our estimate."""
         if self.route.window is None:
             return NO_LIMITS
-        window = self.route.window.tokens / self.experience.calibration
+        window = self.route.window.tokens / self.calibration
         room = max(0.0, window - self.request.tools_tokens)
         task = max(min(_LEAST_TASK, 2 * _TASK * room), _TASK * room)
         return Rooms(int(_LOADING * window), int(task), int(_RULES * window), oversize=int(_OVERSIZE * room))
@@ -221,9 +227,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
 
     @cached_property
     def limits(self) -> Limits:
-        return limits_of(
-            self.usable_input(self.experience.calibration), self.caller.policy, self.conversation.fixed_tokens
-        )
+        return limits_of(self.usable_input(self.calibration), self.caller.policy, self.conversation.fixed_tokens)
 
     def usable_input(self, calibration: float = 1.0) -> Budget | None:
         """What its model takes, None where the window is unknown; in real tokens, or with a calibration in ours."""
@@ -298,7 +302,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
 
     def steady_budget(self, window: int) -> Budget:
         """What a window takes, whatever the request asks for and the last answers were: for what must stay as it is."""
-        calibration = self.experience.calibration // _CALIBRATION_STEP * _CALIBRATION_STEP
+        calibration = self.calibration // _CALIBRATION_STEP * _CALIBRATION_STEP
         budget = usable_input(window, None, exact=self.route.exact, calibration=calibration)
         return budget.behind(self.conversation.fixed_tokens)
 
@@ -363,7 +367,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         window = self.stated_window
         if window is None:
             return False
-        return tokens * self.experience.calibration > window.tokens * (1 if self.route.exact else 1 + ESTIMATE_MARGIN)
+        return tokens * self.calibration > window.tokens * (1 if self.route.exact else 1 + ESTIMATE_MARGIN)
 
 
 def named_of(head: ApiHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> RoutedRequest:
@@ -420,7 +424,7 @@ def with_lessons(named: RoutedRequest, router: Router) -> CompactionContext:
         named.label,
         router.experience(named.place),
         last_answer=router.longest_answer(named.place, named.chain.session),
-        summarizer=router.summary_target(named.caller, named.request, named.route),
+        summarizer=router.summary_target(named.caller, named.request, named.route, named.chain.session),
         is_copied=router.takes_copies(named.place),
         overflowed=router.has_overflowed(named.place, named.chain),
         may_try_larger=router.may_try_larger(named.place),
@@ -435,5 +439,5 @@ def with_newest_lessons(case: CompactionContext, router: Router) -> CompactionCo
         experience=router.experience(case.place),
         learned_media=router.media_limits(case.place),
         last_answer=router.longest_answer(case.place, case.chain.session),
-        summarizer=router.summary_target(case.caller, case.request, router.measure(case.route)),
+        summarizer=router.summary_target(case.caller, case.request, router.measure(case.route), case.chain.session),
     )

@@ -121,7 +121,7 @@ class Drafter:
         )
         if budget is None:
             return None
-        known = case.experience.calibration
+        known = case.calibration
         room = ladder.stated_room(
             stated, sent_tokens=refused.tokens, max_output=case.reserved_output, exact=route.exact, calibration=known
         )

@@ -163,7 +163,7 @@ class Writer:
         except SummarizerOverflowError as error:
             target, stated = work.target, error.stated
             estimated = around + _content_tokens(call, work.count)
-            self._windows.saw_overflow(target.place, stated, estimated)
+            self._windows.saw_overflow(target.place, stated, estimated, work.job.case.chain.session)
             if stated.limit is None:
                 return Overflow()
             calibration = max(1.0, stated.input_tokens / estimated) if stated.input_tokens else target.calibration

@@ -34,7 +34,7 @@ from proxy.server.headers import Headers, without
 from proxy.upstream.routes import Route
 
 _BETAS = b"anthropic-beta"
-_STORED = ("previous_response_id", "conversation")
+_STORED = ("previous_response_id", "conversation", "thread")
 Rewriting = ItemInAnswer | WholeRewritten | ItemSeen
 What = Literal["made", "read", "refused", "foreign"]
 _FAILED = "The conversation could not be compacted."

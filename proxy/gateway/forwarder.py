@@ -1,5 +1,7 @@
 """Sending drafts upstream until one is answered: smaller ones after an overflow, others where a form is refused."""
 
+from dataclasses import replace
+
 from msgspec import structs
 
 from policies.assembly import Shape
@@ -162,9 +164,11 @@ class Forwarder:
 
     def _learn(self, delivery: Delivery, sent: Draft, stated: StatedLimit) -> None:
         case = delivery.counted
+        if case.request.settings.is_partial:  # its size is not that of the body
+            stated = replace(stated, input_tokens=None)
 
         def learn() -> CompactionContext:
-            self._windows.saw_overflow(case.place, stated, sent.tokens)
+            self._windows.saw_overflow(case.place, stated, sent.tokens, case.chain.session)
             return with_newest_lessons(case, delivery.active.router)
 
         delivery.named = self._fail_open.call(learn, case)

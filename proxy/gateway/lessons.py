@@ -80,5 +80,7 @@ def _was_taken_at_once(delivery: Delivery, named: RoutedRequest) -> bool:
 
 
 def _teaches(delivery: Delivery, named: RoutedRequest) -> bool:
-    """Whether something is learned from its answer."""
-    return delivery.status == 200 and named.mode != "off" and named.request.tokens >= WORTH_LOOKING_UP
+    """Return True if its response teaches how the upstream counts and how much it takes."""
+    request = named.request
+    is_whole = not request.settings.is_partial
+    return delivery.status == 200 and named.mode != "off" and request.tokens >= WORTH_LOOKING_UP and is_whole

@@ -169,7 +169,7 @@ def _cause(error: BaseException | None) -> str | None:
 
 
 def _calibration(named: RoutedRequest) -> float | None:
-    calibration = named.experience.calibration
+    calibration = named.calibration
     return None if calibration == 1 else calibration
 
 

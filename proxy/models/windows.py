@@ -27,6 +27,7 @@ _OWNER_DIGITS = 32
 # Sessions whose answers are remembered, and those that overflowed, in this process alone.
 # Seconds for which nothing is tried with fewer media where they were refused in vain.
 _MEDIA_IN_VAIN = 600.0
+_SESSION_DIGITS = 4
 _SESSIONS = 5_000
 
 _encode = msgspec.json.Encoder().encode
@@ -204,9 +205,10 @@ class Windows:
         remember(self._asked, base_url, (self._clock(), windows), self._max_entries)
         self.changes += 1
 
-    def saw_overflow(self, place: ModelKey, stated: StatedLimit, estimated: int) -> None:
-        """Take what the refusal of a prompt of `estimated` tokens taught."""
-        self._take(place, lessons.after_overflow(self.experience(place), stated, estimated, self._clock()))
+    def saw_overflow(self, place: ModelKey, stated: StatedLimit, estimated: int, session: bytes = b"") -> None:
+        """Take what the refusal of a session's prompt of `estimated` tokens taught."""
+        known = self.experience(place)
+        self._take(place, lessons.after_overflow(known, stated, estimated, self._clock(), session_key(session)))
 
     def saw_shrunk(self, place: ModelKey, session: bytes, stated: StatedLimit, refused: int) -> None:
         """Take that a smaller prompt of a session was taken in the place of one of `refused` tokens."""
@@ -224,7 +226,7 @@ class Windows:
         """Take what a session's answer, of `output` tokens to a prompt of `estimated` of which `prompt` were billed,
         taught."""
         remember(self._answered, (place, session), self._clock(), _SESSIONS)
-        known = lessons.after_bill(self.experience(place), estimated, prompt)
+        known = lessons.after_bill(self.experience(place), estimated, prompt, session_key(session))
         known = lessons.rose(lessons.after_success(known, prompt, output, self._clock()), estimated, prompt)
         if output > 0:
             key = place, session
@@ -318,6 +320,11 @@ class Windows:
     def _keep(self, place: ModelKey, known: _KnownWindow) -> None:
         remember(self._known, place, known, self._max_entries)
         self.changes += 1
+
+
+def session_key(session: bytes) -> str:
+    """Return what a session is called in lessons: its conversation, whatever its label."""
+    return session[:_SESSION_DIGITS].hex()
 
 
 def place_of(tenant: str, scope: bytes, base_url: str, model: str, variant: str = "") -> ModelKey:

@@ -21,7 +21,7 @@ from proxy.dialects.table import dialect_named
 from proxy.errors import NotAllowedError, NotFoundError
 from proxy.models.table import MAX_NAME, Window
 from proxy.models.tokenizer import Tokenizer
-from proxy.models.windows import ModelKey, Windows, place_of
+from proxy.models.windows import ModelKey, Windows, place_of, session_key
 from proxy.observing.trace import Trace
 from proxy.server.headers import Headers, first, without
 
@@ -246,7 +246,9 @@ class Router:
     def encoding(self, model: str) -> str:
         return self._model(model).encoding
 
-    def summary_target(self, caller: Caller, request: CountedRequest, route: Route) -> SummaryTarget | None:
+    def summary_target(
+        self, caller: Caller, request: CountedRequest, route: Route, session: bytes
+    ) -> SummaryTarget | None:
         """The policy's summarizer, or the request's own model under its own credential; None for no model at all.
 
         A client's credential is never sent to another upstream than the one it was meant for, and a login never with
@@ -276,7 +278,7 @@ class Router:
             headers=for_questions(own, dialect.questions.HEADERS),
             encoding=self.encoding(model),
             window=window.tokens if window else None,
-            calibration=self._windows.experience(place).calibration,
+            calibration=self._windows.experience(place).calibration_for(session_key(session)),
             output_key=request.settings.output_key if is_own else dialect.questions.OUTPUT_KEY,
             temperature=settings.temperature,
             trace=route.trace,

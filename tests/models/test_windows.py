@@ -11,7 +11,7 @@ from msgspec import structs
 from policies.experience import FIRST_TRIAL, LEARNED_TTL
 from policies.ladder import StatedLimit
 from proxy.models.table import MAX_NAME, ModelTable, Window
-from proxy.models.windows import ASKED_TTL, REFRESH, ModelKey, Windows
+from proxy.models.windows import ASKED_TTL, REFRESH, ModelKey, Windows, session_key
 from proxy.stores import Sealer
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import SealedStore
@@ -158,7 +158,7 @@ def test_memory_is_bounded_and_the_least_recently_taught_goes(table: ModelTable,
     places = [ModelKey("default", "k", URL, name) for name in "abc"]
     for place in places:
         windows.saw_answer(place, b"session", 1_000, 2_000, 0)
-    assert [windows.experience(place).calibration for place in places] == [1.0, 2.0, 2.0]
+    assert [windows.experience(place).calibration_for(session_key(b"session")) for place in places] == [1.0, 2.0, 2.0]
 
 
 async def test_a_name_no_model_has_is_not_remembered(windows: Windows) -> None:

@@ -96,8 +96,38 @@ def test_estimates_are_corrected_by_the_worst_of_what_was_lately_seen_but_one(
 ) -> None:
     known = NOTHING
     for estimated, real in observed:
-        known = after_bill(known, estimated, real)
-    assert known.calibration == pytest.approx(factor)
+        known = after_bill(known, estimated, real, "session")
+    assert known.calibration_for("session") == pytest.approx(factor)
+    assert known.highest_calibration >= factor
+
+
+@pytest.mark.parametrize(
+    ("observed", "factor"),
+    [
+        ({"a": [1.1]}, 1.1),
+        ({"a": [5.0] * 16}, 1.25),
+        ({"a": [5.0], "b": [1.1, 1.1]}, 1.1),
+        ({"a": [5.0], "b": [4.0]}, 4.0),
+        ({"a": [5.0], "b": [1.0], "c": [1.0]}, 1.0),
+        ({"a": [5.0], "b": [6.0], "c": [1.0]}, 5.0),
+        ({"": [1.8], "a": [1.0]}, 1.8),
+    ],
+)
+def test_what_one_session_alone_was_billed_holds_for_others_only_within_a_bound(
+    observed: dict[str, list[float]], factor: float
+) -> None:
+    known = NOTHING
+    for session, ratios in observed.items():
+        for ratio in ratios:
+            known = after_bill(known, 1_000, int(1_000 * ratio), session)
+    assert known.calibration == known.calibration_for("new") == pytest.approx(factor)
+    assert known.highest_calibration >= factor
+
+
+def test_what_a_release_without_sessions_has_learned_is_believed() -> None:
+    known = ModelProfile(ratios=(2.0, 1.0))
+    assert known.calibration == known.calibration_for("new") == 2.0
+    assert after_bill(known, 1_000, 1_000, "s").calibration_for("new") == 2.0
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "off": "Compaction is off for it.",
         "several_choices": "It asks for several answers (n > 1), which are relayed as they come.",
         "previous_response_id": "The provider holds its history, so it was relayed as it came.",
+        "thread": "The provider holds its history, so it was relayed as it came.",
         "conversation": "The provider holds its history, so it was relayed as it came.",
         "stored_items": "Only the provider has what would be summarised, so it was relayed as it came.",
         "provider_compaction": "The provider is asked to compact it, so it was relayed as it came.",

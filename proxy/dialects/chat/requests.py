@@ -28,8 +28,9 @@ def settings(fields: Fields) -> RequestSettings:
         output_key=output_key,
         definitions=(fields["tools"], fields["functions"], fields["response_format"]),
         usage_fields=_ASKS_FOR_USAGE if stream and not fields["stream_options"] else {},
-        passthrough=_passthrough(fields),
+        passthrough=(passthrough := _passthrough(fields)),
         label=label_in(fields, _LABELS),
+        is_partial=passthrough == "previous_response_id",
     )
 
 

@@ -14,7 +14,7 @@ ARRAY = Array(
     (
         *("model", "stream", "max_tokens", "system", "tools", "thinking", "metadata", "context_management"),
         *("cache_control", "compaction", "fallback_credit_token", "output_config", "output_format"),
-        "tool_choice",
+        *("tool_choice", "thread"),
     ),
 )
 # Edits that leave all but thinking as it is; versions follow.
@@ -47,6 +47,12 @@ class _ContextEdit(msgspec.Struct):
     type: object = None
 
 
+class _Thread(msgspec.Struct):
+    """A conversation whose beginning the provider stores (Anthropic SDK, `BetaMessageThreadParam`)."""
+
+    type: object = None
+
+
 class _Management(msgspec.Struct):
     """What the provider is to do with the prompt by itself."""
 
@@ -67,6 +73,7 @@ class _Who(msgspec.Struct):
 
 _THINKING = msgspec.json.Decoder(Thinking)
 _MANAGEMENT = msgspec.json.Decoder(_Management)
+_THREAD = msgspec.json.Decoder(_Thread)
 _OUTPUT = msgspec.json.Decoder(_Output)
 _WHO = msgspec.json.Decoder(_Who)
 
@@ -94,6 +101,7 @@ def settings(fields: Fields) -> RequestSettings:
         strips_thinking=thinking.block_binding is not None
         and thinking.block_binding.prefix_mismatch_behavior == "drop_block",
         compacts=is_managed or _is_given(fields["compaction"]),
+        is_partial=is_managed or _goes_on(fields["thread"]),
     )
 
 
@@ -101,7 +109,17 @@ def thinking_of(fields: Fields) -> Thinking:
     return _read(_THINKING, fields["thinking"], Thinking())
 
 
+def _goes_on(thread: msgspec.Raw) -> bool:
+    """Return True if the provider has stored what comes before the messages, whatever form says so.
+
+    A thread that begins with this request (`create`) holds nothing yet.
+    """
+    return _is_given(thread) and _read(_THREAD, thread, _Thread()).type != "create"
+
+
 def _passthrough(fields: Fields) -> str | None:
+    if _goes_on(fields["thread"]):
+        return "thread"
     if _is_given(fields["compaction"]):
         return "provider_compaction"
     task = _read(_OUTPUT, fields["output_config"], _Output()).task_budget

@@ -10,7 +10,7 @@ ARRAY = Array(
     "input",
     (
         *("model", "stream", "max_output_tokens", "instructions", "tools", "text", "previous_response_id"),
-        *("conversation", "context_management", "prompt_cache_key", "metadata", "store"),
+        *("conversation", "context_management", "prompt_cache_key", "metadata", "prompt"),
     ),
     or_text=True,
 )
@@ -36,6 +36,7 @@ def settings(fields: Fields) -> RequestSettings:
     """Wrong types are taken as absent. Streams tell their usage without being asked."""
     model = scalar(fields["model"])
     max_output = scalar(fields["max_output_tokens"])
+    passthrough, is_managed = _passthrough(fields), _is_managed(fields["context_management"])
     return RequestSettings(
         model=model if isinstance(model, str) else "",
         stream=scalar(fields["stream"]) is True,
@@ -43,12 +44,13 @@ def settings(fields: Fields) -> RequestSettings:
         output_key="max_output_tokens",
         definitions=(fields["instructions"], fields["tools"], fields["text"]),
         usage_fields={},
-        passthrough=_passthrough(fields),
-        reactive="provider_context_management" if (is_managed := _is_managed(fields["context_management"])) else None,
+        passthrough=passthrough,
+        reactive="provider_context_management" if is_managed else None,
         label=label_in(fields, _LABELS),
         order=_ORDER,
         least_output=_LEAST_OUTPUT,
         compacts=is_managed,
+        is_partial=passthrough is not None or is_managed or _is_given(fields["prompt"]),
     )
 
 

@@ -73,11 +73,30 @@ def test_a_client_may_let_the_provider_drop_foreign_thinking(binding: object, st
         ({"output_config": {"task_budget": {"type": "tokens", "total": 9}, "effort": "low"}}, None),
         ({"output_config": {"task_budget": None}}, None),
         ({"output_config": 7}, None),
+        ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "thread"),
+        ({"thread": {"type": "a later form"}}, "thread"),
+        ({"thread": "msg_1"}, "thread"),
+        ({"thread": {"type": "create"}}, None),
+        ({"thread": None}, None),
         ({"container": "c", "diagnostics": {"previous_message_id": "m"}, "speed": "fast", "odd": 1}, None),
     ],
 )
 def test_what_is_bound_to_the_body_goes_as_it_came(fields: Json, reason: str | None) -> None:
     assert settings(**fields).passthrough == reason
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_partial"),
+    [
+        ({}, False),
+        ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, True),
+        ({"thread": {"type": "create"}, "container": "c"}, False),
+        ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, True),
+        ({"context_management": {"edits": [{"type": "clear_thinking_20251015"}]}}, False),
+    ],
+)
+def test_a_body_that_is_not_the_whole_prompt_is_known(fields: Json, is_partial: bool) -> None:
+    assert settings(**fields).is_partial == is_partial
 
 
 @pytest.mark.parametrize(

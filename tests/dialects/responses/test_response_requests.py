@@ -66,6 +66,7 @@ def test_wrong_types_are_taken_as_absent(fields: Json, expected: tuple[str, bool
 def test_what_lies_with_the_provider_is_left_to_it(fields: Json, passthrough: str | None, reactive: str | None) -> None:
     found = settings(**fields)
     assert (found.passthrough, found.reactive) == (passthrough, reactive)
+    assert found.is_partial == (passthrough is not None or reactive is not None or "prompt" in fields)
 
 
 @pytest.mark.parametrize(
