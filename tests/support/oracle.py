@@ -46,7 +46,6 @@ _MARK = re.compile(r"mark-(\w+)-(\w+)-(\d+)-(\d+)\b")
 _SIGNATURE = re.compile(r"signed (\w+) (\w+) (\d+) ([a-z]{16}) by number (\d+)\b")
 _RECORD = "<conversation_record>"
 _QUOTATION = re.compile(r"<recalled>\n.*?\n</recalled>(?:\n\n)?", re.DOTALL)
-_MOST_ANCHORS = 4
 _MOST_TOLD = 2_000
 _ODD = ("", "half \ud83d of it", "\x00", "\U0001f468\u200d\U0001f469", "e\u0301\u0323", "\udc4d", "\u202e")
 _LETTERS = "abcdefghijklmnop"
@@ -271,7 +270,9 @@ class Oracle:
         read = [_unquoted(item) for item in items[record + 1 :]]
         tail, quoted = [item for item, _ in read], "".join(quotation for _, quotation in read)
         start = next((k for k in range(len(truth)) if truth[k:] == tail), None)
-        for anchors in range(1, min(_MOST_ANCHORS, len(tail)) + 1):
+        # As many as have room: what a person said while the agent works is an anchor too.
+        spoken = next((k for k, item in enumerate(tail) if item.get("role") != "user"), len(tail))
+        for anchors in range(1, spoken + 1):
             rest = iter(truth[: len(truth) - len(tail) + anchors])
             if start is None and all(item in rest for item in tail[:anchors]):
                 start = next((k for k in range(len(truth)) if truth[k:] == tail[anchors:]), None)
