@@ -314,7 +314,7 @@ class PolicySettings(Settings):
     """An overflow that cannot be solved is passed on as it came, or in OpenAI's shape."""
 
     fail: Literal["open", "closed"] = "open"
-    """When compaction itself fails, the request is forwarded as it came (open) or refused (closed)."""
+    """When compaction fails, forward the request as it came (open), or refuse it if it no longer fits (closed)."""
 
     join_wait: Seconds = Field(default=2.0, ge=0, le=60)
     """How long a request that still fits waits for a summary that is already being made, wherever that is cut."""

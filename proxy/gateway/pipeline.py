@@ -574,10 +574,16 @@ def _failed_open(received: Received) -> Prepared:
 
 
 def _refuse_if_closed(delivery: Delivery) -> None:
-    """Raise CompactionFailedError if a compaction was wanted and failed, and the policy is to refuse then."""
+    """Raise CompactionFailedError if a compaction failed without which the request may not fit its window.
+
+    Only if the policy says `fail: closed`. After a fault of ours its size is not known.
+    """
     is_wanted = delivery.caller.policy.fail == "closed" and delivery.received.mode in ("on", "force")
-    if is_wanted and delivery.first.outcome == "failed-open":
-        raise errors.CompactionFailedError(delivery.first.reason, delivery.case.chain.name if delivery.case else "")
+    if not is_wanted or delivery.first.outcome != "failed-open":
+        return
+    case = delivery.case
+    if case is None or not case.limits.known or not case.fits_whole:
+        raise errors.CompactionFailedError(delivery.first.reason, case.chain.name if case else "")
 
 
 def _reword_overflow(delivery: Delivery, answer: UpstreamAnswer, headers: Headers) -> None:

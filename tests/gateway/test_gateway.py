@@ -431,14 +431,23 @@ async def test_a_policy_may_refuse_what_could_not_be_compacted(
     tmp_path: Path, summaries: str, reason: str, after: bytes | None
 ) -> None:
     model = ModelServer(window=WINDOW, summaries=summaries)  # type: ignore[arg-type]
-    async with stage(tmp_path, model, **CLOSED) as play:
-        reply = await play.send(DUE)
+    async with stage(tmp_path, model, policies={"default": {"fail": "closed", "token_limit": 6_000}}) as play:
+        reply = await play.send(DUE.replace(MODEL.encode(), b"of-no-known-window"))
         (line,) = play.logged("request")
         assert (reply.status, reply.header(b"retry-after")) == (503, after)
         assert reply.header(b"x-should-retry") == (b"true" if after else b"false")
         assert reply.json() == {"error": refusal(reason, str(line["session"]), can_retry=after is not None)}
         assert not play.sent
         assert line.items() >= {"end": "refused", "status": 503, "code": "compaction_failed", "reason": reason}.items()
+
+
+@pytest.mark.parametrize("summaries", ["down", "garbage", "refuse"])
+async def test_a_request_that_still_fits_is_not_refused(tmp_path: Path, summaries: str) -> None:
+    model = ModelServer(window=WINDOW, summaries=summaries)  # type: ignore[arg-type]
+    async with stage(tmp_path, model, **CLOSED) as play:
+        reply = await play.send(DUE)
+        assert (reply.status, outcome(reply)[0]) == (200, "failed-open")
+        assert [request.body for request in play.sent] == [DUE]
 
 
 async def test_a_policy_that_refuses_lets_everything_else_pass(tmp_path: Path) -> None:

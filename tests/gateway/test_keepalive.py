@@ -115,12 +115,15 @@ def sends(content: bytes) -> Callable[[Call], Awaitable[None]]:
 
 @asynccontextmanager
 async def playing(
-    directory: Path, answer: Callable[[Call], Awaitable[object]], **policy: object
+    directory: Path,
+    answer: Callable[[Call], Awaitable[object]],
+    models: Mapping[str, object] = SMALL_WINDOW,
+    **policy: object,
 ) -> AsyncIterator[Play]:
     play = Play(answer)
     async with upstream(play.script) as play.upstream:
         policies = {"default": {"keepalive": "20ms", **policy}}
-        config: Config = config_for(directory, play.upstream.address, policies=policies, **SMALL_WINDOW)
+        config: Config = config_for(directory, play.upstream.address, policies=policies, **models)
         app = App(config, open_log("info", time.time, play.log))
         async with serve(app, lifespan="on") as play.address, asyncio.timeout(30):
             try:
@@ -457,7 +460,8 @@ async def test_a_client_that_leaves_while_it_gets_comments_is_told_of_no_more_an
 
 
 async def test_a_compaction_that_fails_closed_is_told_in_the_stream(tmp_path: Path) -> None:
-    async with playing(tmp_path, sends(STREAMED), fail="closed", overflow_threshold=1) as play:
+    """Of a model whose window is not known, so that nobody can say that the request fits."""
+    async with playing(tmp_path, sends(STREAMED), {}, fail="closed", token_limit=15_000) as play:
         rest = await after_comments(play)
         error = json.loads(rest.removesuffix(DONE).removeprefix(b"data: "))["error"]
         assert (error["name"], error["details"]["reason"]) == ("CompactionError", "summarizer_invalid")
