@@ -82,10 +82,13 @@ class Items(Protocol):
         """An item whose content begins with a text of ours; what it said itself keeps its bytes."""
 
     def words(self, raw: bytes | memoryview, /) -> bytes:
-        """A user's item with what a person says in this one, and without the results that it holds as well."""
+        """Return a user's item with what a person says in this one, and the client's own summary.
+
+        Without the results that it holds as well; nothing if nothing is left.
+        """
 
     def rules(self, raw: bytes | memoryview, /) -> bytes:
-        """A user's item with the files of rules in this one, and nothing else."""
+        """Return a user's item with the files of rules in this one alone; nothing if it has none."""
 
     def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
         """An item with other texts for its results, in their order, or for its content where it holds none; None leaves
@@ -339,7 +342,9 @@ class Dialect:
                 case Injected():
                     return self._record(self.items.inject(item), is_marked=is_marked)
                 case MergedMessage():
-                    return self._record(self.items.merge(item.text, words(item.into)), is_marked=is_marked)
+                    raw = words(item.into)
+                    merged = self.items.merge(item.text, raw) if raw else self.items.inject(Injected(item.text))
+                    return self._record(merged, is_marked=is_marked)
                 case UserWords():
                     return words(item)
                 case Rules():
@@ -347,7 +352,7 @@ class Dialect:
                 case _:
                     return replaced.get(item, item)
 
-        # Of a message from which everything was taken nothing is sent.
+        # Nothing is sent of a message from which everything was taken: providers refuse an empty one.
         rebuilt = json_array.rebuild(body, parsed, (one for one in map(piece, items) if one != b""))
         return self.breakpoints.behind_head(rebuilt) if is_marked and self.breakpoints else rebuilt
 

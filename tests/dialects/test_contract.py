@@ -341,3 +341,10 @@ def test_files_of_rules_and_a_persons_words_can_be_sent_apart(writer: Writer, st
     assert parsed is not None
     texts = [text for span in parsed.spans for _, text in said(rebuilt[slice(*span)])]
     assert texts[-4:] == [f"{RULES_AND_WORDS}\nFix the build.", "Use 9443.", "Done.", "Now the docs."]
+
+
+@each
+def test_of_results_alone_no_message_is_left_of_a_persons_words_or_rules(writer: Writer) -> None:
+    found = written(writer, [user("Fix it."), model("I look.", Called("c1")), results(c1="ok"), user("Go on.")])
+    items, result = found.dialect.items, item(found, found.starts[2])
+    assert (items.words(result), items.rules(result)) == (b"", b"")

@@ -236,7 +236,8 @@ def _with_voice(raw: bytes | memoryview, voice: Voice) -> bytes:
     is_result = _ROLES.get(message.get("role"), "user") == "tool"
     if voice == "person" and not is_result:
         return bytes(raw)
-    return inject(Injected(texts_of_voice(texts, voice, is_result=is_result)))
+    text = texts_of_voice(texts, voice, is_result=is_result)
+    return inject(Injected(text)) if text else b""
 
 
 def without_thinking(raw: bytes | memoryview) -> bytes | None:

@@ -1,6 +1,6 @@
 """Other forms of a message: items of ours, and the client's own with some blocks changed or left out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -14,6 +14,8 @@ from proxy.dialects.texts import cut, cut_values
 from proxy.models.media import KINDS
 
 _MARK = "cache_control"
+_OF_A_USER: tuple[Voice, ...] = ("person", "summary")
+_OF_RULES: tuple[Voice, ...] = ("instructions",)
 
 
 def inject(item: Injected) -> bytes:
@@ -31,32 +33,36 @@ def merge(text: str, raw: bytes | memoryview) -> bytes:
 
 
 def words(raw: bytes | memoryview) -> bytes:
-    return _with_voice(raw, "person")
+    """What a person says in a message, and the client's own summary; nothing if there is neither."""
+    return _with_voices(raw, _OF_A_USER)
 
 
 def rules(raw: bytes | memoryview) -> bytes:
-    return _with_voice(raw, "instructions")
+    return _with_voices(raw, _OF_RULES)
 
 
-def _with_voice(raw: bytes | memoryview, voice: Voice) -> bytes:
-    """A message of one voice alone. Blocks of which all is said in it keep their bytes."""
+def _with_voices(raw: bytes | memoryview, voices: Collection[Voice]) -> bytes:
+    """Return the message with these voices alone, nothing if it has none of them.
+
+    Blocks of which all is said in them keep their bytes. Blocks that say nothing, such as pictures, are a person's.
+    """
     members, blocks = open_message(raw)
     read = [_read(block) for block in blocks]
     apart = iter(parts_by_block([text for block in read if (text := text_of(block)) is not None]))
     kept: list[bytes] = []
     for block, content in zip(read, blocks, strict=True):
         if text_of(block) is not None:
-            kept += _of_voice(next(apart), voice, content)
+            kept += _of_voices(next(apart), voices, content)
         elif is_result(block):
-            typed = typed_in_result(shown_in(block), "") if voice == "person" else []
-            kept += [msgspec.json.encode(_text(part.text)) for part in typed if part.voice == voice]
-        elif voice == "person":
+            typed = typed_in_result(shown_in(block), "") if "person" in voices else []
+            kept += [msgspec.json.encode(_text(part.text)) for part in typed if part.voice in voices]
+        elif "person" in voices:
             kept.append(content)
-    return close_message(members, kept)
+    return close_message(members, kept) if kept else b""
 
 
-def _of_voice(parts: Sequence[Part], voice: Voice, block: bytes) -> list[bytes]:
-    theirs = [part for part in parts if part.voice == voice]
+def _of_voices(parts: Sequence[Part], voices: Collection[Voice], block: bytes) -> list[bytes]:
+    theirs = [part for part in parts if part.voice in voices]
     if len(theirs) == len(parts):
         return [block] if parts else []
     return [msgspec.json.encode(_text(part.text)) for part in theirs]

@@ -262,7 +262,8 @@ def _with_voice(raw: bytes | memoryview, voice: Voice) -> bytes:
     kind = kind_of(item)
     if voice == "person" and not is_result(item, kind):
         return bytes(raw)
-    return inject(Injected(texts_of_voice(_texts(item, kind), voice, is_result=is_result(item, kind))))
+    text = texts_of_voice(_texts(item, kind), voice, is_result=is_result(item, kind))
+    return inject(Injected(text)) if text else b""
 
 
 def without_thinking(raw: bytes | memoryview) -> bytes | None:

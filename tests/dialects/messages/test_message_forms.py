@@ -154,7 +154,7 @@ def test_no_value_breaks_another_form_of_a_message(value: object) -> None:
     for content in (value, [value], [result("c", value)], [{"type": "text", "text": value}]):
         message = json.dumps({"role": "user", "content": content}).encode()
         results = blocks({"content": content}) == [result("c", value)]
-        for found in (merge("R", message), words(message), shorten(message, 0.1), with_texts(message, ["s"])):
+        for found in (merge("R", message), words(message) or b"{}", shorten(message, 0.1), with_texts(message, ["s"])):
             assert isinstance(json.loads(found), dict), results
         assert without_thinking(message) is None or json.loads(without_thinking(message) or b"")
 

@@ -162,7 +162,8 @@ def _with_voice(raw: bytes | memoryview, voice: Voice) -> bytes:
     is_result = any("functionResponse" in part for part in parts)
     if voice == "person" and not is_result:
         return bytes(raw)
-    return inject(Injected(texts_of_voice(_texts(parts), voice, is_result=is_result)))
+    text = texts_of_voice(_texts(parts), voice, is_result=is_result)
+    return inject(Injected(text)) if text else b""
 
 
 def with_texts(raw: bytes | memoryview, texts: Sequence[str | None]) -> bytes:
