@@ -76,6 +76,7 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     sessions:     the session of each ratio; empty for one that is believed at once.
     shape:        how its chat template takes a record.
     tells_usage:  whether a stream may be asked for its usage; some servers refuse the question.
+    takes_marks:  whether it takes cache marks of ours (`cache_control`); some servers refuse the field.
     cut_off:      whether it was last seen to read less of a prompt than it was sent.
     guessed:      the ratio before anything was billed.
     originals_until: Unix seconds until which requests go out as they came: a copy was refused, and its original not.
@@ -99,6 +100,7 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     sessions: tuple[str, ...] = ()
     shape: Shape = "separate"
     tells_usage: bool = True
+    takes_marks: bool = True
     cut_off: bool = False
     guessed: float = 1.0
     originals_until: float = 0.0

@@ -313,6 +313,9 @@ class PolicySettings(Settings):
     overflow_error: Literal["upstream", "client", "openai"] = "upstream"
     """An overflow that cannot be solved is passed on as it came, or in OpenAI's shape."""
 
+    cache_marks: Literal["on", "off"] = "on"
+    """Whether head and record get marks for the provider's cache (`cache_control`) if a client of Claude sets none."""
+
     fail: Literal["open", "closed"] = "open"
     """When compaction fails, forward the request as it came (open), or refuse it if it no longer fits (closed)."""
 

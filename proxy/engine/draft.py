@@ -93,8 +93,23 @@ def body_of(case: CompactionContext, copy: Copy, shape: Shape) -> bytes:
     if copy.text is None:
         return request.dialect.rebuild(request.body, request.parsed, case.conversation.indexes, copy.replaced)
     items = assemble(case.conversation, copy.covered, copy.text, shape)
-    is_marked = not may_be_cached(request.body, request.settings.model)
-    return request.dialect.rebuild(request.body, request.parsed, items, copy.replaced, is_marked=is_marked)
+    return request.dialect.rebuild(request.body, request.parsed, items, copy.replaced, is_marked=adds_marks(case))
+
+
+def adds_marks(case: CompactionContext) -> bool:
+    """Return True if a copy with a record gets cache marks: the client sets none, and its provider needs them."""
+    is_allowed = case.caller.policy.cache_marks == "on" and case.experience.takes_marks
+    is_possible = case.request.dialect.breakpoints is not None
+    return is_allowed and is_possible and not may_be_cached(case.request.body, case.request.settings.model)
+
+
+def unmarked_draft(case: CompactionContext, draft: Draft) -> Draft | None:
+    """Return the draft without cache marks of ours, None if it has none."""
+    if draft.copy is None or draft.copy.text is None or not adds_marks(case):
+        return None
+    case = replace(case, experience=replace(case.experience, takes_marks=False))
+    body = with_output(case, body_of(case, draft.copy, case.experience.shape), draft.max_output)
+    return replace(draft, body=body)
 
 
 def standing_of(record: Record | None) -> ActiveCheckpoint | None:

@@ -9,7 +9,7 @@ from policies.ladder import Retry, StatedLimit, is_plausible, next_retry, retrie
 from policies.media import MediaLimits
 from proxy.dialects import json_array
 from proxy.engine.case import CompactionContext, with_newest_lessons
-from proxy.engine.draft import Draft, reshaped_drafts, untouched_draft
+from proxy.engine.draft import Draft, reshaped_drafts, unmarked_draft, untouched_draft
 from proxy.engine.drafter import Drafter
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer, look_at
@@ -214,8 +214,8 @@ class Forwarder:
             return structs.replace(refusal, overflow=None), draft
         if refuses_thinking(refusal.error, refusal.response.header):
             return await self._without_thinking(delivery, refusal, draft)
-        if not refuses_roles(refusal.error):
-            return refusal, draft
+        if b"cache_control" in refusal.error or not refuses_roles(refusal.error):
+            return await self._without_marks(delivery, refusal, draft)
         others: list[tuple[Shape, Draft]] = self._fail_open.call(lambda: list(reshaped_drafts(case, draft)), [])
         for shape, other in others:
             try:
@@ -227,6 +227,26 @@ class Forwarder:
                 self._observe(ShapeLearned(case.route.name, case.caller.tenant, shape))
                 return answer, other
         return refusal, draft
+
+    async def _without_marks(
+        self, delivery: Delivery, refusal: UpstreamAnswer, draft: Draft
+    ) -> tuple[UpstreamAnswer, Draft]:
+        """Send the draft without our cache marks, if it has any, and learn if that is what was refused."""
+        case = delivery.counted
+        if refusal.overflow is not None or refusal.response.status not in _REFUSED:
+            return refusal, draft
+        unmarked = self._fail_open.call(lambda: unmarked_draft(case, draft), None)
+        if unmarked is None:
+            return refusal, draft
+        try:
+            answer = await self._send(delivery, unmarked)
+        except ProxyError:
+            return refusal, draft
+        if answer.overflow is None and answer.response.status in _REFUSED:
+            return refusal, draft
+        self._fail_open.call(lambda: self._windows.saw_marks_refused(case.place), None)
+        delivery.named = self._fail_open.call(lambda: with_newest_lessons(case, delivery.active.router), case)
+        return answer, unmarked
 
     def _is_plausible(self, case: CompactionContext, draft: Draft, stated: StatedLimit) -> bool:
         """Whether a refusal is one for size: not where a cache serves so much that only the rest counted."""

@@ -256,6 +256,10 @@ class Windows:
         """Take that a stream must not be asked for its usage."""
         self._take(place, msgspec.structs.replace(self.experience(place), tells_usage=False))
 
+    def saw_marks_refused(self, place: ModelKey) -> None:
+        """Take that it refuses cache marks."""
+        self._take(place, msgspec.structs.replace(self.experience(place), takes_marks=False))
+
     def saw_thinking_bound(self, place: ModelKey) -> None:
         """Take that thinking holds only behind the prompt that it was made for."""
         self._take(place, msgspec.structs.replace(self.experience(place), binds_thinking=True))
