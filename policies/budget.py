@@ -91,6 +91,14 @@ def with_limit(budget: Budget | None, tokens: int) -> Budget:
     return budget if tokens >= budget.usable else budget_of(budget.window, tokens, budget.fixed)
 
 
+def planned_output(window: int, max_output: int, floor: int) -> int:
+    """Return the output to plan with, if a limit that does not fit is lowered to `floor` before the prompt is cut.
+
+    A limit of more than half of the window leaves the prompt less than itself. It asks for what is left, not for that.
+    """
+    return min(max_output, max(window - max_output, window // 10, floor))
+
+
 def reserved_output(window: int, max_output: int | None, longest_answer: int | None) -> int:
     """What of a window is kept for the answer.
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.apart import told_apart
-from policies.budget import Budget, reserved_output, usable_input, usable_tokens
+from policies.budget import Budget, planned_output, reserved_output, usable_input, usable_tokens
 from policies.cached import cached_property
 from policies.chain import Chain, mark_of
 from policies.conversation import NO_LIMITS, Conversation, Rooms
@@ -122,8 +122,13 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
         window = self.route.window
         if window is None:
             return None
-        limit, exact, longest = self.request.settings.max_output, self.route.exact, self.longest_answer
+        limit, exact, longest = self.planned_output, self.route.exact, self.longest_answer
         return usable_tokens(window.tokens, limit, exact=exact, of_prompt=window.of_prompt, longest_answer=longest)
+
+    @property
+    def planned_output(self) -> int | None:
+        """The output that is kept room for; None for a default."""
+        return self.request.settings.max_output
 
     def real_tokens(self, tokens: int) -> int:
         """So many tokens of our estimate, as this upstream counts, as far as that was learned."""
@@ -236,7 +241,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
             return None
         return usable_input(
             window.tokens,
-            self.request.settings.max_output,
+            self.planned_output,
             exact=self.route.exact,
             calibration=calibration,
             of_prompt=window.of_prompt,
@@ -244,12 +249,19 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         )
 
     @property
-    def reserved_output(self) -> int | None:
-        """What is kept for the answer of a request that names a limit, where the rest of its limit can be lowered."""
-        limit, window = self.request.settings.max_output, self.route.window
-        if limit is None or window is None or not self.may_lower_output:
+    def planned_output(self) -> int | None:
+        """The output that is kept room for: less than the request's limit if that can be lowered."""
+        limit, window, floor = self.request.settings.max_output, self.route.window, self.output_floor
+        if limit is None or window is None or floor is None or not self.may_lower_output:
             return limit
-        return reserved_output(window.tokens, limit, self.longest_answer)
+        return planned_output(window.tokens, limit, floor)
+
+    def reserved_output(self, window: int | None) -> int | None:
+        """What of a window that an upstream has stated is kept for the output; None without a limit for it."""
+        limit, floor = self.request.settings.max_output, self.output_floor
+        if limit is None or window is None or floor is None:
+            return limit
+        return reserved_output(window, planned_output(window, limit, floor), self.longest_answer)
 
     @property
     def may_lower_output(self) -> bool:

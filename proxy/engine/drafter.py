@@ -112,18 +112,16 @@ class Drafter:
         route = case.route
         if case.is_let_through:
             return None
+        window = route.window.tokens if route.window else None
+        output = case.reserved_output(stated.limit or window)
         budget = ladder.refused_budget(
-            stated,
-            sent_tokens=refused.tokens,
-            window=route.window.tokens if route.window else None,
-            max_output=case.reserved_output,
-            exact=route.exact,
+            stated, sent_tokens=refused.tokens, window=window, max_output=output, exact=route.exact
         )
         if budget is None:
             return None
         known = case.calibration
         room = ladder.stated_room(
-            stated, sent_tokens=refused.tokens, max_output=case.reserved_output, exact=route.exact, calibration=known
+            stated, sent_tokens=refused.tokens, max_output=output, exact=route.exact, calibration=known
         )
         case = await self._place_case(case)
         since = self._sessions.lineages.now()
@@ -151,8 +149,7 @@ class Drafter:
         draft = structs.replace(draft_of(case, view, record, outcome, "overflow_retry"), waited=waited)
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
-        window = stated.limit if stated.kind in (None, "window") else None
-        draft = self._fit_output(case, draft, window)
+        draft = self._fit_output(case, draft, stated.limit if stated.kind in (None, "window") else None)
         return draft if draft.tokens <= rung.most else None
 
     async def without_thinking(self, case: CompactionContext, refused: Draft) -> Draft | None:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from proxy.demo.model_server import ModelServer
 from tests.support.long_conversations import LIMIT, long_request, refused
+from tests.support.scenarios import prose
+from tests.support.stages import ours, stage
 from tests.support.upstreams import CHAT, JSON, OK_BODY, Call, Script, Upstream, answer, ask, in_turn, proxied
 
 pytestmark = pytest.mark.anyio
@@ -167,3 +170,35 @@ async def test_an_error_that_may_mean_anything_is_judged_by_what_the_refusal_bef
         reply = await ask(address, "POST", CHAT, [JSON], long_request(max_tokens=3_000))
     assert [sent(call)["max_tokens"] for call in behind.calls] == [3_000, 2_000, 3_000]
     assert (reply.status, reply.header(b"x-compaction-reason")) == (200, b"overflow_retry")
+
+
+WINDOW = 4_000
+
+
+def conversation(rounds: int) -> list[dict[str, str]]:
+    said = [{"role": "user", "content": "Port the importer."}]
+    for number in range(rounds):
+        said.append({"role": "assistant", "content": prose(("model", number), 30)})
+        said.append({"role": "user", "content": prose(("user", number), 20)})
+    return said
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("limit", [3_300, 3_600, 3_999, 4_000, 5_000, 100_000])
+async def test_a_limit_at_or_near_the_window_leaves_the_prompt_its_room(
+    tmp_path: Path, limit: int, is_known: bool
+) -> None:
+    settings = {"policies": {"default": {"summarizer": {"model": "none"}}}}
+    models = [{"match": "*", "context_window": WINDOW}] if is_known else []
+    async with stage(tmp_path, ModelServer(window=WINDOW), models=models, **settings) as play:
+        for session, rounds, least in ((0, 22, None), (1, 40, 1_000), (2, 120, 1_000)):
+            messages = [{"role": "user", "content": f"Session {session}."}, *conversation(rounds)[1:]]
+            body = json.dumps({"model": "unheard-of", "max_tokens": limit, "messages": messages}).encode()
+            reply = await play.send(body)
+            sent, told = json.loads(play.sent[-1].body), ours(reply)
+            assert reply.status == 200, (rounds, reply.body)
+            assert sent["max_tokens"] >= 512
+            if least is None:
+                assert sent["messages"] == messages, "it fits"
+            else:
+                assert int(told["tokens-sent"]) >= least
