@@ -45,6 +45,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     patterns: digests of the bare texts that a person typed, with their digits masked.
     rules:   names of the files of rules in it, which count `rule_tokens`. is_summary: the client's own summary.
     text_tool: `call`: an answer that ends as with a tool call in its text. `result`: begins as the result of one.
+    scripts: calls of scripts that the provider runs, by which calls in this message were made.
     stored:  refers to what only the provider has. barrier: the provider's own compaction of what stands before it.
     bypass:  why a request that holds it goes out as it came; None for no reason.
     compacts: holds what only a provider's compaction knows: an item that it has made, or a question for one.
@@ -73,6 +74,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     rules: tuple[str, ...] = ()
     rule_tokens: int = 0
     is_summary: bool = False
+    scripts: tuple[str, ...] = ()
     text_tool: Literal["", "call", "result"] = ""
     stored: bool = False
     barrier: bool = False

@@ -186,6 +186,10 @@ class Outline(msgspec.Struct):
             if newest >= 0:
                 self.parted[self._waiting.pop(result, newest) + 1] += 1
                 self.parted[position + 1] -= 1
+        for script in message.scripts:  # its own result may not be there yet
+            if 0 <= (begun := self._calls.get(script, (None, -1, False))[1]) < position:
+                self.parted[begun + 1] += 1
+                self.parted[position + 1] -= 1
         same = tuple(tools)
         self.answers.append(self._answers.setdefault(same, same))
 

@@ -20,6 +20,7 @@ from proxy.dialects.messages.kinds import (
     is_result,
     join_blocks,
     kind_of,
+    script_of,
     shown_in,
     text_of,
     text_of_block,
@@ -119,6 +120,7 @@ def _of_model(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
         loads=_names(tools_loaded, results),
         barrier=any(map(is_compaction, blocks)),
         compacts="compaction" in kinds,
+        scripts=tuple(script for block in blocks if (script := script_of(block)) is not None),
     )
     return with_text_call(described, [text for block in blocks[-1:] if (text := text_of(block)) is not None])
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from proxy.dialects.texts import id_of
+
 Json = Mapping[str, object]
 
 THINKING = frozenset({"thinking", "redacted_thinking"})
@@ -37,6 +39,13 @@ def is_call(block: Json) -> bool:
 
 def is_result(block: Json) -> bool:
     return kind_of(block).endswith("tool_result")
+
+
+def script_of(block: Json) -> str | None:
+    """Return the id of the provider-run script that made a call, None for a call of the model."""
+    caller = block.get("caller") if is_call(block) else None
+    script = caller.get("tool_id") if isinstance(caller, dict) else None
+    return id_of(script) if isinstance(script, str) else None
 
 
 def is_compaction(block: Json) -> bool:

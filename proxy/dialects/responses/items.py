@@ -20,6 +20,7 @@ from proxy.dialects.responses.kinds import (
     is_result,
     kind_of,
     role_of,
+    scripts_of,
     tool_of,
     tools_of,
 )
@@ -60,6 +61,7 @@ def describe(item: object, count: CountTokens, family: str = "") -> Message | No
         barrier=kind in COMPACTIONS,
         bypass="provider_compaction" if kind == TRIGGER else None,
         compacts=kind in COMPACTIONS or kind == TRIGGER,
+        scripts=scripts_of(item),
     )
     if is_message(item, kind) or is_result(item, kind):
         return with_voices(described, _texts(item, kind), count, has_media=described.media)

@@ -70,6 +70,13 @@ def _is_of_provider(item: Json, kind: str) -> bool:
     return searched or kind == "program_output"
 
 
+def scripts_of(item: Json) -> tuple[str, ...]:
+    """Return the call of the provider-run program that made this call, if one did."""
+    caller = item.get("caller")
+    script = caller.get("caller_id") if isinstance(caller, dict) else None
+    return (id_of(script),) if isinstance(script, str) else ()
+
+
 def calls_of(item: Json, kind: str) -> tuple[Call, ...]:
     """The call that an item makes and another one is to answer, if any."""
     is_call = kind in _CALLS or (kind.endswith("_call") and kind not in HOSTED and item.get("call_id") is not None)
