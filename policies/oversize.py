@@ -16,17 +16,19 @@ _LEAST = 64
 NOTHING: Mapping[MessageIndex, float] = MappingProxyType({})
 
 
-def least_tokens(conversation: Conversation) -> int:
-    """What goes upstream whatever is covered, in tokens: tools, head, the newest unit, and what is repeated with it."""
-    newest = conversation.units[-1] if conversation.units else 0
+def least_tokens(conversation: Conversation, newest: int) -> int:
+    """Return the tokens that are sent whatever is covered: tools, head, and what stands behind the newest legal cut."""
     return conversation.fixed_tokens + conversation.kept_tokens(newest)
 
 
 def oversized_messages(
-    conversation: Conversation, budget: Budget, harness: Mapping[MessageIndex, float] = NOTHING
+    conversation: Conversation, budget: Budget, newest: int, harness: Mapping[MessageIndex, float] = NOTHING
 ) -> dict[MessageIndex, int]:
-    """Message index -> the tokens that it may keep, so that the least that must be sent fits; see `limits_for`."""
-    kept = kept_behind(conversation, conversation.units[-1] if conversation.units else 0)
+    """Return the tokens that each message may keep, by index, so that what stands behind the newest legal cut fits.
+
+    See `limits_for`.
+    """
+    kept = kept_behind(conversation, newest)
     return limits_for(
         conversation, kept, max(_LEAST, int(_LEFT * budget.movable) - budget.record), harness, stepped=True
     )

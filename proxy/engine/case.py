@@ -375,11 +375,13 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         return real is None or self.request.tokens <= real.usable
 
     def cannot_take(self, tokens: int) -> bool:
-        """Whether so many tokens, of our estimate, are certainly more than its window."""
+        """Return True if so many tokens of our estimate, and the least output, are certainly more than its window."""
         window = self.stated_window
         if window is None:
             return False
-        return tokens * self.calibration > window.tokens * (1 if self.route.exact else 1 + ESTIMATE_MARGIN)
+        has_output = self.request.settings.max_output is not None and not window.of_prompt
+        output = self.output_floor or 0 if has_output else 0
+        return tokens * self.calibration + output > window.tokens * (1 if self.route.exact else 1 + ESTIMATE_MARGIN)
 
 
 def named_of(head: ApiHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> RoutedRequest:

@@ -139,11 +139,12 @@ class Decider:
         window = case.route.window.tokens
         view = await self._cooler.cool(case, record.covered if record else 0, use.first if use else None)
         view = await self._media.age(case, view)
-        if not case.cannot_take(least_tokens(view.conversation)):
+        # A turn without a legal cut has to be sent whole.
+        newest = max(case.cuts, default=0)
+        if not case.cannot_take(least_tokens(view.conversation, newest)):
             return view
-        newest = view.conversation.units[-1] if view.conversation.units else 0
         harness = case.request.harness_shares(kept_behind(view.conversation, newest))
-        limits = oversized_messages(view.conversation, case.steady_budget(window), harness)
+        limits = oversized_messages(view.conversation, case.steady_budget(window), newest, harness)
         return await self._cooler.cut(case, view, limits)
 
     async def shorten(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from policies.budget import budget_of
 from policies.conversation import Conversation
+from policies.cuts import legal_cuts
 from policies.oversize import least_tokens, oversized_messages
 from proxy.demo.model_server import ModelServer
 from tests.support.conversations import assistant, described, rounds, system, tool, user
@@ -92,6 +93,10 @@ async def test_a_window_that_only_a_table_names_is_tried_first(tmp_path: Path) -
         assert play.sent[-1].body == body(agent.messages)
 
 
+def newest(view: Conversation) -> int:
+    return max(legal_cuts(view), default=0)
+
+
 @pytest.mark.parametrize(
     ("messages", "cut"),
     [
@@ -104,7 +109,7 @@ async def test_a_window_that_only_a_table_names_is_tried_first(tmp_path: Path) -
 )
 def test_what_is_cut_is_the_largest_and_users_last(messages: list[Message], cut: set[int]) -> None:
     view = Conversation(described(messages))
-    assert oversized_messages(view, BUDGET.behind(view.fixed_tokens)).keys() == cut
+    assert oversized_messages(view, BUDGET.behind(view.fixed_tokens), newest(view)).keys() == cut
 
 
 @given(st.integers(9_000, 60_000), st.lists(st.integers(10, 1_500), min_size=1, max_size=12))
@@ -115,8 +120,8 @@ def test_what_was_cut_stays_as_it_is_while_little_is_added(paste: int, results: 
     for number, size in enumerate(results):
         messages += [assistant(None, f"c{number}"), tool(f"c{number}", "x" * 4 * size)]
         view = Conversation(described(messages))
-        found = oversized_messages(view, BUDGET)
-        assert least_tokens(view) > BUDGET.usable
+        found = oversized_messages(view, BUDGET, newest(view))
+        assert least_tokens(view, newest(view)) > BUDGET.usable
         kept = sum(
             min(found.get(i, m.tokens), m.tokens)
             for i, m in enumerate(view.messages)
