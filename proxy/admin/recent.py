@@ -49,12 +49,13 @@ class Recent:
             viewer.put(entry)
 
     def newest(self, before: int | None = None) -> Iterator[NumberedEvent]:
-        """The newest first, of those with a lower number than `before`."""
-        return (entry for entry in reversed(self._entries) if before is None or entry.number < before)
+        """Return the newest first, of those with a lower number than `before`; later events change nothing in it."""
+        entries = reversed([*self._entries])
+        return (entry for entry in entries if before is None or entry.number < before)
 
     def since(self, number: int | None) -> Iterator[NumberedEvent]:
-        """The newest first, of those with a higher number; none where there is no number."""
-        return takewhile(lambda entry: number is not None and entry.number > number, reversed(self._entries))
+        """Return the newest first, of those with a higher number, as `newest`; none if there is no number."""
+        return takewhile(lambda entry: number is not None and entry.number > number, self.newest())
 
     most = _KEPT
 

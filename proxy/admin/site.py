@@ -141,5 +141,6 @@ async def _error_page(request: Request, error: Exception) -> Response:
     return with_protection(await error_response(request, missing))
 
 
-async def _fault_page(_: Request, __: Exception) -> Response:
-    return with_protection(error_page(ProxyError("This page could not be made; the log says where it failed.")))
+async def _fault_page(request: Request, _: Exception) -> Response:
+    error = ProxyError("This page could not be made; the log says where it failed.")
+    return with_protection(await error_response(request, error))

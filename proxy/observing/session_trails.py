@@ -282,8 +282,8 @@ class SessionTrails:
             remember(self._prompts, Key(event.tenant, event.session, event.label), event, _PROMPTS)
 
     def newest(self) -> Iterator[SessionTrail]:
-        """All of them, the one that was used last first."""
-        return reversed(self._trails.values())
+        """Return all of them, the one that was used last first; later events change nothing in it."""
+        return reversed([*self._trails.values()])
 
     def of(self, tenant: str, name: str) -> list[SessionTrail]:
         """The sessions of a conversation, by its id: one for each label, the one used last first."""

@@ -131,9 +131,9 @@ class Tallies:
             fold(event)
 
     def of(self, tenant: str | None = None) -> Iterator[tuple[Key, Tally]]:
-        """Of one tenant, or of all."""
+        """Return those of one tenant, or of all; later events add none to it."""
         self.fold()
-        return ((key, tally) for key, tally in self.sets.items() if tenant in (None, key[0]))
+        return iter([(key, tally) for key, tally in self.sets.items() if tenant in (None, key[0])])
 
     def minutes(self, tenant: str | None = None) -> list[tuple[int, Tally]]:
         """The last hour, oldest first: when a minute began, in Unix seconds, and its sums. Quiet ones are missing."""

@@ -55,6 +55,8 @@ class KeptFigures:
     async def write(self) -> None:
         """Keep what has changed; what the store does not take is tried again with the next one."""
         for day in sorted(self._hours.changed):
+            if day not in self._hours.days:  # forgotten while the store was written to
+                continue
             rows = [(*row, tally) for row, tally in self._hours.days[day].items()]
             self._hours.changed.discard(day)
             await self._store.enroll(_index(day), self._run, self._ttl)

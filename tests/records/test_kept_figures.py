@@ -133,6 +133,23 @@ async def test_without_the_store_a_process_tells_its_own_and_says_so(world: Worl
     assert (await requests(ours, 24), (await ours.last(24)).is_whole) == (2, True)
 
 
+async def test_a_day_that_is_forgotten_while_others_are_written_is_left_out(world: World) -> None:
+    hours, kept = world.process()
+    hours.row("default", "m").requests += 1
+    world.clock.now += DAY
+    hours.row("default", "m").requests += 1
+    put = world.kept.put
+
+    async def put_late(key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
+        world.clock.now += 60 * DAY
+        hours.row("default", "m").requests += 1
+        return await put(key, value, ttl, only_new=only_new)
+
+    world.kept.put = put_late  # type: ignore[method-assign]
+    await kept.write()
+    assert len(hours.days) == 1
+
+
 async def test_what_is_kept_is_sealed_and_what_is_damaged_is_a_miss(world: World) -> None:
     hours, figures = world.process()
     hours.row("a secret tenant", "m").requests += 1
