@@ -119,7 +119,7 @@ async def open_engine(
     return Engine(
         tokenizer, windows, tallies, metrics, observe, reader, clients, drafter, ahead,
         Compositions(observe, workers, time.time), Explainer(sessions, tokenizer, workers),
-        compactor.aside(sessions.read_only().checkpoints), spending, sessions, background, workers, memory,
+        compactor.aside(sessions.read_only().checkpoints), summarizer, spending, sessions, background, workers, memory,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import ceil
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,8 @@ _PERCENTILE = 0.95
 # Requests from which on a share of them says something.
 _WORTH_SHARING = 20
 _MOST_FAILED_OPEN = 0.01
+
+Level = Literal["good", "warn", "bad"]
 
 
 class TimeSpan(NamedTuple):
@@ -114,11 +116,20 @@ class CompactionNote(msgspec.Struct, frozen=True):
     why: str
 
 
-class Health(msgspec.Struct, frozen=True):
-    """How the process is. level: the worst of what `words` tell."""
+class HealthPart(msgspec.Struct, frozen=True):
+    """One thing, and how it is. link: the page that tells more, below /admin/; empty if the visitor may not open it."""
 
-    level: str
+    text: str
+    level: Level = "good"
+    link: str = ""
+
+
+class Health(msgspec.Struct, frozen=True):
+    """How the process is. level: the worst of its parts. words: their texts."""
+
+    level: Level
     words: list[str]
+    parts: list[HealthPart] = []
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):

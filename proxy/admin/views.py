@@ -2,24 +2,23 @@
 
 import secrets
 import time
-from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
 from msgspec import structs
 from starlette.requests import Request
 
-from proxy.admin import overview, setup, words
+from proxy.admin import overview, setup
 from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
-from proxy.admin.overview import Figures, Health, Overview, TimeSpan
+from proxy.admin.health import health_of
+from proxy.admin.overview import Overview, TimeSpan
 from proxy.admin.recent import Filter, number_of
 from proxy.admin.setup import Probe, Reloaded, StoreView, TenantModel, TenantRow, TenantView
 from proxy.admin.totals import COLUMNS, Totals, order_rows, totals, totals_of
 from proxy.callers.key_usage import key_rows
 from proxy.errors import InvalidRequestError, NotFoundError
 from proxy.observing.events import AdminActed, CompactionEnded
-from proxy.records.replicas import Replica
 
 _PROBE_TTL = 10.0
 # Issued keys of a tenant that are shown: what each has used is looked up.
@@ -59,7 +58,7 @@ async def overview_of(
     sums = await context.figures.last(span.hours, span.step)
     shown = overview.figures_of(sums.of, engine.tallies, tenant, engine.windows.price)
     return Overview(
-        health=health_of(context, shown, await context.replicas.every(), now),
+        health=health_of(context, visitor, tenant, shown.passed_on, await context.replicas.every(), now),
         since=context.started,
         span=span.name,
         is_whole=sums.is_whole,
@@ -70,28 +69,6 @@ async def overview_of(
         compactions=overview.newest_compactions(events) if names_sessions else None,
         advice=[*overview.advice(shown)],
     )
-
-
-def health_of(context: AdminContext, shown: Figures, replicas: Sequence[Replica], now: float) -> Health:
-    """How this replica and those beside it are, in words."""
-    is_up, reloader = context.store.available, context.reloader
-    kind, since = context.config.store.url.partition("://")[0], words.clock(now - context.store.seconds_so)
-    taken = f"config taken {words.ago(reloader.taken_at, now)}"
-    parts = [
-        (is_up, f"store ({kind}) up" if is_up else f"the store ({kind}) does not answer since {since}"),
-        (
-            not reloader.problems,
-            f"the config file has {words.plural(reloader.problems, 'problem')}" if reloader.problems else taken,
-        ),
-        (not shown.passed_on, f"{words.exact(shown.passed_on) if shown.passed_on else 'nothing'} passed on"),
-    ]
-    if len({each.digest for each in replicas}) > 1:
-        parts.append((False, "replicas have different configs"))
-    if len({each.secret for each in replicas if each.secret}) > 1:
-        parts.append((False, "replicas have different store secrets, and find no sessions of each other"))
-    level = "good" if all(is_well for is_well, _ in parts) else "warn" if is_up and not shown.passed_on else "bad"
-    up = f"up {words.span(round(now - context.started))}"
-    return Health(level, [words.plural(len(replicas), "replica"), up, *(text for _, text in parts)])
 
 
 def models_of(context: AdminContext) -> list[TenantModel]:

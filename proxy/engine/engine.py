@@ -28,6 +28,7 @@ from proxy.records.sessions import Sessions
 from proxy.runtime.background import Background
 from proxy.runtime.workers import Workers
 from proxy.upstream.routes import Router
+from proxy.upstream.summarizer import Summarizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Engine:
     compositions: Compositions
     explainer: Explainer
     trials: Compactor
+    summarizer: Summarizer
     spending: Spending
     sessions: Sessions
     background: Background

@@ -323,7 +323,7 @@ async def test_which_sessions_failed_today_is_one_click_from_the_overview(tmp_pa
         opened.trails(last)
         opened.trails(structs.replace(last, status=502, label="yesterday", at=last.at - 90_000))
         overview = (await show.page("")).body.decode()
-        (link,) = re.findall(r'href="\./(sessions\?state=failed[^"]*)"', overview)
+        _, link = re.findall(r'href="\./(sessions\?state=failed[^"]*)"', overview)
         for is_remembered in (True, False):
             page = (await show.page(link.replace("&amp;", "&"))).body.decode()
             assert page.count('scope="row"') == 1
