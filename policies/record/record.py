@@ -75,8 +75,30 @@ class Spent(msgspec.Struct, frozen=True):
     usd: float | None = None
 
 
+class Cause(msgspec.Struct, frozen=True):
+    """Why a record was made, and all that this took, answers of no use included.
+
+    used, threshold: shares of the room: what the request took, and from which on that was too much; None for the
+    latter if the record was due for something else. reason: why no model wrote it. refused: why answers were of no use.
+    ms: of the whole compaction. upstream, model: of the summarizer that was to be asked. fixed: tokens of tools and
+    system prompt.
+    """
+
+    used: float
+    threshold: float | None
+    reason: str | None
+    refused: tuple[str, ...]
+    ms: float
+    upstream: str | None
+    model: str | None
+    calls: int
+    spent: Spent
+    fixed: int
+
+
 class Making(msgspec.Struct, frozen=True):
-    """How the summary came about; zero and empty for a deterministic record."""
+    """How the summary came about; zero and empty for a deterministic record. cause: None if the record is of a version
+    that did not keep it."""
 
     algorithm: Algorithm
     trigger: Trigger
@@ -95,6 +117,7 @@ class Making(msgspec.Struct, frozen=True):
     latency_ms: int = 0
     spent: Spent = Spent()
     rebuilt: bool = False
+    cause: Cause | None = None
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -75,7 +75,7 @@ class GeneralEndpoints:
 
     async def request(self, request: Request, visitor: Visitor) -> RequestView:
         name = request.path_params["request"]
-        found = request_view(self._find(), visitor, name)
+        found = await request_view(self._find(), visitor, name)
         if found is None:
             raise await unknown_request(self._find(), name)
         return found

@@ -9,6 +9,7 @@ import msgspec
 
 from proxy.admin import chart, words
 from proxy.admin.sessions import listing, why
+from proxy.admin.sessions.details import with_stored
 from proxy.admin.sessions.listing import SessionRow
 from proxy.admin.spend import Prices, spend_of
 from proxy.admin.totals import totals_of
@@ -25,7 +26,7 @@ _MOST_LABELS = 8
 # Of an axis, at its top.
 _LEAST_USD = 0.0001
 _LEAST_SECONDS = 0.1
-_MOST_ROWS = 8
+MOST_ROWS = 8
 _PERCENTILE = 0.95
 # Requests from which on a share of them says something.
 _WORTH_SHARING = 20
@@ -324,12 +325,12 @@ def _day(at: int) -> str:
 def near(trails: Iterable[SessionTrail]) -> list[SessionRow]:
     """Sessions near their window, the fullest first."""
     found = [listing.row_of(trail) for trail in trails if figures.is_near(trail.newest)]
-    return sorted(found, key=lambda row: -(row.used or 0.0))[:_MOST_ROWS]
+    return sorted(found, key=lambda row: -(row.used or 0.0))[:MOST_ROWS]
 
 
-def newest_compactions(events: Iterable[CompactionEnded]) -> list[CompactionNote]:
-    """The newest compactions."""
-    return [CompactionNote(event, why.compaction(event)) for event, _ in zip(events, range(_MOST_ROWS), strict=False)]
+def newest_compactions(seen: Iterable[CompactionEnded], stored: Sequence[CompactionEnded]) -> list[CompactionNote]:
+    """Return the newest compactions of those that this process saw, and those that the store has."""
+    return [CompactionNote(event, why.compaction(event)) for event in with_stored(seen, stored)[:MOST_ROWS]]
 
 
 def advice(shown: Figures) -> Iterator[str]:

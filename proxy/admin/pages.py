@@ -64,7 +64,7 @@ class HtmlPages:
 
     async def request(self, request: Request, visitor: Visitor) -> Response:
         context, name = self._find(), request.path_params["request"]
-        view = request_view(context, visitor, name)
+        view = await request_view(context, visitor, name)
         unknown = await unknown_request(context, name) if view is None else None
         values = {"view": view, "name": name, "unknown": unknown}
         return await self._frame.page("request.html", request, visitor, values, unknown.status if unknown else 200)

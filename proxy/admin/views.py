@@ -14,6 +14,7 @@ from proxy.admin.context import AdminContext
 from proxy.admin.health import health_of
 from proxy.admin.overview import Overview, TimeSpan
 from proxy.admin.recent import Filter, number_of
+from proxy.admin.sessions.asking import newest_compactions
 from proxy.admin.setup import Probe, Reloaded, StoreView, TenantModel, TenantRow, TenantView
 from proxy.admin.totals import COLUMNS, Totals, order_rows, totals, totals_of
 from proxy.callers.key_usage import key_rows
@@ -54,7 +55,8 @@ async def overview_of(
     engine, names_sessions = context.engine, visitor.role != "nobody"
     trails = [trail for trail in context.trails.newest() if tenant in (None, trail.key.tenant)]
     newest = (entry.event for entry in context.recent.newest())
-    events = (event for event in newest if isinstance(event, CompactionEnded) and tenant in (None, event.tenant))
+    seen = [event for event in newest if isinstance(event, CompactionEnded) and tenant in (None, event.tenant)]
+    stored = await newest_compactions(context, visitor, tenant, overview.MOST_ROWS) if names_sessions else []
     sums = await context.figures.last(span.hours, span.step)
     shown = overview.figures_of(sums.of, engine.tallies, tenant, engine.windows.price)
     return Overview(
@@ -66,7 +68,7 @@ async def overview_of(
         parts=overview.parts(sums.parts, tenant, span, now, engine.windows.price),
         minutes=overview.minutes(engine.tallies.minutes(tenant), now),
         near=overview.near(trails) if names_sessions else None,
-        compactions=overview.newest_compactions(events) if names_sessions else None,
+        compactions=overview.newest_compactions(seen, stored) if names_sessions else None,
         advice=[*overview.advice(shown)],
     )
 

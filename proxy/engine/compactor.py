@@ -11,9 +11,8 @@ from typing import Literal, assert_never
 from msgspec import structs
 
 from policies.plan import soft_share
-from policies.price import payoff_of
 from policies.record import record as records
-from policies.record.record import Record, WrittenSummary
+from policies.record.record import Cause, Record, WrittenSummary
 from policies.transcript import CountTokens
 from proxy.callers.spending import Spending
 from proxy.engine.fitting import fitted_job
@@ -21,6 +20,7 @@ from proxy.engine.job import Job
 from proxy.engine.writer import Bill, Writer
 from proxy.models.table import MAX_NAME
 from proxy.models.tokenizer import Tokenizer
+from proxy.observing.compactions import ended_by
 from proxy.observing.events import CompactionEnded, CompactionStarted, Hook
 from proxy.observing.hooks import observe_traced
 from proxy.records.checkpoints import Checkpoints, key_of
@@ -114,8 +114,7 @@ class Compactor:
         self._observe(_started_event(job, self._clock()))
         record, result = None, "internal_error"
         try:
-            record = await self._worthwhile(job, bill)
-            result = record.making.algorithm
+            record = _with_cause(await self._worthwhile(job, bill), job, bill, _ms_since(started))
         except CompactionError as error:
             result = str(error)
             raise
@@ -123,10 +122,18 @@ class Compactor:
             result = "cancelled"
             raise
         finally:
-            ms = 1000 * (time.perf_counter() - started)
-            observe_traced(
-                self._observe, _ended_event(job, result, self._clock(), ms, bill, record), job.case.route.trace
-            )
+            if record is None:
+                ended = _failed_event(job, result, self._clock(), _ms_since(started), bill)
+            else:
+                case = job.case
+                ended = ended_by(
+                    record,
+                    tenant=case.caller.tenant,
+                    session=case.chain.name,
+                    label=case.label or None,
+                    for_model=case.request.settings.model[:MAX_NAME],
+                )
+            observe_traced(self._observe, ended, job.case.route.trace)
         return record
 
     async def _worthwhile(self, job: Job, bill: Bill) -> Record:
@@ -211,21 +218,47 @@ def _started_event(job: Job, at: float) -> CompactionStarted:
     )
 
 
-def _ended_event(job: Job, result: str, at: float, ms: float, bill: Bill, record: Record | None) -> CompactionEnded:
+def _ms_since(started: float) -> float:
+    return round(1000 * (time.perf_counter() - started), 1)
+
+
+def _with_cause(record: Record, job: Job, bill: Bill, ms: float) -> Record:
+    """Return the record with what it was made for, and what that took."""
+    target = job.target
+    cause = Cause(
+        used=_used(job),
+        threshold=_threshold(job),
+        reason=bill.reason,
+        refused=_refusal_reasons(job, bill),
+        ms=ms,
+        upstream=target.name if target else None,
+        model=target.model if target else None,
+        calls=bill.calls,
+        spent=bill.spent,
+        fixed=job.cooled.conversation.fixed_tokens,
+    )
+    return structs.replace(record, making=structs.replace(record.making, cause=cause))
+
+
+def _used(job: Job) -> float:
+    return round(job.plan.budget.share(job.plan.tokens_before), 3)
+
+
+def _failed_event(job: Job, result: str, at: float, ms: float, bill: Bill) -> CompactionEnded:
     case, plan, cut, target, spent = job.case, job.plan, job.plan.cut, job.target, bill.spent
-    ended = CompactionEnded(
+    return CompactionEnded(
         at=at,
         tenant=case.caller.tenant,
         session=case.chain.name,
         label=case.label or None,
         trigger=plan.trigger,
         result=result,
-        reason=bill.reason or (None if record else result),
-        ms=round(ms, 1),
+        reason=bill.reason or result,
+        ms=ms,
         for_model=case.request.settings.model[:MAX_NAME],
         upstream=target.name if target else None,
         model=target.model if target else None,
-        used=round(plan.budget.share(plan.tokens_before), 3),
+        used=_used(job),
         threshold=_threshold(job),
         cut=cut.level,
         strategy=cut.strategy,
@@ -241,30 +274,6 @@ def _ended_event(job: Job, result: str, at: float, ms: float, bill: Bill, record
         tokens_in=spent.prompt_tokens,
         tokens_out=spent.completion_tokens,
         usd=spent.usd,
-    )
-    return ended if record is None else _with(ended, record, job.cooled.conversation.fixed_tokens)
-
-
-def _with(ended: CompactionEnded, record: Record, fixed: int) -> CompactionEnded:
-    """fixed: tokens of tools and head, which the provider's cache still holds."""
-    making = record.making
-    payoff = payoff_of(making.tokens.before - making.tokens.after, making.tokens.after - fixed)
-    return structs.replace(
-        ended,
-        digest=record.digest,
-        parent=record.parent,
-        checkpoint=record.digest[:16],
-        generation=record.generation,
-        tokens_after=making.tokens.after,
-        tokens_summary=making.tokens.summary,
-        ratio=record.compression_ratio,
-        removed=payoff.removed,
-        rewritten=payoff.rewritten,
-        pays_after=payoff.pays_after,
-        chunks=making.chunk_count,
-        depth=making.max_depth,
-        truncated=making.truncated,
-        summarizer_ms=making.latency_ms,
     )
 
 

@@ -162,7 +162,8 @@ class CompactionEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     for_model:  of the conversation.
     reason:     why the model did not write the record, or why there is none.
     result:     how the record was made, else `reason`.
-    used:       share of the room that the request took; threshold: the one from which on that was too much.
+    used:       share of the room that the request took, None if that was not kept; threshold: the one from which on
+                that was too much.
     refused:    why answers of the model were of no use; `login` where none may be asked for.
     cut, strategy, fallback_reason, adjustment, adjustment_delta, rounds, rounds_kept, covered: where it was cut (R0).
     tokens_in, tokens_out, usd: what the model's answers cost, useless ones too.
@@ -182,7 +183,7 @@ class CompactionEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     for_model: str | None = None
     upstream: str | None = None
     model: str | None = None
-    used: float
+    used: float | None = None
     threshold: float | None = None
     cut: str
     strategy: str

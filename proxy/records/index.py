@@ -77,6 +77,11 @@ def failed_at(owner: SessionOwner) -> str:
     return f"{owner.index}:failed"
 
 
+def compacted_at(owner: SessionOwner) -> str:
+    """Return the index of a tenant's sessions by when their newest record was made."""
+    return f"{owner.index}:compacted"
+
+
 def named_at(owner: SessionOwner, id_: str) -> str:
     """Return the index of a tenant's conversations whose ids begin as this one does; of few, however many there are."""
     return _index_of_name(owner, id_[:LEAST_OF_ID])

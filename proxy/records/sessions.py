@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import ceil
 from typing import NamedTuple
 
 from msgspec import structs
@@ -23,6 +24,7 @@ from proxy.records.index import (
     SessionOwner,
     SessionsPage,
     Target,
+    compacted_at,
     entry_key,
     erased_at,
     failed_at,
@@ -153,7 +155,9 @@ class Sessions:
         self._here.keep(chain.session, _Here(indexes, link, session), _HERE)
         self._by_label.keep((owner.index, chain.name, label), chain.session, _NAME)
         await self.erasures.list_again(chain.session)
-        enrolled = (self._store.enroll(index, chain.session.hex(), self._ttl) for index in indexes)
+        enrolled = [self._store.enroll(index, chain.session.hex(), self._ttl) for index in indexes]
+        if record and (ttl := record.compacted + self._ttl - self._clock()) > 0:
+            enrolled.append(self._store.enroll(compacted_at(owner), chain.session.hex(), ttl))
         named = self._store.enroll(named_at(owner, session.id), session.id, self._ttl)
         await asyncio.gather(self._shelf.put(entry_key(link), session), named, *enrolled)
         if record:
@@ -185,6 +189,15 @@ class Sessions:
         """So many of the sessions that have failed within a day, as `newest`: the last one to fail first. Raises
         StoreError."""
         return await self._page(failed_at(owner), limit, before)
+
+    async def newest_records(self, owner: SessionOwner, most: int) -> list[tuple[Session, list[Record]]]:
+        """Return the sessions of a caller's tenant that were compacted last, each with its newest records: of few
+        sessions several each, so many together. Raises StoreError."""
+        page = await self._page(compacted_at(owner), most, None)
+        sessions = [session for _, session in page.entries if session is not None and session.record is not None]
+        each = ceil(most / max(1, len(sessions)))
+        made = await asyncio.gather(*(self.history(session, each) for session in sessions))
+        return [(session, found) for session, (found, _) in zip(sessions, made, strict=True)]
 
     async def _page(self, index: str, limit: int, before: Member | None) -> SessionsPage:
         members = await self._store.members(index, limit + 1, before)
@@ -221,14 +234,27 @@ class Sessions:
         found = [session for part in some for session in await self._look_up(part) if session is not None]
         return sorted(found, key=lambda session: -session.seen)
 
-    async def find(self, owner: SessionOwner, begin: str, label: str) -> Session | None:
-        """Return the session with this label of the conversation whose id begins so, with eight digits or more; None
-        if there is none. Raises StoreError."""
+    async def find(self, owner: SessionOwner, begin: str, label: str | None) -> Session | None:
+        """Return the session with this label of the conversation whose id begins so, with eight digits or more; for
+        None the one of them that was used last. None if there is none. Raises StoreError."""
+        if label is None:
+            return await self._find_last_used(owner, begin)
         mark = mark_of(owner.labels, label)
         place = self.place(owner, begin, label)
         firsts = [] if place else await self._conversations(owner, begin)
         names = [place.name] if place else [first + mark for first in firsts]
         return next((session for session in await self._look_up(names) if session is not None), None)
+
+    async def _find_last_used(self, owner: SessionOwner, begin: str) -> Session | None:
+        """Return the session without a label, or among the newest page of those with one, that was used last."""
+        found: list[Session] = []
+        for first in (await self._conversations(owner, begin))[:1]:
+            names = await self._existing(owner, [first])
+            async for marks in self.erasures.labels(first):
+                names += await self._existing(owner, [first + mark for mark in marks])
+                break
+            found = await self.look_up(map(target_of, names))
+        return found[0] if found else None
 
     async def was_erased(self, owner: SessionOwner, name: str, label: str) -> bool:
         """Whether the session with this label was erased, of a conversation by its name for people; as far as it is
@@ -322,7 +348,7 @@ class Sessions:
         await self._store.put(erased_at(owner, name_of(first), mark), b"", self._ttl)
         for mark in marks:
             self._here.drop(first + mark)
-            for index in (*indexes_of(owner, mark), failed_at(owner), named_before(owner, target.id)):
+            for index in _every_index(owner, target.id, mark):
                 await self._store.enroll(index, (first + mark).hex(), 0)
         if target.mark is None or not await self._has_sessions(owner, first):
             await self._store.enroll(named_at(owner, target.id), target.id, 0)
@@ -408,6 +434,11 @@ class Sessions:
             return session
         # Earlier versions put sessions with labels there too; they are erased as what they lie under.
         return structs.replace(session, label="")
+
+
+def _every_index(owner: SessionOwner, id_: str, mark: bytes) -> list[str]:
+    """Return the indexes that may list a session."""
+    return [*indexes_of(owner, mark), failed_at(owner), compacted_at(owner), named_before(owner, id_)]
 
 
 def _firsts_of(names: Iterable[bytes], begin: str) -> list[bytes]:

@@ -132,7 +132,7 @@ def test_a_span_is_drawn_as_tokens_failures_money_and_latency() -> None:
 
 
 def test_the_newest_compactions_are_told_and_no_more_than_fit() -> None:
-    told = overview.newest_compactions(compacted() for _ in range(100))
+    told = overview.newest_compactions((compacted(digest=f"{number:064x}") for number in range(100)), [])
     assert len(told) == 8
     assert told[0].why.startswith("At 08:00:00 the upstream reported")
 

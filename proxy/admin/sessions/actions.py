@@ -16,20 +16,20 @@ from proxy.observing.events import AdminActed
 from proxy.records.index import Target
 
 
-async def compact_next(context: AdminContext, visitor: Visitor, caller: Caller, name: str, label: str) -> None:
+async def compact_next(context: AdminContext, visitor: Visitor, caller: Caller, name: str, label: str | None) -> None:
     """Have a session compacted with its next request, whichever replica serves it.
 
     Raises NotFoundError, ErasedError and StoreUnavailableError."""
     session = await ask_store(context.engine.sessions.find(caller, name, label))
     if session is None:
-        raise await unknown(context, caller, name, label)
+        raise await unknown(context, caller, name, label or "")
     await context.engine.sessions.manual.ask(name_in_requests(caller, session))
     if not context.store.available:
         raise StoreUnavailableError("The store could not note it; nothing is promised. Try again.")
     context.engine.observe(AdminActed(visitor.role, "compaction_asked", caller.tenant, name[:ID_DIGITS]))
 
 
-async def is_compacted_next(context: AdminContext, caller: Caller, name: str, label: str) -> bool:
+async def is_compacted_next(context: AdminContext, caller: Caller, name: str, label: str | None) -> bool:
     """Whether that was asked for, and no request has come since."""
     manual = context.engine.sessions.manual
     if not manual.asked:
@@ -39,13 +39,13 @@ async def is_compacted_next(context: AdminContext, caller: Caller, name: str, la
 
 
 async def export(
-    context: AdminContext, visitor: Visitor, caller: Caller, name: str, label: str, *, is_shown: bool
+    context: AdminContext, visitor: Visitor, caller: Caller, name: str, label: str | None, *, is_shown: bool
 ) -> Exported:
     """All that the store has of a session; what its records say only where that is shown. Raises NotFoundError,
     ErasedError and StoreUnavailableError."""
     session = await ask_store(context.engine.sessions.find(caller, name, label))
     if session is None:
-        raise await unknown(context, caller, name, label)
+        raise await unknown(context, caller, name, label or "")
     found = await records.export_session(context.engine.sessions, session, caller.policy.secrets)
     if not context.store.available:
         raise StoreUnavailableError("The store could not be read; an export would be incomplete. Try again.")

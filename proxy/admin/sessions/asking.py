@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from starlette.requests import Request
 
@@ -17,7 +17,8 @@ from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import ID_DIGITS, Listing, SessionRow, Wishes, row_of_stored
 from proxy.callers.tenants import Caller
 from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailableError
-from proxy.observing.events import PromptComposed
+from proxy.observing.compactions import ended_by
+from proxy.observing.events import CompactionEnded, PromptComposed
 from proxy.observing.session_trails import Key, SessionTrail, TrailView
 from proxy.records.index import FAILED_FOR, Session
 from proxy.stores import StoreError
@@ -106,19 +107,63 @@ async def _list_newest(
     return listing.listing(trails, stored, wishes, most)
 
 
-async def session_view(
-    context: AdminContext, caller: Caller, name: str, label: str | None
-) -> tuple[SessionView, PromptComposed | None]:
-    """The session of this conversation and label, and its prompt; without a label the one that was used last. Raises
+class SessionLook(NamedTuple):
+    """A session and what is known around it. prompt: what it consisted of when that was last told. records: the newest
+    first."""
+
+    view: SessionView
+    prompt: PromptComposed | None
+    records: list[records.RecordRow]
+
+
+async def look_at_session(context: AdminContext, caller: Caller, name: str, label: str | None) -> SessionLook:
+    """Return the session of this conversation and label; without a label the one that was used last. Raises
     NotFoundError and ErasedError."""
     trail, stored = await trail_view(context, caller, name, label)
+    if trail is None and stored is None:
+        raise await unknown(context, caller, name, label or "")
+    made = await _history(context, caller, stored)
+    compactions = compactions_of(caller, stored, made)
+    rows = [records.row_of(record) for record in made]
     if trail is not None:
         others = [each.key.label for each in context.trails.of(*trail.key[:2]) if each.key != trail.key]
         known = details.ids_of(trail.points, context.recent.of(*trail.key))
-        return details.view(trail, is_stored=stored is not None, labels=others, requests=known), trail.prompt
-    if stored is None:
-        raise await unknown(context, caller, name, label or "")
-    return details.view_of_stored(caller.tenant, stored), None
+        is_stored = stored is not None
+        view = details.view(trail, is_stored=is_stored, labels=others, requests=known, stored=compactions)
+        return SessionLook(view, trail.prompt, rows)
+    assert stored is not None  # noqa: S101 - else it is unknown
+    return SessionLook(details.view_of_stored(caller.tenant, stored, compactions), None, rows)
+
+
+def compactions_of(caller: Caller, session: Session | None, made: Sequence[Record]) -> list[CompactionEnded]:
+    """Return the compactions that made these records of a session."""
+    if session is None:
+        return []
+    tenant, name, label = caller.tenant, session.id[:ID_DIGITS], session.label or None
+    return [ended_by(record, tenant=tenant, session=name, label=label, for_model=session.model) for record in made]
+
+
+async def stored_compactions(
+    context: AdminContext, caller: Caller, name: str, label: str | None
+) -> list[CompactionEnded]:
+    """Return the compactions of a session whose records the store has, the newest first."""
+    session = await stored_session(context, caller, name, label)
+    return compactions_of(caller, session, await _history(context, caller, session))
+
+
+async def newest_compactions(
+    context: AdminContext, visitor: Visitor, tenant: str | None, most: int
+) -> list[CompactionEnded]:
+    """Return the newest compactions of a tenant, or of all that the visitor sees; none if the store does not answer."""
+    names = [name for name in context.config.tenants if visitor.sees(name) and tenant in (None, name)]
+    callers = [caller for name in names if (caller := context.active().tenants.operator_of(name)) is not None]
+    look = context.engine.sessions.newest_records
+    try:
+        found = await asyncio.gather(*(look(caller, most) for caller in callers))
+    except StoreError:
+        return []
+    sessions = [(caller, *each) for caller, listed in zip(callers, found, strict=True) for each in listed]
+    return [event for caller, session, made in sessions for event in compactions_of(caller, session, made)]
 
 
 async def unknown(context: AdminContext, caller: Caller, name: str, label: str) -> ProxyError:
@@ -133,9 +178,9 @@ async def trail_view(
     """The same session's trail, and what else the store has of it; None each where there is none."""
     trails = [trail for trail in context.trails.of(caller.tenant, name[:ID_DIGITS]) if label in (None, trail.key.label)]
     trail = trails[0] if trails else None
-    stored = await stored_session(context, caller, name, trail.key.label if trail else label or "")
-    id_ = stored.id if stored else name
-    key = trail.key if trail else Key(caller.tenant, id_[:ID_DIGITS], label or "")
+    stored = await stored_session(context, caller, name, trail.key.label if trail else label)
+    id_, stored_label = (stored.id, stored.label) if stored else (name, label or "")
+    key = trail.key if trail else Key(caller.tenant, id_[:ID_DIGITS], stored_label)
     listed = name_in_requests(caller, stored) if stored else None
     if context.kept_trails is None:
         return (None if trail is None else trail.view(context.trails.prompt(key))), stored
@@ -147,8 +192,8 @@ def name_in_requests(caller: Caller, session: Session) -> bytes:
     return bytes.fromhex(session.id) + mark_of(caller.labels, session.label)
 
 
-async def stored_session(context: AdminContext, caller: Caller, name: str, label: str) -> Session | None:
-    """What the store has of a session; None also where it does not answer."""
+async def stored_session(context: AdminContext, caller: Caller, name: str, label: str | None) -> Session | None:
+    """Return what the store has of a session, without a label of the one used last; None also if it does not answer."""
     try:
         return await context.engine.sessions.find(caller, name, label)
     except StoreError:
@@ -159,14 +204,14 @@ async def _history(context: AdminContext, caller: Caller, session: Session | Non
     return await records.history(context.engine.sessions, session, caller.policy.secrets)
 
 
-async def record_rows(context: AdminContext, caller: Caller, name: str, label: str) -> list[records.RecordRow]:
+async def record_rows(context: AdminContext, caller: Caller, name: str, label: str | None) -> list[records.RecordRow]:
     """The records of a session, the newest first."""
     session = await stored_session(context, caller, name, label)
     return [records.row_of(record) for record in await _history(context, caller, session)]
 
 
 async def record_view(
-    context: AdminContext, caller: Caller, name: str, label: str, digest: str, against: str | None
+    context: AdminContext, caller: Caller, name: str, label: str | None, digest: str, against: str | None
 ) -> records.View:
     """One record beside another of its session: unsaid, the one that it continues. Raises NotFoundError."""
     session = await stored_session(context, caller, name, label)

@@ -81,9 +81,16 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view(
-    trail: TrailView, *, is_stored: bool, labels: Sequence[str], requests: Mapping[int, str] | None = None
+    trail: TrailView,
+    *,
+    is_stored: bool,
+    labels: Sequence[str],
+    requests: Mapping[int, str] | None = None,
+    stored: Sequence[CompactionEnded] = (),
 ) -> SessionView:
+    """Return what is shown of a session. stored: the compactions that made its records, as the store has them."""
     prompt, points = trail.prompt, trail.points[-POINTS:]
+    compactions = with_stored(trail.compactions, stored)
     filled = None if prompt is None else filling(prompt, trail.newest.calibration or 1.0)
     return SessionView(
         row=row_of(trail, is_stored=is_stored),
@@ -92,8 +99,8 @@ def view(
         last=trail.newest,
         is_whole=trail.is_whole,
         points=points,
-        marks=marks(points),
-        compactions=[_compaction_of(event, points) for event in reversed(trail.compactions)],
+        marks=marks(points, compactions),
+        compactions=[_compaction_of(event, points) for event in compactions],
         filling=filled,
         media=None if prompt is None else prompt.media,
         advice=[*advice(trail.newest, filled)],
@@ -115,10 +122,18 @@ def ids_of(points: Sequence[Point], events: Iterable[RequestEnded]) -> dict[int,
     return found
 
 
-def view_of_stored(tenant: str, session: Session) -> SessionView:
-    """A session that this process has not seen, as the store has it."""
+def view_of_stored(tenant: str, session: Session, stored: Sequence[CompactionEnded]) -> SessionView:
+    """Return a session that this process has not seen, as the store has it."""
     told = "This replica has not served it since it started; what follows is what the store keeps."
-    return SessionView(row=row_of_stored(tenant, session), sentence=told)
+    compactions = [_compaction_of(event, ()) for event in stored]
+    return SessionView(row=row_of_stored(tenant, session), sentence=told, compactions=compactions)
+
+
+def with_stored(seen: Iterable[CompactionEnded], stored: Sequence[CompactionEnded]) -> list[CompactionEnded]:
+    """Return compactions that this process saw and those of stored records, the newest first. The stored ones hold."""
+    known = {(event.tenant, event.digest) for event in stored}
+    others = [event for event in seen if event.digest is None or (event.tenant, event.digest) not in known]
+    return sorted((*stored, *others), key=lambda event: -event.at)
 
 
 def filling(prompt: PromptComposed, calibration: float) -> Filling:
@@ -161,18 +176,19 @@ def sentence(trail: TrailView) -> str:
     return f"{told}; net {words.short(figures.net(tally))} tokens not sent, of {words.short(tally.received)}."
 
 
-def marks(points: Sequence[Point]) -> list[Mark]:
-    """What happened on the way; at most one thing a request, the gravest."""
+def marks(points: Sequence[Point], compactions: Iterable[CompactionEnded]) -> list[Mark]:
+    """Return what happened on the way; at most one thing a request, the gravest. compactions: those that are known."""
+    causes = {event.checkpoint: why.compaction(event) for event in compactions if event.checkpoint}
     found = []
     for place, point in enumerate(points):
         before = points[place - 1] if place else None
-        if (mark := _mark(point, before)) is not None:
+        if (mark := _mark(point, before, causes)) is not None:
             found.append(Mark(place, point.number, point.at, *mark))
     return found
 
 
 def _mark(
-    point: Point, before: Point | None
+    point: Point, before: Point | None, causes: Mapping[str, str]
 ) -> tuple[Literal["checkpoint", "cooled", "overflow", "failed", "cache"], str] | None:
     if point.overflow == "passed_on":
         return "failed", "The upstream refused it as too long, and nothing helped: the client got the error."
@@ -183,8 +199,8 @@ def _mark(
     if point.overflow == "solved":
         return "overflow", "The upstream refused it as too long; it was made smaller and sent again."
     if point.checkpoint and (before is None or point.checkpoint != before.checkpoint):
-        cause = why.reason(point.reason) if point.outcome == "applied" else "It had been made before."
-        return "checkpoint", f"First sent with the record {point.checkpoint}. {cause}"
+        cause = f" {causes[point.checkpoint]}" if point.checkpoint in causes else ""
+        return "checkpoint", f"First sent with the record {point.checkpoint}.{cause}"
     if point.outcome == "cooled" and (before is None or before.outcome != "cooled"):
         return "cooled", "Large tool results that are some rounds old are sent shortened."
     if _broke_cache(point, before):

@@ -12,20 +12,22 @@ from proxy.admin.context import AdminContext, tenant_of
 from proxy.admin.guard import as_json, limit_of
 from proxy.admin.sessions.actions import compact_next, erase, erase_named, export
 from proxy.admin.sessions.asking import (
+    SessionLook,
     ask_store,
     list_sessions,
+    look_at_session,
     record_rows,
     record_view,
-    session_view,
+    stored_compactions,
     trail_view,
     unknown,
     wishes_of,
 )
-from proxy.admin.sessions.details import Mark, SessionView, marks
+from proxy.admin.sessions.details import Mark, SessionView, marks, with_stored
 from proxy.admin.sessions.listing import ID_DIGITS, PAGE, Cursor, Listing, cursor_of
 from proxy.admin.sessions.records import Exported, RecordRow, View
 from proxy.errors import InvalidRequestError
-from proxy.observing.events import AdminActed, PromptComposed
+from proxy.observing.events import AdminActed
 from proxy.records.index import Session, Target
 
 
@@ -95,8 +97,7 @@ class SessionEndpoints:
         return _answer_of_erasure(await erase_named(self._find(), visitor, caller, request.path_params["name"]))
 
     async def session(self, request: Request, visitor: Visitor) -> SessionView:
-        view, _ = await self._view(request, visitor)
-        return view
+        return (await self._look(request, visitor)).view
 
     async def trail(self, request: Request, visitor: Visitor) -> StoredTrail:
         caller = tenant_of(request, visitor, self._find())
@@ -104,23 +105,26 @@ class SessionEndpoints:
         found, stored = await trail_view(self._find(), caller, request.path_params["id"], label)
         if found is None and stored is None:
             raise await unknown(self._find(), caller, request.path_params["id"], label or "")
-        points = found.points if found else []
-        return StoredTrail([point._asdict() for point in points], marks(points))
+        if found is None:
+            return StoredTrail([], [])
+        made = await stored_compactions(self._find(), caller, found.key.id, found.key.label)
+        compactions = with_stored(found.compactions, made)
+        return StoredTrail([point._asdict() for point in found.points], marks(found.points, compactions))
 
     async def fates(self, request: Request, visitor: Visitor) -> Fates:
-        _, prompt = await self._view(request, visitor)
+        prompt = (await self._look(request, visitor)).prompt
         messages = [message._asdict() for message in prompt.messages] if prompt else []
         return Fates(prompt.at if prompt else None, messages)
 
     async def records(self, request: Request, visitor: Visitor) -> Records:
         caller = tenant_of(request, visitor, self._find())
-        name, label = request.path_params["id"], request.query_params.get("label", "")
+        name, label = request.path_params["id"], request.query_params.get("label")
         return Records(await record_rows(self._find(), caller, name, label))
 
     async def record(self, request: Request, visitor: Visitor) -> View:
         caller = tenant_of(request, visitor, self._find())
         self._access.check_content(visitor, caller.tenant)
-        name, label = request.path_params["id"], request.query_params.get("label", "")
+        name, label = request.path_params["id"], request.query_params.get("label")
         against = request.query_params.get("against")
         view = await record_view(self._find(), caller, name, label, request.path_params["digest"], against)
         self._find().engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name))
@@ -128,13 +132,13 @@ class SessionEndpoints:
 
     async def compact(self, request: Request, visitor: Visitor) -> AwaitedRequest:
         caller = tenant_of(request, visitor, self._find())
-        name, label = request.path_params["id"], request.query_params.get("label", "")
+        name, label = request.path_params["id"], request.query_params.get("label")
         await compact_next(self._find(), visitor, caller, name, label)
         return AwaitedRequest(name)
 
     async def export(self, request: Request, visitor: Visitor) -> Annotated[Response, Exported]:
         caller = tenant_of(request, visitor, self._find())
-        name, label = request.path_params["id"], request.query_params.get("label", "")
+        name, label = request.path_params["id"], request.query_params.get("label")
         is_shown = self._access.may_read(visitor, caller.tenant)
         found = await export(self._find(), visitor, caller, name, label, is_shown=is_shown)
         answer = as_json(found)
@@ -142,10 +146,10 @@ class SessionEndpoints:
         answer.headers["content-disposition"] = f'attachment; filename="{file}"'
         return answer
 
-    async def _view(self, request: Request, visitor: Visitor) -> tuple[SessionView, PromptComposed | None]:
+    async def _look(self, request: Request, visitor: Visitor) -> SessionLook:
         caller = tenant_of(request, visitor, self._find())
         label = request.query_params.get("label")
-        return await session_view(self._find(), caller, request.path_params["id"], label)
+        return await look_at_session(self._find(), caller, request.path_params["id"], label)
 
 
 def _answer_of_erasure(found: Sequence[Target]) -> ErasedSessions:

@@ -9,6 +9,7 @@ from proxy.admin import words
 from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
 from proxy.admin.sessions import why
+from proxy.admin.sessions.asking import stored_compactions
 from proxy.errors import NotFoundError
 from proxy.observing import figures
 from proxy.observing.events import CompactionEnded, RequestEnded
@@ -81,15 +82,21 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     record: str | None
 
 
-def request_view(context: AdminContext, visitor: Visitor, name: str) -> RequestView | None:
-    """The request with this id; None where none is known that the visitor may see."""
+async def request_view(context: AdminContext, visitor: Visitor, name: str) -> RequestView | None:
+    """Return the request with this id; None if none is known that the visitor may see."""
     found = context.recent.like(name, lambda event: visitor.sees(event.tenant))
     event = next((each for each in found if each.id == name), None)
-    if event is None:
+    return None if event is None else view_of(event, await _compaction_of(context, event))
+
+
+async def _compaction_of(context: AdminContext, event: RequestEnded) -> CompactionEnded | None:
+    """Return the compaction that made the record of a request, from the store, else as this process saw it."""
+    caller = context.active().tenants.operator_of(event.tenant or "")
+    if event.checkpoint is None or event.session is None or caller is None:
         return None
-    entries = (entry.event for entry in context.recent.newest())
-    made = next((each for each in entries if isinstance(each, CompactionEnded) and _is_record_of(each, event)), None)
-    return view_of(event, made)
+    stored = await stored_compactions(context, caller, event.session, event.label or "")
+    seen = [entry.event for entry in context.recent.newest() if isinstance(entry.event, CompactionEnded)]
+    return next((each for each in (*stored, *seen) if _is_record_of(each, event)), None)
 
 
 def view_of(event: RequestEnded, made: CompactionEnded | None) -> RequestView:

@@ -11,7 +11,7 @@ from proxy.admin.context import AdminContext, tenant_of
 from proxy.admin.rendering import PageFrame
 from proxy.admin.roles import OPERATORS
 from proxy.admin.sessions.actions import compact_next, erase_named, is_compacted_next
-from proxy.admin.sessions.asking import list_sessions, record_rows, record_view, session_view, wishes_of
+from proxy.admin.sessions.asking import list_sessions, look_at_session, record_rows, record_view, wishes_of
 from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import FAILED, STATES
 from proxy.admin.sessions.one_request import may_be_id
@@ -44,7 +44,7 @@ class SessionPages:
     async def session(self, request: Request, visitor: Visitor) -> Response:
         context, caller = self._find(), tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label")
-        view, prompt = await session_view(context, caller, name, label)
+        view, prompt, records = await look_at_session(context, caller, name, label)
         messages = [*prompt.messages] if prompt else []
         values = {
             "view": view,
@@ -54,7 +54,7 @@ class SessionPages:
             ),
             "strip": chart.strip(messages),
             "messages": messages[-_LISTED:],
-            "records": await record_rows(context, caller, view.row.id, view.row.label),
+            "records": records,
             "is_shown": self._access.may_read(visitor, caller.tenant),
             "is_answered": context.store.available,
             "is_asked": await is_compacted_next(context, caller, view.row.id, view.row.label),

@@ -19,8 +19,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "no_gain": "The summary would weigh more than what it stands for.",
         "irreducible": "What must stay fills the window alone, so that no summary helps.",
         "ineffective": "The last summaries did not help, so none is made for now.",
-        "proactive": "Its window was nearly full, so a new summary was made.",
-        "tool_execution": "Its window was nearly full in the middle of tool calls, so a new summary was made.",
+        "proactive": "Its window was nearly full, so it was sent with a new record.",
+        "tool_execution": "Its window was nearly full in the middle of tool calls, so it was sent with a new record.",
         "manual": "A compaction was asked for.",
         "overflow_retry": "The upstream refused it as too long, so it was compacted and sent again.",
         "halved": "Nothing else was left: half of the history gave way to a note.",
@@ -89,10 +89,13 @@ def reason(word: str) -> str:
 
 
 def compaction(event: CompactionEnded) -> str:
-    """What made a compaction necessary, and what came of it."""
-    used, threshold = words.share(event.used), words.share(event.threshold)
+    """Return what made a compaction necessary, and what came of it. Old records do not say how full the room was."""
     by_size = event.threshold is not None or event.trigger not in ("proactive", "tool_execution")
-    cause = _TRIGGERS[event.trigger if by_size else "many"].format(used=used, threshold=threshold)
+    if event.used is None:
+        cause = f"it was compacted ({event.trigger.replace('_', ' ')})"
+    else:
+        shares = {"used": words.share(event.used), "threshold": words.share(event.threshold)}
+        cause = _TRIGGERS[event.trigger if by_size else "many"].format(**shares)
     return f"At {words.clock(event.at)} {cause}. {_outcome(event)}"
 
 
