@@ -7,7 +7,17 @@ from typing import Literal
 
 from proxy.dialects import table
 from proxy.server.content_coding import INFLATED
-from proxy.server.headers import HOP, NOT_UPSTREAM, REMEMBERED, Headers, first, hops, is_control, named_by_connection
+from proxy.server.headers import (
+    HOP,
+    NOT_UPSTREAM,
+    REMEMBERED,
+    Headers,
+    first,
+    hops,
+    hyphenated,
+    is_control,
+    named_by_connection,
+)
 
 # Lets a browser see the pages for operators. Browsers keep one jar for all ports of a host.
 _OUR_COOKIE = re.compile(rb"concertina-\d+")
@@ -81,7 +91,7 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, key: tuple[bytes, byt
     passed: Headers = []
     for name, value in headers:
         kind = _kind(name)
-        if kind == "dropped" or (named and name in named):
+        if kind == "dropped" or (named and hyphenated(name) in named):
             continue
         if kind == "plain":
             passed.append((name, value))
@@ -97,7 +107,8 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, key: tuple[bytes, byt
 
 @lru_cache(REMEMBERED)
 def _kind(name: bytes) -> Literal["plain", "dropped", "coding", "credential"]:
-    """What becomes of a header on its way upstream."""
+    """Return what becomes of a header on its way upstream."""
+    name = hyphenated(name)
     if name in NOT_UPSTREAM or is_control(name):
         return "dropped"
     if name in _CREDENTIALS or name == b"cookie":

@@ -67,20 +67,28 @@ def to_client(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     return [
         (key, value)
         for key, value in headers
-        if _passes_to_client(key) and key not in named and not _UNFIT.search(value)
+        if _passes_to_client(key) and not (named and hyphenated(key) in named) and not _UNFIT.search(value)
     ]
 
 
 @lru_cache(REMEMBERED)
 def _passes_to_client(name: bytes) -> bool:
+    name = hyphenated(name)
     return name not in _HOP_BY_HOP and name != REQUEST_ID and not is_control(name)
 
 
+def hyphenated(name: bytes) -> bytes:
+    """Return the name of a header as servers read it that take _ for -, such as those behind CGI and WSGI."""
+    return name.replace(b"_", b"-")
+
+
 def is_control(name: bytes) -> bool:
-    """Whether a header is one of our control headers, or would become one behind a server that reads _ as -."""
-    return name.replace(b"_", b"-").startswith(CONTROL_PREFIX)
+    """Return True if a header is a control header of the proxy, as `hyphenated` reads it."""
+    return hyphenated(name).startswith(CONTROL_PREFIX)
 
 
 def named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    """Return the names that Connection lists, as `hyphenated` reads them."""
     values = [value for key, value in headers if key == b"connection"]
-    return frozenset(name.strip().lower() for value in values for name in value.split(b",")) if values else _NONE
+    names = (hyphenated(name.strip().lower()) for value in values for name in value.split(b","))
+    return frozenset(names) if values else _NONE

@@ -56,10 +56,32 @@ def test_ordinary_headers_reach_the_upstream_in_order_and_as_often_as_they_came(
         (b"x_compaction", "would be ours behind a server that reads _ as -"),
         (b"x-compaction_policy", "would be ours behind a server that reads _ as -"),
         (b"x_compaction_policy", "would be ours behind a server that reads _ as -"),
+        (b"transfer_encoding", "frames a body behind a server that reads _ as -"),
+        (b"content_length", "frames a body behind a server that reads _ as -"),
+        (b"proxy_authorization", "hop by hop behind a server that reads _ as -"),
+        (b"x_forwarded-for", "says who the client is behind a server that reads _ as -"),
+        (b"x_concertina_hop", "set anew behind a server that reads _ as -"),
     ],
 )
 def test_what_is_for_this_hop_or_for_us_does_not_reach_the_upstream(name: bytes, reason: str) -> None:
     assert passed((name, b"close"), *KEPT) == KEPT, reason
+
+
+@pytest.mark.parametrize("name", [b"x_api_key", b"api_key", b"x-api_key"])
+def test_a_configured_key_replaces_a_credential_whose_name_is_written_with_underscores(name: bytes) -> None:
+    key = credential("ours", "bearer")
+    assert passed((name, b"b"), key=key) == [key]
+    assert passed((name, b"b")) == [(name, b"b")]
+
+
+@pytest.mark.parametrize(
+    ("listed", "name"), [(b"x_a", b"x-a"), (b"x-a", b"x_a"), (b"x_a", b"x_a"), (b"X_a_b", b"x-a-b")]
+)
+def test_headers_that_connection_names_are_dropped_however_their_hyphens_are_written(
+    listed: bytes, name: bytes
+) -> None:
+    headers = [(b"connection", listed), (name, b"1"), (b"x_c", b"3")]
+    assert passed(*headers) == to_client(headers) == [(b"x_c", b"3")]
 
 
 @pytest.mark.parametrize("value", [b"x-a, x-b", b"X-A ,X-B,", b"close,x-a,\tx-b"])
@@ -137,6 +159,7 @@ def test_an_upstreams_headers_keep_their_order_values_and_number() -> None:
         (b"Keep-Alive", b"timeout=5", "hop by hop"),
         (b"Trailer", b"x", "hop by hop"),
         (b"Upgrade", b"h2c", "hop by hop"),
+        (b"Transfer_Encoding", b"chunked", "hop by hop in front of a server that reads _ as -"),
         (b"X-Compaction", b"applied", "ours: a proxy behind us speaks of its own work"),
         (b"x-compaction-tokens-sent", b"7", "ours"),
         (b"x-broken", b"a\x01b", "no server would send it on"),
