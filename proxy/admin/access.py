@@ -1,12 +1,13 @@
 """Who looks at our own pages, and what they may see and do: roles, credentials, and the defences of a browser."""
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal
@@ -138,6 +139,11 @@ _READING = ("GET", "HEAD")
 _MOST_FAILURES = 5
 _FAILURE_SECONDS = 60.0
 _ADDRESSES = 1_000
+# Seconds that a credential is looked at later from an address with as many failures; requests that wait so at once.
+_DELAY = 1.0
+_MOST_DELAYED = 1_000
+# An IPv6 network of this size is one site's.
+_IPV6_PREFIX = 64
 # That were used, and must not be again within their minute.
 _LINKS = 10_000
 _NEEDED = (
@@ -167,13 +173,32 @@ class Access:
         config: Callable[[], Config],
         token: Callable[[], AdminToken],
         clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         """`clock` tells Unix seconds."""
         self._config = config
         self._token = token
         self.clock = clock
+        self._sleep = sleep
+        self._delayed = 0
         self._failures = _Failures()
         self._used_links: OrderedDict[str, None] = OrderedDict()
+
+    async def slow_down(self, request: Request) -> None:
+        """Delay a request with a credential from an address that has sent too many wrong ones.
+
+        The right one is delayed likewise: else whoever guesses need not wait for the answer to a wrong one. It is never
+        refused. Cookies are not delayed: they are signed.
+        """
+        if not has_credential(request) or self._delayed >= _MOST_DELAYED:
+            return
+        if self._failures.may_try(_address_of(request), self.clock()):
+            return
+        self._delayed += 1
+        try:
+            await self._sleep(_DELAY)
+        finally:
+            self._delayed -= 1
 
     def visitor(self, request: Request, roles: frozenset[Role]) -> Visitor:
         """Who asks, if they may; raises what they are refused with.
@@ -250,7 +275,7 @@ class Access:
         for name, tenant in self._config().tenants.items():
             if any(_same(f"sha256:{digest}", key) for key in tenant.viewer_keys):
                 return Ticket("tenant", name, digest[:KEY_DIGITS])
-        address, now = request.client.host if request.client else "", self.clock()
+        address, now = _address_of(request), self.clock()
         self._failures.check(address, now)
         self._failures.add(address, digest, now)
         return None
@@ -273,16 +298,42 @@ class _Failures:
     def __init__(self) -> None:
         self._seen: OrderedDict[str, dict[str, float]] = OrderedDict()
 
+    def may_try(self, address: str, now: float) -> bool:
+        """Return True if the address has not failed too often lately."""
+        return len(self._recent(address, now)) < _MOST_FAILURES
+
     def check(self, address: str, now: float) -> None:
         """Raises TooManyFailuresError."""
-        recent = [at for at in self._seen.get(address, {}).values() if now - at < _FAILURE_SECONDS]
-        if len(recent) >= _MOST_FAILURES:
-            raise TooManyFailuresError(retry_after=ceil(min(recent) + _FAILURE_SECONDS - now))
+        if not self.may_try(address, now):
+            retry_after = ceil(min(self._recent(address, now)) + _FAILURE_SECONDS - now)
+            raise TooManyFailuresError(retry_after=retry_after)
+
+    def _recent(self, address: str, now: float) -> list[float]:
+        return [at for at in self._seen.get(address, {}).values() if now - at < _FAILURE_SECONDS]
 
     def add(self, address: str, digest: str, now: float) -> None:
         """`digest` stands for what was given."""
         recent = {key: at for key, at in self._seen.get(address, {}).items() if now - at < _FAILURE_SECONDS}
         remember(self._seen, address, recent | {digest: now}, _ADDRESSES)
+
+
+def has_credential(request: Request) -> bool:
+    """Return True if a request carries a token or a key, or may do so in a form."""
+    return (
+        "authorization" in request.headers
+        or "token" in request.query_params
+        or (request.method == "POST" and request.url.path.endswith("/sign-in"))
+    )
+
+
+def _address_of(request: Request) -> str:
+    """Return the address that a request came from; of an IPv6 address its network."""
+    host = request.client.host if request.client else ""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return host if address.version == 4 else str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
 
 
 def hidden(tenant: str) -> str:

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as Path
 
 from proxy.admin import rendering
-from proxy.admin.access import LIFETIME, Access, Visitor, check_origin, cookie_of
+from proxy.admin.access import LIFETIME, Access, Visitor, check_origin, cookie_of, has_credential
 from proxy.admin.endpoints import ADMIN, API
 from proxy.admin.roles import Role
 from proxy.dialects.table import DEFAULT_DIALECT
@@ -59,6 +59,7 @@ class Guard:
             try:
                 if not self._is_open():
                     raise NotFoundError("There are no pages here: server.admin is false.")
+                await self.access.slow_down(request)  # before it takes a place among the pages under way
                 response = await self._answer_within_limit(endpoint, request)
             except ProxyError as error:
                 response = await error_response(request, error)
@@ -103,7 +104,8 @@ async def sign_in(request: Request, error: ProxyError | None = None) -> Response
     """The form that takes a token or a viewer's key, with what was wrong about the last one."""
     here: str = request.scope["raw_path"].decode("latin-1").partition(ADMIN)[2]
     then = "" if here == SIGN_IN else f"{here}?{request.url.query}".rstrip("?")
-    page = await rendering.page("sign_in.html", request, {"error": error, "then": then}, error.status if error else 200)
+    values = {"error": error, "then": then, "has_failed": has_credential(request)}
+    page = await rendering.page("sign_in.html", request, values, error.status if error else 200)
     return page if error is None else _with_headers(page, error)
 
 

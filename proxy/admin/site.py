@@ -103,6 +103,7 @@ class AdminSite:
 
     async def _metrics(self, request: Request) -> Response:
         """For Prometheus, whether there are pages or not."""
+        await self.access.slow_down(request)
         try:
             self.access.visitor(request, FIGURES)
         except ProxyError as error:

@@ -14,12 +14,8 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from proxy.config.settings import Config
-from proxy.dialects.table import key_headers
 from proxy.stores import beside
 
-# Signs from which on a token is no word that stands in a request by chance.
-_NO_WORD = 16
-_FOR_CREDENTIALS = frozenset({*key_headers(), b"proxy-authorization", b"cookie"})
 _SHAPE = re.compile(r"[A-Za-z0-9_-]{43}")
 _MOST_BYTES = 100
 
@@ -135,12 +131,7 @@ def _new() -> str:
 
 
 def carries(token: bytes, headers: Sequence[tuple[bytes, bytes]], query: bytes) -> bool:
-    """Whether the token stands where a credential may: in a header, a cookie or the query of a request.
-
-    One that is short enough to be a word is looked for in headers alone that are there for credentials.
-    """
-    if len(token) < _NO_WORD:
-        headers, query = [(name, value) for name, value in headers if name in _FOR_CREDENTIALS], b""
+    """Return True if the token stands where a credential may: in a header, a cookie or the query of a request."""
     candidates = (key for key in _candidates(headers, query, len(token)) if hmac.compare_digest(key, token))
     return bool(token) and any(candidates)
 

@@ -42,6 +42,14 @@ _SCALARS = {
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _REFERENCE = re.compile(rf"\$\$\{{|\$\{{(?:(?P<name>{_NAME})(?P<fallback>:-[^}}]*)?\}})?")
 _WHOLE = re.compile(rf"os\.environ/(?P<name>{_NAME})")
+# How other programs write a variable: a part of an address, or a whole value.
+_SHELL = re.compile(rf"\${_NAME}")
+_FOREIGN = re.compile(
+    rf"\$\({_NAME}\)|%{_NAME}%|\{{(?:env|file):[^{{}}]+\}}|\{{\{{.*\}}\}}"
+    rf"|(?:env|secrets?|process\.env)[.:]{_NAME}|os\.(?:environ|getenv)\b.*|ENV\[.*\]",
+    re.ASCII,
+)
+_PARTS = re.compile(r"[:/@ ]")
 
 # YAML's messages quote what they stumbled over: `<block end>` and single characters may stay, more may be secret.
 _QUOTED = re.compile(r" '(?!<|\\.')[^']{2,}'")
@@ -188,6 +196,8 @@ class _NodeReader:
         return _SCALARS[node.tag].value(text)
 
     def text(self, text: str, at: Location) -> str:
+        if _is_foreign_variable(text):
+            self.report(self.lines[at], at, "would be used as it is written; here a variable is written ${NAME}")
         try:
             return interpolate(text, self.env)
         except InterpolationError as error:
@@ -196,6 +206,13 @@ class _NodeReader:
 
     def report(self, line: int, at: Location, message: str) -> None:
         self.problems.append(Problem(self.file, line, dotted_path(at), message))
+
+
+def _is_foreign_variable(text: str) -> bool:
+    """Return True if a value names a variable in the way of a shell or of another program."""
+    if any(map(_SHELL.fullmatch, _PARTS.split(text))):
+        return True
+    return _FOREIGN.fullmatch(text) is not None and not _WHOLE.fullmatch(text)
 
 
 class InterpolationError(ValueError):

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -53,9 +54,50 @@ _REFERENCES: Mapping[str, tuple[Pattern, ...]] = {
 }
 _KEYS: tuple[Pattern, ...] = (("tenants", None, "keys", None), ("tenants", None, "viewer_keys", None))
 
+# Characters of an admin token: a shorter one may be guessed, or stand in a request by chance.
+_LEAST_CHARACTERS = 16
+_MAKE_ONE = "make one of its own with `openssl rand -hex 32`"
+
 _PROVIDER_IDLE = "has no effect without provider: litellm; add that, or remove this"
 
 _NO_QUERY = "must not have a query with provider: litellm, which makes its own; remove it"
+
+
+class _NativeApi(NamedTuple):
+    """A server with an API of its own beside one that is understood. spoken: how the address of the latter looks."""
+
+    name: str
+    host: re.Pattern[str]
+    spoken: re.Pattern[str]
+    instead: str
+
+
+_NATIVE = (
+    _NativeApi(
+        "is Gemini's own API",
+        re.compile(r"(?:^|\.)generativelanguage\.googleapis\.com$"),
+        re.compile(r"/openai(?:/|$)"),
+        "name https://generativelanguage.googleapis.com/v1beta/openai, or use provider: litellm",
+    ),
+    _NativeApi(
+        "is Vertex AI's own API",
+        re.compile(r"(?:^|[.-])aiplatform\.googleapis\.com$"),
+        re.compile(r"/endpoints/"),
+        "let it end in /endpoints/openapi, or use provider: litellm",
+    ),
+    _NativeApi(
+        "is Bedrock's own API",
+        re.compile(r"^bedrock-runtime[.-].*\.amazonaws\.com(?:\.cn)?$"),
+        re.compile(r"/openai(?:/|$)"),
+        "let it end in /openai/v1, or use provider: litellm",
+    ),
+    _NativeApi(
+        "is Cohere's own API",
+        re.compile(r"^api\.cohere\.(?:ai|com)$"),
+        re.compile(r"/compatibility/"),
+        "name https://api.cohere.ai/compatibility/v1, or use provider: litellm",
+    ),
+)
 
 _SECTIONS = frozenset(Config.model_fields)
 
@@ -184,13 +226,16 @@ class _Loading:
                 self.report(location, f"is the same key as {dotted_path(first)} in line {line}; remove one of them")
 
     def check_admin_token(self, config: Config) -> None:
-        """The admin token is refused as a key for the upstream, so it must be nobody's key."""
+        """Report an admin token that is too short, or a key too: it is refused as a key for the upstream."""
         token = config.server.admin_token.get_secret_value()
+        if 0 < len(token) < _LEAST_CHARACTERS:
+            text = f"has fewer than {_LEAST_CHARACTERS} characters, so it may be guessed; {_MAKE_ONE}"
+            self.report(("server", "admin_token"), text)
         digest = f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
         own = {upstream.api_key.get_secret_value() for upstream in config.upstreams.values()}
         theirs = {tenant.api_key.get_secret_value() for tenant in config.tenants.values()}
         if token and (token in own | theirs or any(digest in tenant.keys for tenant in config.tenants.values())):
-            self.report(("server", "admin_token"), "is an API key too; make one of its own with `openssl rand -hex 32`")
+            self.report(("server", "admin_token"), f"is an API key too; {_MAKE_ONE}")
 
     def check_providers(self, config: Config) -> None:
         """Whose language an upstream speaks is for litellm alone."""
@@ -290,6 +335,12 @@ def _odd_paths(config: Config) -> Iterator[str]:
     for name, upstream in config.upstreams.items():
         url, mark, query = upstream.base_url.partition("?")
         if upstream.provider != "openai":
+            continue
+        host = urlsplit(url).hostname or ""
+        native = next((row for row in _NATIVE if row.host.search(host) and not row.spoken.search(url)), None)
+        if native is not None:
+            told = f"{native.name}, whose requests pass and are never compacted"
+            yield f"upstreams.{name}.base_url: {told}; {native.instead}"
             continue
         if not urlsplit(url).path and not _AZURES.search(urlsplit(url).hostname or ""):
             yield f"upstreams.{name}.base_url: has no path, which is /v1 with most servers: {url}/v1"

@@ -68,7 +68,8 @@ class Server(Settings):
     """Bytes, about, that may be remembered to save work: records, read requests and the like. Workers share it out."""
 
     admin_token: ApiKey = SecretStr("")
-    """Token for /metrics and /admin; empty: one is made at the first start, and this machine may read figures."""
+    """Token for /metrics and /admin, of 16 characters or more; empty: one is made at the first start, and this
+    machine may read figures."""
 
     admin: bool = True
     """Whether there are pages and an API under /admin; /metrics stays."""

@@ -23,7 +23,7 @@ from tests.support.upstreams import CHAT, JSON, OK_BODY, answer, ask, in_turn, p
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[2]
-TOKEN = "t-0123"
+TOKEN = "t-0123456789abcdef"
 BEARER = (b"Authorization", f"Bearer {TOKEN}".encode())
 PAGES = ("/metrics", "/admin/api/models")
 

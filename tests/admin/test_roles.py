@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from contextlib import asynccontextmanager
@@ -9,15 +10,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import pytest
+from starlette.requests import Request
 
-from proxy.admin.access import LIFETIME, Ticket, read_cookie, sign_cookie
+from proxy.admin.access import LIFETIME, Ticket, _address_of, read_cookie, sign_cookie
 from tests.support.admin import BROWSER, CONFIGURED, SESSIONS, Played, hashed, played
 from tests.support.clock import Clock
 from tests.support.long_conversations import bearer
 from tests.support.upstreams import CHAT, JSON, Header, Reply, ask, chat
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +29,15 @@ AGENT = "ck-agent-of-acme"
 FORM: Header = (b"Content-Type", b"application/x-www-form-urlencoded")
 HTML: Header = (b"Accept", b"text/html")
 OUR_PAGE: Header = (b"Sec-Fetch-Site", b"same-origin")
+
+
+def sleep_never(slept: list[float]) -> Callable[[float], Awaitable[None]]:
+    """Return a sleep that only notes for how long."""
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    return sleep
 
 
 @asynccontextmanager
@@ -159,7 +170,9 @@ async def test_nobody_writes_from_this_machine_even_without_a_token(tmp_path: Pa
 
 async def test_five_wrong_tokens_a_minute_are_refused_otherwise_and_never_the_right_one(tmp_path: Path) -> None:
     async with shared(tmp_path) as play:
-        play.app._pages.access.clock = clock = Clock()
+        access, slept = play.app._pages.access, list[float]()
+        access.clock = clock = Clock()
+        access._sleep = sleep_never(slept)
         clock.now = time.time()
         for _ in range(10):
             assert (await play.send("GET", SESSIONS, bearer("stale"))).status == 401
@@ -167,10 +180,59 @@ async def test_five_wrong_tokens_a_minute_are_refused_otherwise_and_never_the_ri
             assert (await signed_in(play, f"guess-{number}")).status == 401
         for reply in (await signed_in(play, "another"), await play.send("GET", SESSIONS, bearer("another"))):
             assert (reply.status, reply.header(b"retry-after")) == (429, b"60")
-        assert (await signed_in(play, CONFIGURED)).status == 303
+        cookie = cookie_in(await signed_in(play, CONFIGURED))
         assert (await play.send("GET", SESSIONS, bearer(CONFIGURED))).status == 200
+        assert (await play.send("GET", "/metrics", bearer(CONFIGURED))).status == 200
+        assert slept == [1.0] * 5, "wrong or right: who guesses cannot tell by the time"
+        assert (await play.send("GET", SESSIONS, cookie)).status == 200
+        assert len(slept) == 5, "a session that is signed in goes on"
         clock.now += 61
         assert (await play.send("GET", SESSIONS, bearer("another"))).status == 401
+
+
+async def test_the_form_greets_those_who_have_tried_nothing_in_no_red(tmp_path: Path) -> None:
+    async with shared(tmp_path) as play:
+        for target in ("/admin/", "/admin/sign-in", "/admin/sessions"):
+            page = (await play.send("GET", target, HTML)).body
+            assert (b"Sign in" in page, b'class="notice wrong"' in page) == (True, False), target
+        assert b'class="notice wrong"' in (await signed_in(play, "a wrong one", OUR_PAGE, HTML)).body
+        assert b'class="notice wrong"' in (await play.send("GET", "/admin/", HTML, bearer("a wrong one"))).body
+
+
+async def test_guesses_that_wait_take_no_place_of_a_page(tmp_path: Path) -> None:
+    async with shared(tmp_path) as play:
+        access, are_waiting, may_go_on = play.app._pages.access, asyncio.Event(), asyncio.Event()
+
+        async def wait(_: float) -> None:
+            if access._delayed == 40:
+                are_waiting.set()
+            await may_go_on.wait()
+
+        access._sleep = wait
+        cookie = cookie_in(await signed_in(play, CONFIGURED))
+        for number in range(5):
+            assert (await play.send("GET", SESSIONS, bearer(f"guess-{number}"))).status == 401
+        guesses = [asyncio.create_task(play.send("GET", SESSIONS, bearer(f"more-{each}"))) for each in range(40)]
+        await are_waiting.wait()
+        assert (await play.send("GET", SESSIONS, cookie)).status == 200
+        may_go_on.set()
+        assert {(await guess).status for guess in guesses} <= {429, 503}
+        assert access._delayed == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "other", "are_one"),
+    [
+        ("192.0.2.1", "192.0.2.2", False),
+        ("2001:db8::1", "2001:db8::ffff:2", True),
+        ("2001:db8::1", "2001:db9::1", False),
+    ],
+)
+def test_an_address_is_an_ipv6_networks(host: str, other: str, are_one: bool) -> None:
+    def sent_from(host: str) -> Request:
+        return Request({"type": "http", "headers": [], "client": (host, 1)})
+
+    assert (_address_of(sent_from(host)) == _address_of(sent_from(other))) is are_one
 
 
 async def test_a_form_that_is_too_large_is_not_read(tmp_path: Path) -> None:

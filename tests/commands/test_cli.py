@@ -631,6 +631,25 @@ def test_a_base_url_without_a_path_is_noted(run: Run) -> None:
     assert run("check", OPENAI_BASE_URL="http://model.example:8000/v1").out.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("base_url", "name"),
+    [
+        ("https://generativelanguage.googleapis.com/v1beta", "Gemini"),
+        ("https://generativelanguage.googleapis.com", "Gemini"),
+        ("https://generativelanguage.googleapis.com/v1beta/openai", None),
+        ("https://us-central1-aiplatform.googleapis.com/v1/projects/p/locations/l/publishers/google", "Vertex"),
+        ("https://us-central1-aiplatform.googleapis.com/v1/projects/p/locations/l/endpoints/openapi", None),
+        ("https://bedrock-runtime.eu-west-1.amazonaws.com/model", "Bedrock"),
+        ("https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1", None),
+        ("https://api.cohere.com/v2", "Cohere"),
+        ("https://api.cohere.ai/compatibility/v1", None),
+    ],
+)
+def test_an_address_of_an_api_that_is_never_compacted_is_noted(run: Run, base_url: str, name: str | None) -> None:
+    lines = run("check", OPENAI_BASE_URL=base_url).out.splitlines()
+    assert [f"is {name}" in line and "are never compacted" in line for line in lines[:-1]] == [True] * bool(name)
+
+
 @pytest.mark.parametrize("more", ["/chat/completions", "/messages", "/models", "/v1"])
 def test_a_base_url_with_more_than_its_path_is_noted(run: Run, more: str) -> None:
     said, _ = run("check", OPENAI_BASE_URL=f"http://model.example:8000/v1{more}").out.splitlines()

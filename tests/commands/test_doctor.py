@@ -210,7 +210,7 @@ async def test_the_port_is_free_taken_or_a_proxys_with_this_config_or_another(tm
         (changed,) = await asyncio.to_thread(lambda: [*of_proxy_there(other)])
     assert (same.about, same.state) == ("proxy", "ok")
     assert (changed.state, "with another config" in changed.found) == ("warning", True)
-    async with proxy(configured(tmp_path, {**settings, "server": {"port": port, "admin_token": "x"}}), port=port):
+    async with proxy(configured(tmp_path, {**settings, "server": {"port": port, "admin_token": "x" * 16}}), port=port):
         (strange,) = await asyncio.to_thread(lambda: [*of_proxy_there(config)])
     assert (strange.about, strange.state) == ("proxy", "warning")
     assert "does not tell its version" in strange.found

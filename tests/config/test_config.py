@@ -46,7 +46,7 @@ def test_the_config_in_the_repository_is_the_built_in_one_written_out() -> None:
 
 
 def test_the_config_in_the_repository_follows_the_environment_as_the_built_in_one_does() -> None:
-    env = {"OPENAI_BASE_URL": "http://h/v1", "CONCERTINA_SECRET": "s", "CONCERTINA_ADMIN_TOKEN": "t"}
+    env = {"OPENAI_BASE_URL": "http://h/v1", "CONCERTINA_SECRET": "s", "CONCERTINA_ADMIN_TOKEN": "t" * 16}
     env |= {"CONCERTINA_DRAIN_DELAY": "5s", "CONCERTINA_STORE_URL": "redis://h:6379/0"}
     assert load(ROOT / "config.yaml", env) == load(None, env) != load(None, {})
 
@@ -232,15 +232,27 @@ def test_nothing_that_is_shown_holds_a_secret() -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        "upstreams: {main: {base_url: http://h/v1, api_key: shared}}",
-        "tenants: {a: {api_key: shared}}",
-        f"tenants: {{a: {{keys: ['sha256:{hashlib.sha256(b'shared').hexdigest()}']}}}}",
+        "upstreams: {main: {base_url: http://h/v1, api_key: shared-by-several}}",
+        "tenants: {a: {api_key: shared-by-several}}",
+        f"tenants: {{a: {{keys: ['sha256:{hashlib.sha256(b'shared-by-several').hexdigest()}']}}}}",
     ],
 )
 def test_an_admin_token_that_is_an_api_key_too_is_refused(keys: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        loaded(f"server: {{admin_token: shared}}\n{keys}\n")
+        loaded(f"server: {{admin_token: shared-by-several}}\n{keys}\n")
     assert "server.admin_token: is an API key too" in str(refused.value)
+
+
+@pytest.mark.parametrize(("token", "is_refused"), [("a" * 15, True), ("a" * 16, False), ("", False)])
+def test_an_admin_token_that_may_be_guessed_is_refused_unless_none_is_configured(token: str, is_refused: bool) -> None:
+    text = f"server: {{admin_token: '{token}'}}\n"
+    if not is_refused:
+        assert loaded(text).server.admin_token.get_secret_value() == token
+        return
+    with pytest.raises(ConfigError) as refused:
+        loaded(text)
+    assert "server.admin_token: has fewer than 16 characters" in str(refused.value)
+    assert token not in str(refused.value)
 
 
 def test_the_built_in_config_needs_no_notes() -> None:
@@ -249,7 +261,7 @@ def test_the_built_in_config_needs_no_notes() -> None:
 
 def test_what_is_accepted_but_not_in_effect_or_risky_is_noted() -> None:
     config = loaded(
-        "server: {host: 0.0.0.0, admin_token: t}\n"
+        "server: {host: 0.0.0.0, admin_token: tttttttttttttttt}\n"
         "store: {url: 'redis://h'}\n"
         "upstreams: {main: {base_url: http://h/v1, api_key: k}}\n"
         "policies: {a: {usage: original}, b: {extends: a, usage: upstream}}\n"

@@ -345,6 +345,25 @@ def test_a_broken_config_is_refused_with_one_line_a_problem(text: str | bytes, e
     assert not [line for line in found if "\n" in line]
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("$KEY", "$openai_key", "{env:KEY}", "{file:~/.key}", "$(KEY)", "%KEY%", "{{ KEY }}", "env:KEY", "$env:KEY"),
+        *("process.env.KEY", "os.environ['KEY']", "os.getenv('KEY')", "ENV[KEY]", "secrets.KEY"),
+    ],
+)
+def test_a_variable_that_is_written_as_in_another_program_is_refused(value: str) -> None:
+    text = f'upstreams: {{main: {{base_url: http://h/v1, api_key: "{value}"}}}}'
+    path = "config.yaml:1: upstreams.main.api_key"
+    assert problems(text) == [f"{path}: would be used as it is written; here a variable is written ${{NAME}}"]
+    assert problems("store: {url: 'redis://:$PASS@h:6379/0'}")[0].startswith("config.yaml:1: store.url: would be used")
+
+
+@pytest.mark.parametrize("value", ["sk-abc", "a$KEYb", "pa$$word", "ab$", "secrets", "a.b", "%20", "x-{a}", "$${KEY}"])
+def test_a_key_that_only_resembles_a_variable_is_one(value: str) -> None:
+    loaded(f'upstreams: {{main: {{base_url: http://h/v1, api_key: "{value}"}}}}')
+
+
 def test_a_file_that_is_missing_or_a_directory_or_unreadable_is_a_problem() -> None:
     Path("folder").mkdir()
     found = []
@@ -360,7 +379,7 @@ def test_a_file_that_is_missing_or_a_directory_or_unreadable_is_a_problem() -> N
 
 
 VALID: dict[str, object] = {
-    "server": {"host": "h", "port": 1, "max_body_bytes": 2048, "admin_token": "t"},
+    "server": {"host": "h", "port": 1, "max_body_bytes": 2048, "admin_token": "t" * 16},
     "store": {
         "url": "redis://h:1/0",
         "ttl": "1h",

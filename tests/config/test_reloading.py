@@ -276,11 +276,13 @@ async def test_a_request_under_way_keeps_what_it_began_with(tmp_path: Path) -> N
 async def test_limits_the_token_and_the_log_level_follow(tmp_path: Path) -> None:
     async with standing(tmp_path) as (run, first, _):
         assert (await ask(run.address, "GET", "/metrics", [BEARER])).status == 200
-        server = {"admin_token": "another", "max_body_bytes": 1024}
+        server = {"admin_token": "another" * 3, "max_body_bytes": 1024}
         write(run.file, settings(first, server=server, logging={"level": "error"}))
         await run.reloader.reload()
         assert (await ask(run.address, "GET", "/metrics", [BEARER])).status == 401
-        assert (await ask(run.address, "GET", "/metrics", [(b"Authorization", b"Bearer another")])).status == 200
+        assert (
+            await ask(run.address, "GET", "/metrics", [(b"Authorization", b"Bearer " + b"another" * 3)])
+        ).status == 200
         before = len(run.events("request"))
         assert (await ask(run.address, "POST", CHAT, [JSON], chat("a" * 2_000))).status == 413
         assert len(run.events("request")) == before
@@ -356,7 +358,7 @@ async def test_without_a_file_there_is_nothing_to_take(tmp_path: Path) -> None:
 
 
 GOOD = """\
-server: {admin_token: operators, max_body_bytes: 100000}
+server: {admin_token: the-operators-token, max_body_bytes: 100000}
 store: {url: 'memory://', ttl: 7d}
 upstreams:
   main: {base_url: 'ADDRESS/v1', api_key: '${KEY:-}', connect_timeout: 10s, max_connections: 10}

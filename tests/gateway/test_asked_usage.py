@@ -128,11 +128,11 @@ async def test_a_prompt_that_was_cut_off_is_flagged_in_header_log_and_metric(
     warned = (b"prompt_cut_off", None)
     script = in_turn(billed(300), stream(SAID + DONE, 50), billed(2_200), stream(SAID + DONE, 50))
     settings: dict[str, object] = {"models": [{"match": "*", "context_window": 131_072}]}
-    settings |= {"server": {"admin_token": "t"}, "logging": {"level": "info"}}
+    settings |= {"server": {"admin_token": "t" * 16}, "logging": {"level": "info"}}
     async with proxied(tmp_path, script, **settings) as (address, _):
         replies = [await ask(address, "POST", CHAT, [JSON], sent) for sent in (body, streamed, body, streamed)]
         told = [reply.header(b"x-compaction-warning") for reply in replies]
-        metrics = (await ask(address, "GET", "/metrics", [(b"Authorization", b"Bearer t")])).body.decode()
+        metrics = (await ask(address, "GET", "/metrics", [(b"Authorization", b"Bearer " + b"t" * 16)])).body.decode()
     assert told == [warned[0], warned[0], None, None]
     series = 'tenant="default",upstream="main"'
     assert f'concertina_prompts_cut_off_total{{model="m",{series}}} 1.0' in metrics

@@ -99,10 +99,10 @@ async def test_keys_are_rotated_without_a_summary_made_again_until_the_old_one_i
             (new, [], "one", b"applied"),
         ):
             store = {"url": f"sqlite:///{tmp_path}/store.db", "encryption_key": current, "retired_keys": retired}
-            settings = {"store": store, "server": {"admin_token": "t-1"}, **SMALL_WINDOW}
+            settings = {"store": store, "server": {"admin_token": "t-1" * 8}, **SMALL_WINDOW}
             async with serving(config_for(tmp_path, behind.address, **settings)) as address:
                 assert (await sent(address, bearer(session))).header(b"x-compaction") == expected
-                metrics = (await ask(address, "GET", "/metrics", [bearer("t-1")], b"")).body
+                metrics = (await ask(address, "GET", "/metrics", [bearer("t-1" * 8)], b"")).body
         assert b"concertina_store_unreadable_total 0.0" not in metrics
         assert b"concertina_store_up 1.0" in metrics
 

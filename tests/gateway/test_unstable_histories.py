@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-ADMIN = (b"authorization", b"Bearer t-1")
+ADMIN = (b"authorization", b"Bearer " + b"t-1" * 8)
 
 
 def polled(messages: Sequence[Message], number: int) -> list[Message]:
@@ -238,7 +238,7 @@ async def test_no_record_is_found_for_another_key_or_label(tmp_path: Path, heade
 @pytest.mark.usefixtures("one_replica")
 async def test_nothing_of_an_erased_conversation_is_found(tmp_path: Path) -> None:
     agent = long_history()
-    async with logged_stage(tmp_path, server={"admin_token": "t-1"}) as play:
+    async with logged_stage(tmp_path, server={"admin_token": "t-1" * 8}) as play:
         for number in range(2):
             await play.send(body(stamped_first(agent.messages, number)))
         calls = play.model.summary_calls

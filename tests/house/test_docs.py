@@ -266,6 +266,12 @@ def test_the_numbers_are_those_in_force(said: str, holds: tuple[float, ...]) -> 
     assert tuple(float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?(?<!,)", said)) == holds
 
 
+def test_front_ends_of_the_documents_let_pass_what_the_proxy_takes() -> None:
+    operations = (ROOT / "docs/operations.md").read_text("utf-8")
+    sizes = re.findall(r"client_max_body_size (\d+)m;", operations)
+    assert [int(size) << 20 for size in sizes] == [load(None, {}).server.max_body_bytes]
+
+
 def example() -> tuple[Conversation, Record]:
     """The example's conversation, and the record of everything before its last message."""
     tokenizer = Tokenizer()

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_replica")]
 
 TTL = 600.0
 SESSIONS = "/admin/api/sessions"
-TOKEN: Header = (b"Authorization", b"Bearer t-1")
+TOKEN: Header = (b"Authorization", b"Bearer " + b"t-1" * 8)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ async def test_without_its_store_the_proxy_neither_lists_nor_erases_and_says_so(
 ) -> None:
     store = {"url": f"redis://127.0.0.1:{free_port()}", "secret": "shared"}
     async with upstream(summarizing) as behind:
-        config = config_for(tmp_path, behind.address, store=store, server={"admin_token": "t-1"}, **SMALL_WINDOW)
+        config = config_for(tmp_path, behind.address, store=store, server={"admin_token": "t-1" * 8}, **SMALL_WINDOW)
         async with serving(config) as address:
             for _ in range(2):  # the second meets a store that is known to be down
                 reply = await ask(address, method, path, [TOKEN])

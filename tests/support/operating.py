@@ -16,7 +16,7 @@ from proxy.config.reloading import Reloader
 from tests.support.long_conversations import SMALL_WINDOW
 from tests.support.upstreams import CHAT, JSON, Header, Reply, ask, chat
 
-TOKEN = "operators"
+TOKEN = "the-operators-token"
 BEARER = (b"Authorization", f"Bearer {TOKEN}".encode())
 LABEL = (b"X-Session-Id", b"the deploy")
 SESSIONS = "/admin/api/sessions"

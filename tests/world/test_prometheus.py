@@ -39,10 +39,10 @@ async def test_every_panel_has_data_while_the_demos_session_is_played(tmp_path: 
         {"match": "*", "context_window": WINDOW, "encoding": "o200k_base"},
     ]
     tenants = {"default": {"summary_tokens_per_day": 10**6}}
-    settings: dict[str, object] = {"models": models, "server": {"admin_token": "t"}, "tenants": tenants}
+    settings: dict[str, object] = {"models": models, "server": {"admin_token": "t" * 16}, "tenants": tenants}
     async with (
         stage(tmp_path, **settings) as play,
-        prometheus(tmp_path, play.address, "t") as watching,
+        prometheus(tmp_path, play.address, "t" * 16) as watching,
         asyncio.timeout(30),
     ):
         # A rate is of two scrapes at least, and what one key has stored is not found by another.

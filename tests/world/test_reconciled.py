@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-BEARER = (b"authorization", b"Bearer t")
+BEARER = (b"authorization", b"Bearer " + b"t" * 16)
 SUMS = {
     "received_tokens": "received",
     "sent_tokens": "sent",
@@ -110,7 +110,10 @@ async def test_a_session_is_told_alike_everywhere_and_as_it_was_billed(tmp_path:
     models = [{"match": "*", "context_window": WINDOW, "encoding": "o200k_base"}]
     async with AsyncExitStack() as opened:
         model = ModelServer()
-        shared = {"store": {"url": f"sqlite:///{tmp_path}/shared.db", "secret": "s"}, "server": {"admin_token": "t"}}
+        shared = {
+            "store": {"url": f"sqlite:///{tmp_path}/shared.db", "secret": "s"},
+            "server": {"admin_token": "t" * 16},
+        }
         stages = [stage(tmp_path, model, models=models, **shared) for _ in range(3)]
         first = await opened.enter_async_context(AsyncExitStack())
         plays = [await first.enter_async_context(stages[0]), await opened.enter_async_context(stages[1])]

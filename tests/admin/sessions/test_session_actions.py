@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-TOKEN: Header = (b"authorization", b"Bearer t")
+TOKEN: Header = (b"authorization", b"Bearer " + b"t" * 16)
 HTML: Header = (b"accept", b"text/html")
 LABEL: Header = (b"x-session-id", b"work")
 SESSIONS = "/admin/api/sessions"
@@ -44,7 +44,7 @@ async def listed(play: Stage) -> str:
 def settings(directory: Path) -> dict[str, object]:
     return {
         "store": {"url": f"sqlite:///{directory}/s.db", "secret": "s"},
-        "server": {"admin_token": "t"},
+        "server": {"admin_token": "t" * 16},
         "models": [{"match": MODEL, "context_window": WINDOW}],
         "tenants": {"default": {"inspect": True}},
     }
