@@ -16,11 +16,12 @@ _SESSIONS = 10_000
 
 class _Before(NamedTuple):
     """The newest prompt of a session as it came, in the upstream's tokens. at: Unix seconds. ttl: for which its cache
-    holds it; 0 where none took anything."""
+    holds it; 0 where none took anything. is_changed: whether this prompt or one before it went out otherwise."""
 
     received: int
     at: float
     ttl: float
+    is_changed: bool
 
 
 class Pricing:
@@ -47,14 +48,19 @@ class Pricing:
         key = event.tenant, event.session, event.model
         before = self._before.get(key)
         # What went out as it came tells better than an estimate how large it was.
-        received = billed if event.tokens_received == event.tokens_sent else received
+        is_unchanged = event.tokens_received == event.tokens_sent
+        received = billed if is_unchanged else received
         ttl = _ttl(event) or (before.ttl if before else 0.0)
-        remember(self._before, key, _Before(received, event.at, ttl), _SESSIONS)
+        is_changed = not is_unchanged or (before is not None and before.is_changed)
+        remember(self._before, key, _Before(received, event.at, ttl, is_changed), _SESSIONS)
         if price is None:
             return event
         long = event.cache_written_long or 0
         written = max(0, (event.cache_written or 0) - long)
         call = Tokens(billed, output, event.cached or 0, written, long)
+        if not is_changed:  # nothing to estimate: it cost what it would have cost
+            usd = _rounded(price.of(call))
+            return replace(event, usd=usd, usd_received=usd)
         is_warm = before is not None and event.at - before.at < ttl
         would = prompt_behind(before.received if before else 0, received, price=price, caches=ttl > 0, is_warm=is_warm)
         would, usd = would.with_answer(output), _rounded(price.of(call))

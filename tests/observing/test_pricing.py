@@ -37,6 +37,14 @@ def test_what_went_out_as_it_came_costs_the_same() -> None:
     assert priced(first, second, asked(20, 180, 180, cached=150))[2] == (60 + 120 + 200, 60 + 120 + 200)
 
 
+def test_a_session_that_was_never_changed_saves_nothing_and_costs_nothing_more() -> None:
+    # Its provider's cache lost the prefix; without the proxy it would have lost it too.
+    events = [asked(at, 1_000 + at, 1_000 + at, cached=cached) for at, cached in ((0, 0), (10, 900), (20, 0), (30, 50))]
+    assert all(paid == would for paid, would in priced(*events))
+    paid, would = priced(*events, asked(40, 1_100, 200, cached=0), asked(50, 1_150, 1_150, cached=0))[-1]
+    assert (paid, would) == (1_150 * 4 + 200, 1_100 * 0.4 + 50 * 4 + 200), "it was changed before"
+
+
 def test_a_shorter_prompt_is_held_against_the_whole_with_the_cache_it_would_have_had() -> None:
     warm = asked(0, 1_000, 1_000, cached=900)
     short = asked(10, 1_100, 200, cached=0)

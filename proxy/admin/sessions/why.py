@@ -10,8 +10,8 @@ from proxy.observing.events import CompactionEnded
 # By the words of `x-compaction-reason`.
 REASONS: Mapping[str, str] = MappingProxyType(
     {
-        "below_floor": "It is small: it went out as it came.",
-        "below_threshold": "It fits: nothing had to be done.",
+        "below_floor": "It is small: nothing of it was changed.",
+        "below_threshold": "It fits: nothing of it was changed.",
         "output_lowered": "Prompt and answer did not fit together, so the limit of the answer was lowered.",
         "unknown_window": "The model's window is not known, so nothing is done before the upstream refuses.",
         "nothing_to_compact": "There is no place where the conversation may be cut.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, get_args
 
 import pytest
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 HTML: Header = (b"Accept", b"text/html")
 VIEWER, AGENT = "ck-viewer-of-acme", "ck-agent-of-acme"
+HI = [{"role": "user", "content": "hi"}]
 SECRET = "some words of a long conversation"
 
 
@@ -102,6 +104,21 @@ async def test_its_page_tells_what_its_new_short_forms_save_and_break(tmp_path: 
             name = await _asked(play, body=request)
             pages.append((await play.send("GET", f"/admin/requests/{name}", HTML, bearer(CONFIGURED))).body.decode())
     assert ["Short forms" in page and "By estimate every later" in page for page in pages] == [True, False]
+
+
+@pytest.mark.anyio
+@pytest.mark.slow
+async def test_a_request_that_failed_is_not_told_as_one_that_went_well(tmp_path: Path) -> None:
+    dead = {"main": {"base_url": "http://127.0.0.1:1/v1"}}
+    async with played(tmp_path, CONFIGURED, upstreams=dead, **SMALL_WINDOW) as play:
+        reply = await ask(play.address, "POST", CHAT, [JSON], json.dumps({"model": "m", "messages": HI}).encode())
+        assert reply.status == 502
+        name = (reply.header(b"x-concertina-request-id") or b"").decode()
+        page = (await play.send("GET", f"/admin/requests/{name}", HTML, bearer(CONFIGURED))).body.decode()
+    (notice,) = re.findall(r'<p class="notice([^"]*)">(.*?)</p>', page, re.DOTALL)
+    assert notice[0] == " wrong"
+    assert "nothing of it was changed" in notice[1]
+    assert "went out" not in page
 
 
 async def _asked(play: Played, *headers: Header, body: bytes = LONG) -> str:
