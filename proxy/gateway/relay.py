@@ -1,5 +1,6 @@
 """Passing an answer on: the upstream's status, headers and bytes, chunk by chunk, with the client's back-pressure."""
 
+from codecs import BOM_UTF8
 from collections.abc import Callable
 
 from proxy.dialects.base import Answers
@@ -137,7 +138,7 @@ async def _relay_into_begun_stream(
         error = error_of(answer)
         await exchange.end_with_error(told.fields() if error is None else _with_status(error, answer), status)
         return
-    tail = _EVENT_ENDS[0]
+    tail, without_mark = _EVENT_ENDS[0], _WithoutMark()
 
     def may() -> bool:
         return tail.endswith(_EVENT_ENDS) and not (tap is not None and tap.is_whole)
@@ -148,7 +149,7 @@ async def _relay_into_begun_stream(
             if speaking is not None:
                 speaking.heard()
             is_last = response.body.is_complete
-            passed = _decode_chunk(chunk, decoder)
+            passed = without_mark(_decode_chunk(chunk, decoder), is_last=is_last)
             passed = passed if chosen is None else chosen(passed, is_last=is_last)
             await exchange.write(passed, more=not is_last)
             tail = (tail + passed)[-4:]
@@ -163,7 +164,25 @@ async def _relay_into_begun_stream(
         if speaking is not None:
             speaking.stop()
     if not exchange.response_complete:
-        await exchange.write(b"" if chosen is None else chosen(b"", is_last=True), more=False)
+        passed = without_mark(b"", is_last=True)
+        await exchange.write(passed if chosen is None else chosen(passed, is_last=True), more=False)
+
+
+class _WithoutMark:
+    """Takes the byte order mark off a stream: after comments it would be a part of the first event's first field."""
+
+    def __init__(self) -> None:
+        self._begin: bytes | None = b""
+
+    def __call__(self, chunk: bytes, *, is_last: bool) -> bytes:
+        if self._begin is None:
+            return chunk
+        begin = self._begin + chunk
+        if not is_last and len(begin) < len(BOM_UTF8) and BOM_UTF8.startswith(begin):
+            self._begin = begin
+            return b""
+        self._begin = None
+        return begin.removeprefix(BOM_UTF8)
 
 
 def _with_status(error: object, answer: UpstreamAnswer) -> object:

@@ -13,9 +13,9 @@ from proxy.server.served import Event, Receive, Scope, Send, Served
 
 # Bytes that wait for the server before a writer has to.
 _MOST_WAITING = 64 * 1024
-# Of one connection, which is the server's (RFC 9113, section 8.2.2).
 _NOT_MODIFIED = 304  # whose length is that of another answer, as servers do not know
-_OF_CONNECTION = (b"connection", b"transfer-encoding", b"keep-alive")
+# Of one connection, which is the server's (RFC 9113, section 8.2.2), and what servers add beside the upstream's.
+_OF_SERVER = (b"connection", b"transfer-encoding", b"keep-alive", b"date", b"server")
 
 
 class AsgiConnection:
@@ -69,7 +69,7 @@ class AsgiExchange(Exchange):
         self._answer = headers
         self.response_started = True
         self.status = status
-        left_out = _OF_CONNECTION if status != _NOT_MODIFIED else (*_OF_CONNECTION, b"content-length")
+        left_out = _OF_SERVER if status != _NOT_MODIFIED else (*_OF_SERVER, b"content-length")
         named = [header for header in headers if header[0] not in left_out]
         named.append((REQUEST_ID, self.id.encode()))
         self._add({"type": "http.response.start", "status": status, "headers": named})

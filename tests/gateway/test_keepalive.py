@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import time
+from codecs import BOM_UTF8
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -392,6 +393,17 @@ async def test_a_compressed_stream_is_decoded(tmp_path: Path) -> None:
     pieces = b"".join(map(chunk, gzipped(delta("Hello"), delta(" 你好"), DONE)))
     async with playing(tmp_path, sends(head(200, EVENTS, GZIP, CHUNKED) + pieces + chunk(b""))) as play:
         assert await after_comments(play, (b"accept-encoding", b"gzip")) == STREAM
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [[BOM_UTF8 + STREAM], [BOM_UTF8, STREAM], [BOM_UTF8[:1], BOM_UTF8[1:2], BOM_UTF8[2:] + STREAM], [STREAM]],
+    ids=["in front", "alone", "byte by byte", "none"],
+)
+async def test_a_byte_order_mark_does_not_stand_behind_comments(tmp_path: Path, pieces: list[bytes]) -> None:
+    body = b"".join(map(chunk, pieces))
+    async with playing(tmp_path, sends(head(200, EVENTS, CHUNKED) + body + chunk(b""))) as play:
+        assert await after_comments(play) == STREAM
 
 
 async def left_of(chunks: AsyncIterator[bytes]) -> tuple[list[bytes], bool]:

@@ -136,6 +136,15 @@ async def test_a_chat_with_tools_is_relayed(tmp_path: Path, served: Served) -> N
         assert (call.target, call.body) == (CHAT, body)
 
 
+async def test_what_the_server_adds_is_there_once(tmp_path: Path, served: Served) -> None:
+    script = always(answer(200, OK_BODY, JSON, (b"Date", b"Thu, 01 Jan 2026 00:00:00 GMT"), (b"Server", b"upstream")))
+    async with stage(tmp_path, script, served) as (address, root, _):
+        for method, path, body in (("POST", CHAT, chat("hi")), ("GET", "/v1/models", None)):
+            reply = await ask(address, method, root + path, [JSON], body)
+            names = [name for name, _ in reply.headers]
+            assert (names.count(b"date"), names.count(b"server")) == (1, 1), path
+
+
 async def test_a_stream_passes_piece_by_piece(tmp_path: Path, served: Served) -> None:
     pieces = [delta("one"), delta("two"), delta("three")]
     script, received = in_step(pieces)
