@@ -32,6 +32,7 @@ from proxy.commands.common import (
 from proxy.commands.parameters import AsJson, ConfigPath, DialectName, Flag
 from proxy.commands.session_commands import sessions
 from proxy.config.errors import suggest
+from proxy.config.extras import missing_extra
 from proxy.config.loading import Config, json_schema, notes, preset_names, unshared_problem
 from proxy.config.settings import DEFAULT
 from proxy.server.addresses import address, leading_back, named_url
@@ -161,15 +162,15 @@ def demo(*, once: bool = False, dialect: DialectName = "chat") -> None:
 
 
 @app.command(help_epilogue="Example: concertina check deploy/config.yaml")
-def check(file: ConfigPath = None) -> None:
+def check(config: ConfigPath = None) -> None:
     """Validate a config file: one line a problem with file, line, YAML path and the way out; exit code 0 or 1."""
-    loaded = load_config(file)
+    loaded = load_config(config)
     _refuse_itself(loaded, loaded.server.host, loaded.server.port)
     if (problem := unshared_problem(loaded)) is not None:
         fail(problem)
     for note in notes(loaded):
         print(f"note: {note}")
-    print(f"{name_of(file)}: ok ({count_settings(loaded)})")
+    print(f"{name_of(config)}: ok ({count_settings(loaded)})")
 
 
 @app.command(help_epilogue="Example: concertina models gpt-4o claude-sonnet-4 --ask")
@@ -295,8 +296,10 @@ def mcp(*, tenant: str = DEFAULT, config: ConfigPath = None) -> None:
     """
     try:
         from proxy.commands.mcp_server import serve_mcp
-    except ModuleNotFoundError:
-        fail("the package mcp is not installed; pip install 'mcp>=2.3,<3' beside it")
+    except ImportError as error:  # it is not there, or older
+        if (error.name or "").partition(".")[0] != "mcp":
+            raise
+        fail(missing_extra("mcp"))
     loaded = load_config(config)
     serve_mcp(loaded, caller_of(loaded, tenant))
 

@@ -17,6 +17,7 @@ from proxy.observing.text_lines import printable
 
 CONFIG = Path("config.yaml")
 _DEFAULTS = "built-in defaults"
+_PIPED = 1_000
 _T = TypeVar("_T")
 
 
@@ -64,7 +65,11 @@ def count_settings(config: Config) -> str:
 
 
 def console(*, stderr: bool = False) -> Console:
-    return Console(stderr=stderr, no_color=bool(os.environ.get("NO_COLOR")), highlight=False, markup=False)
+    """Return the console. A file or another program gets whole lines: nothing is cut or wrapped for a width."""
+    made = Console(stderr=stderr, no_color=bool(os.environ.get("NO_COLOR")), highlight=False, markup=False)
+    if not made.is_terminal:
+        made.width = _PIPED
+    return made
 
 
 def output(found: _T, show: Callable[[_T, Console], None], *, as_json: bool, indent: int = -1) -> None:

@@ -57,12 +57,20 @@ def print_file(
 
 
 def known_client(name: str | None) -> str:
-    """The client's name; ends the command where it is not known what that needs."""
+    """Return the client's name, however its words are joined and without those at its end; end the command if it is
+    not known what that needs."""
     names = clients()
-    if name is None or name not in names:
+    wanted = _letters(name or "")
+    found = [each for each in names if _letters(each) == wanted]
+    found = found or [each for each in names if wanted and _letters(each).startswith(wanted)]
+    if len(found) != 1:
         unknown = "name a client" if name is None else f"what {name} needs is not known here"
-        fail(f"{unknown}; known are {', '.join(names)}")
-    return name
+        fail(f"{unknown}; known are {', '.join(names)}; most others take what openai says")
+    return found[0]
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def client(name: str, address: str) -> str:

@@ -28,6 +28,8 @@ from proxy.stores import beside
 _READY_SECONDS = 3.0
 _PRIVATE, _PRIVATE_FOLDER = 0o600, 0o700
 _DIGITS = 16
+# Running proxies that are named to whoever has found none.
+_MOST_NAMED = 5
 _FOR_OTHERS = 0o022
 # A session takes some milliseconds, and a tenant may have 100,000.
 _ERASE_SECONDS = 600.0
@@ -66,8 +68,13 @@ def without_answer(url: str, error: Exception) -> str:
 
 def way_to_a_proxy() -> str:
     """What to do if none answers."""
-    if others := [reachable(running.host, running.port) for running in _all_running()]:
-        return f"of yours, one runs at http://{', one at http://'.join(others)}"
+    others = [f"http://{reachable(running.host, running.port)}" for running in _all_running()]
+    if len(others) == 1:
+        return f"of yours, one runs at {others[0]}"
+    if others:
+        more = [f"and {len(others) - _MOST_NAMED} more"] if len(others) > _MOST_NAMED else []
+        lines = (f"  {line}" for line in (*others[:_MOST_NAMED], *more))
+        return "\n".join(["of yours, these run; name one with --url:", *lines])
     return "`concertina serve` starts one, and --url names one that is elsewhere"
 
 

@@ -15,7 +15,6 @@ from proxy.config.loading import Config
 from proxy.records.index import Session
 
 _SHOWN = 16
-_WIDE = 200
 _HEADINGS = ("MADE", "WHY", "COVERED", "CUT", "BEFORE", "AFTER", "RECORD", "BY", "CALLS", "SECONDS", "RATIO")
 
 
@@ -42,8 +41,6 @@ def details(found: Exported, *, with_text: bool) -> Details:
 
 
 def show(found: Details, console: Console) -> None:
-    if not console.is_terminal:  # a file or another program gets whole lines
-        console.width = _WIDE
     for line in _sentences(found):
         console.print(line)
     if found.generations:
@@ -91,7 +88,7 @@ def _plural(number: int, one: str, many: str) -> str:
 
 def _table(generations: Sequence[RecordRow]) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("DIGEST", no_wrap=True)
+    table.add_column("DIGEST", no_wrap=True, min_width=_SHOWN)
     for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading in ("MADE", "WHY", "CUT", "BY") else "right", no_wrap=True)
     for one in generations:

@@ -166,7 +166,8 @@ async def open_stored(config: Config) -> AsyncIterator[Store]:
 
 def show(sessions: Sequence[Session], console: Console) -> None:
     table = Table(box=None, pad_edge=False)
-    for heading in ("ID", "LAST USED", "MODEL"):
+    table.add_column("ID", no_wrap=True, min_width=_SHOWN)
+    for heading in ("LAST USED", "MODEL"):
         table.add_column(heading)
     for heading in ("COVERED", "GENERATION"):
         table.add_column(heading, justify="right")

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from policies.settings import PolicySettings, Seconds, Settings, Words
+from proxy.config.extras import missing_extra
 from proxy.config.imports import import_function
 from proxy.config.proxies import Egress, egress_to
 from proxy.config.values import (
@@ -224,7 +225,7 @@ class Upstream(Settings):
     @classmethod
     def _needs_package(cls, provider: str) -> str:
         if provider == "litellm" and find_spec("litellm") is None:
-            raise ValueError("litellm is not installed; pip install 'litellm>=1.100,<1.106.3' beside it")
+            raise ValueError(missing_extra("litellm"))
         return provider
 
     def egress(self, env: Mapping[str, str]) -> Egress:
@@ -331,10 +332,7 @@ class Traces(Settings):
     @classmethod
     def _needs_packages(cls, endpoint: str) -> str:
         if endpoint and find_spec("opentelemetry") is None:
-            raise ValueError(
-                "needs packages that are not installed;"
-                " pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
-            )
+            raise ValueError(missing_extra("otel"))
         return endpoint
 
 

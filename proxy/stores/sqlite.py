@@ -154,8 +154,7 @@ class SqliteStore:
                 return await asyncio.get_running_loop().run_in_executor(self._thread, self._on_file, work)
         except sqlite3.Error as error:
             kind = RefusedError if _code(error) in _REFUSED else StoreError
-            advice = "; move that file away, and a new one is made" if _code(error) in _DAMAGED else ""
-            raise kind(f"{self._path}: {error}{advice}") from error
+            raise kind(f"{self._path}: {error}{_advice(error)}") from error
         except UnicodeEncodeError as error:
             raise EntryError("a key is not valid Unicode") from error
         except TimeoutError as error:
@@ -282,6 +281,12 @@ class SqliteStore:
         with self._connection:
             self._connection.execute(_PURGE, (self._clock(), PURGE_ROWS))
             yield
+
+
+def _advice(error: sqlite3.Error) -> str:
+    if _code(error) in _DAMAGED:
+        return "; move that file away, and a new one is made"
+    return "; make room on that disk" if _code(error) == sqlite3.SQLITE_FULL else ""
 
 
 def _code(error: sqlite3.Error) -> int:

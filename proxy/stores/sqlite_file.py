@@ -1,5 +1,6 @@
 """The file of an embedded store: opened by one process at a time, for its user alone, and prepared."""
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from proxy.stores.base import StoreError
 
 SCHEMA_VERSION = 1
+_NOT_ALLOWED = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_AUTH)
 # Setting WAL mode and creating the table at once from several workers takes turns.
 OPEN_TIMEOUT = 5.0
 # The hash tag of a key (`tag_of`).
@@ -59,10 +61,17 @@ def open_file(path: Path, timeout: float) -> File:
                 connection.close()
                 raise
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(
-            f"store.url: {path} cannot be used as the store ({error}); move that file away or name another path"
-        ) from error
+        raise StoreError(f"store.url: {path} cannot be used as the store ({error}); {_way_out(error)}") from error
     return File(connection, identity)
+
+
+def _way_out(error: Exception) -> str:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+        return "make room on that disk, or name another path"
+    if isinstance(error, OSError) or code in _NOT_ALLOWED:
+        return "let this user write there, or name another path"
+    return "move that file away or name another path"
 
 
 @contextmanager

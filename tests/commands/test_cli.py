@@ -19,6 +19,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -620,6 +621,24 @@ def test_a_proxy_that_would_be_its_own_upstream_is_told(run: Run, host: str, bas
         ended = concertina("serve", OPENAI_BASE_URL=base_url)
         assert (ended.code, ended.out) == (1, "")
         assert ended.err.splitlines()[-1].startswith(f"upstreams.main.base_url: {base_url} is this proxy itself")
+
+
+def test_the_config_to_check_is_named_as_for_other_commands(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text("closed: true", encoding="utf-8")
+    for words in (("check", str(file)), ("check", "--config", str(file))):
+        assert run(*words).out.splitlines()[-1].startswith(f"{file}: ok")
+
+
+@pytest.mark.parametrize("there", [None, ModuleType("mcp")], ids=["not there", "another version"])
+def test_a_part_that_is_not_installed_is_told_with_its_extra(
+    run: Run, monkeypatch: pytest.MonkeyPatch, there: ModuleType | None
+) -> None:
+    monkeypatch.delitem(sys.modules, "proxy.commands.mcp_server", raising=False)
+    monkeypatch.setitem(sys.modules, "mcp", there)  # type: ignore[arg-type]
+    monkeypatch.delitem(sys.modules, "mcp.server", raising=False)
+    ended = run("mcp")
+    assert (ended.code, "uv tool install '.[mcp]'" in ended.err) == (1, True)
 
 
 def test_a_base_url_without_a_path_is_noted(run: Run) -> None:

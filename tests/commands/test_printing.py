@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from proxy.commands.cli import app
-from proxy.commands.printing import clients
+from proxy.commands.printing import clients, known_client
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,23 @@ def test_what_a_client_needs_has_the_configs_address(capsys: pytest.CaptureFixtu
     assert json.loads(block)["provider"].keys() == {"openai", "anthropic"}
 
 
-@pytest.mark.parametrize("words", [("client",), ("client", "nobody's")])
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("claude", "claude-code"),
+        ("Claude Code", "claude-code"),
+        ("claude_code", "claude-code"),
+        ("openwebui", "open-webui"),
+        ("LangChain", "langchain"),
+        ("litellm", "litellm"),
+        ("openai", "openai"),
+    ],
+)
+def test_a_client_is_known_however_its_name_is_written(name: str, known: str) -> None:
+    assert known_client(name) == known
+
+
+@pytest.mark.parametrize("words", [("client",), ("client", "nobody's"), ("client", "open")])
 def test_a_client_has_to_be_one_that_is_known(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as ended:
         told(capsys, *words)

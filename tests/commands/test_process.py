@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.callers.admin_token import keep_token
-from proxy.commands.running import announce, as_running, config_of_running, token_of
+from proxy.commands.common import fail
+from proxy.commands.running import announce, as_running, config_of_running, token_of, without_answer
 from proxy.commands.watching.running_proxy import url_of
 from proxy.config.loading import digest_of, load_text
 from tests.support.processes import COMMAND, config, event, served
@@ -266,6 +268,23 @@ def test_replicas_of_one_store_are_told_apart_and_what_a_killed_one_left_is_not_
         assert [as_running(each).server.port for each in (one, two, three)] == [9, 12, 11]
         assert not (folder / "1.running").exists()
     assert digest_of(one) == digest_of(two)
+
+
+@pytest.mark.parametrize(("number", "lines"), [(1, 1), (2, 3), (9, 7)])
+def test_proxies_that_run_elsewhere_are_named_a_line_each_and_few_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, lines: int
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (folder := tmp_path / "concertina").mkdir(0o700)
+    for port in range(1, number + 1):
+        content = b'{"pid":%d,"host":"127.0.0.1","port":%d,"workers":1}' % (os.getpid(), port)
+        (folder / f"{port}.running").write_bytes(content)
+    with pytest.raises(SystemExit):
+        fail(without_answer("http://127.0.0.1:9", OSError("refused")))
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == lines
+    assert all(line.count("http://") <= 1 for line in told[1:])
+    assert ("and 4 more" in told[-1]) == (number == 9)
 
 
 def test_the_proxy_that_a_file_was_read_by_is_found_whatever_became_of_the_file(

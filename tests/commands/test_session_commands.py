@@ -75,6 +75,17 @@ def test_a_session_is_told_with_why_its_records_were_made_and_without_what_they_
     assert (found["generations"][0]["making"]["calls"], found["text"]) == (1, None)
 
 
+def test_a_list_that_another_program_reads_is_cut_nowhere(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    _, out, _ = run("sessions", "ls")
+    headings, line = out.splitlines()
+    (session,) = json.loads(run("sessions", "ls", "--json")[1])
+    assert headings.split()[0] == "ID"
+    assert line.split()[0] == session["id"][:16]
+    assert line.rstrip().endswith(session["label"])
+    assert "…" not in out
+
+
 def test_the_page_counts_as_many_summaries_as_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = asyncio.run(_counted_on_the_page(tmp_path))
     assert made > 1

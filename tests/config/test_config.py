@@ -288,7 +288,9 @@ def test_an_upstream_for_litellm_is_refused_with_the_way_out_if_that_is_not_inst
 ) -> None:
     monkeypatch.setattr("proxy.config.settings.find_spec", lambda _: None)
     text = "upstreams: {main: {base_url: 'https://h.example/v1', provider: %s}}"
-    with pytest.raises(ConfigError, match=r"upstreams\.main\.provider: litellm is not installed; pip install"):
+    with pytest.raises(
+        ConfigError, match=r"upstreams\.main\.provider: the extra litellm is not installed; .*'\.\[litellm\]'"
+    ):
         load_text("config.yaml", text % "litellm", {})
     assert load_text("config.yaml", text % "openai", {}).upstreams["main"].provider == "openai"
 
@@ -298,6 +300,8 @@ def test_traces_without_their_packages_are_refused_with_the_way_out(
 ) -> None:
     monkeypatch.setattr("proxy.config.settings.find_spec", lambda _: None)
     text = "telemetry: {traces: {endpoint: http://127.0.0.1:4318}}"
-    with pytest.raises(ConfigError, match=r"telemetry\.traces\.endpoint: .*pip install opentelemetry-sdk"):
+    with pytest.raises(
+        ConfigError, match=r"telemetry\.traces\.endpoint: the extra otel is not installed; .*'\.\[otel\]'"
+    ):
         load_text("config.yaml", text, {})
     assert load_text("config.yaml", "telemetry: {traces: {endpoint: ''}}", {}).telemetry.traces.endpoint == ""

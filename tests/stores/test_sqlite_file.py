@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import sqlite3
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.stores import StoreError
+from proxy.stores import StoreError, sqlite_file
 from proxy.stores.sqlite import SqliteStore
 from tests.support.long_conversations import bearer, outcome, summarizing
 from tests.support.operating import LABEL, OPERATED, enrolled, erased, listed
@@ -99,6 +100,43 @@ def no_database(path: Path) -> None:
 
 def half(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(
+    ("code", "way_out"),
+    [
+        (sqlite3.SQLITE_FULL, "make room on that disk, or name another path"),
+        (sqlite3.SQLITE_READONLY, "let this user write there, or name another path"),
+        (sqlite3.SQLITE_CANTOPEN, "let this user write there, or name another path"),
+        (sqlite3.SQLITE_NOTADB, "move that file away or name another path"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told_with_the_way_out_of_its_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, way_out: str
+) -> None:
+    def fail(_: object) -> None:
+        error = sqlite3.OperationalError("as SQLite says it")
+        error.sqlite_errorcode = code
+        raise error
+
+    monkeypatch.setattr(sqlite_file, "_prepare", fail)
+    with pytest.raises(StoreError) as refused:
+        sqlite_file.open_file(tmp_path / "s.db", 1.0)
+    assert str(refused.value).endswith(f"(as SQLite says it); {way_out}")
+
+
+@pytest.mark.parametrize(
+    ("number", "way_out"), [(errno.ENOSPC, "make room"), (errno.EDQUOT, "make room"), (errno.EACCES, "let this user")]
+)
+def test_a_file_that_cannot_be_made_is_told_with_the_way_out_of_its_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, way_out: str
+) -> None:
+    def fail(_: object) -> None:
+        raise OSError(number, "as the system says it")
+
+    monkeypatch.setattr(sqlite_file, "_create_private", fail)
+    with pytest.raises(StoreError, match=f"; {way_out}"):
+        sqlite_file.open_file(tmp_path / "s.db", 1.0)
 
 
 @pytest.mark.parametrize("harm", [pages_of_noise, no_database, half])

@@ -98,12 +98,12 @@ async def _eviction_findings(store: Store, *, has_keys: bool) -> list[Finding]:
     about, policy = "store.maxmemory-policy", (await store.facts()).eviction
     if policy is None:
         return [warning(about, "the server does not tell it to this user", "allow it INFO, or ask its operator")]
-    if has_keys:
-        evicts = "it may evict issued keys", "set maxmemory-policy to noeviction, or give the proxy a server of its own"
-        return [ok(about, policy) if policy == "noeviction" else warning(about, f"{policy}: {evicts[0]}", evicts[1])]
     if policy == "noeviction":
-        return [warning(about, f"{policy}: once full it refuses what is new", "set maxmemory-policy to volatile-lru")]
-    return [ok(about, policy)]
+        return [ok(about, f"{policy}: once full, records are no longer stored and none is lost")]
+    if has_keys:
+        way_out = "set maxmemory-policy to noeviction, or give the proxy a server of its own"
+        return [warning(about, f"{policy}: it may evict issued keys", way_out)]
+    return [ok(about, f"{policy}: before you issue keys, set it to noeviction")]
 
 
 def _secret(settings: StoreConfig) -> Iterator[Finding]:
