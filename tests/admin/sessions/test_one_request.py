@@ -117,7 +117,9 @@ async def test_a_request_that_failed_is_not_told_as_one_that_went_well(tmp_path:
         page = (await play.send("GET", f"/admin/requests/{name}", HTML, bearer(CONFIGURED))).body.decode()
     (notice,) = re.findall(r'<p class="notice([^"]*)">(.*?)</p>', page, re.DOTALL)
     assert notice[0] == " wrong"
-    assert "nothing of it was changed" in notice[1]
+    assert "It was answered 502." in notice[1]
+    assert "Cause: " in notice[1]
+    assert "nothing of it was changed" in page
     assert "went out" not in page
 
 
