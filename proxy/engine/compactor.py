@@ -153,10 +153,12 @@ class Compactor:
         if self._summarizer.is_cooling_down(target):
             return await self._without_model(job, bill, "summarizer_cooling_down")
         try:
-            async with within(job.deadline):
-                written = await self._writer.write(job, target, bill)
+            async with within(job.deadline) as deadline:
+                written = await self._writer.write(job, target, bill, deadline)
         except TimeoutError:
             self._summarizer.note_failure(target, "transient")
+            if bill.asks_aligned:
+                self._summarizer.note_failure(target, "timeout", is_aligned=True)
             return await self._without_model(job, bill, "summarizer_timeout")
         except SummarizerError as error:
             return await self._without_model(job, bill, f"summarizer_{error.kind}")

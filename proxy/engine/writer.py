@@ -25,9 +25,10 @@ from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows
 from proxy.observing.events import CallResult
 from proxy.records.checkpoints import Checkpoints
+from proxy.runtime.deadlines import within
 from proxy.runtime.workers import Workers
 from proxy.upstream.routes import SummaryTarget
-from proxy.upstream.summarizer import FormRefusedError, Summarizer, SummarizerError, SummarizerOverflowError
+from proxy.upstream.summarizer import FormRefusedError, Kind, Summarizer, SummarizerError, SummarizerOverflowError
 
 _THOUGHT_SHARE = 1 / 8
 _PARALLEL_CALLS = 8
@@ -45,6 +46,7 @@ class Bill:
 
     price:  of the model that is asked; None while nobody is, and where it is not known.
     reason: why the record was made without it.
+    asks_aligned: whether an answer to a question behind the session's prompt is waited for.
     """
 
     calls: int = 0
@@ -54,6 +56,7 @@ class Bill:
     refused: list[str] = field(default_factory=list)
     price: Price | None = None
     reason: str | None = None
+    asks_aligned: bool = False
 
     @property
     def spent(self) -> Spent:
@@ -79,6 +82,7 @@ class _SharedWork:
     continuity: Continuity
     count: CountTokens
     bill: Bill
+    deadline: within
 
     @property
     def length(self) -> int:
@@ -111,10 +115,10 @@ class Writer:
         """The same, with parts kept elsewhere."""
         return replace(self, _checkpoints=checkpoints)
 
-    async def write(self, job: Job, target: SummaryTarget, bill: Bill) -> WrittenSummary:
-        """The summary of a job, in as many calls as it takes; what they use is added to `bill`.
+    async def write(self, job: Job, target: SummaryTarget, bill: Bill, deadline: within) -> WrittenSummary:
+        """Return the summary of a job, in as many calls as it takes; what they use is added to `bill`.
 
-        Raises SummarizerError.
+        deadline: what ends the calls when the job's time is up. Raises SummarizerError.
         """
         started = self._ticks()
         bill.price = self._windows.price(target.model)
@@ -123,7 +127,7 @@ class Writer:
         texts = texts_for(records.language_for(job.parent, job.span))
         room = int(_STATEMENTS_SHARE * (target.window or job.plan.budget.window) / target.calibration)
         work = _SharedWork(
-            job, target, texts, await self._workers.run(lambda: _continuity(job, room, count)), count, bill
+            job, target, texts, await self._workers.run(lambda: _continuity(job, room, count)), count, bill, deadline
         )
         outcome = await self._drive(work, blocks)
         if outcome.text is None:
@@ -205,19 +209,24 @@ class Writer:
         if (body := await self._aligned_question(work)) is None:
             return None
         verdict, of_form = None, False
+        kind: Kind = "invalid"
+        work.bill.asks_aligned = True  # a deadline leaves it so
         try:
             verdict = await self._ask_aligned(work, prompt, body)
         except SummarizerOverflowError:
-            pass
+            kind = "refused"
         except SummarizerError as error:
-            if error.kind == "transient":
+            if error.kind == "cooling_down":
                 raise
-            of_form = isinstance(error, FormRefusedError)
-        finally:  # also where time is up
-            if isinstance(verdict, Valid):
-                self._summarizer.note_success(work.target, is_aligned=True)
-            else:
-                self._summarizer.note_failure(work.target, "invalid", is_aligned=True, of_form=of_form)
+            if error.kind == "transient":
+                self._summarizer.note_failure(work.target, error.kind, is_aligned=True)
+                raise
+            kind, of_form = error.kind, isinstance(error, FormRefusedError)
+        work.bill.asks_aligned = False
+        if isinstance(verdict, Valid):
+            self._summarizer.note_success(work.target, is_aligned=True)
+        else:
+            self._summarizer.note_failure(work.target, kind, is_aligned=True, of_form=of_form)
         return verdict
 
     async def _aligned_question(self, work: _SharedWork) -> bytes | None:
@@ -235,7 +244,7 @@ class Writer:
     async def _ask_aligned(self, work: _SharedWork, prompt: Prompt, body: bytes) -> Valid | Invalid:
         target = work.target
         headers = for_questions(work.job.case.route.headers, target.dialect.questions.HEADERS, is_aligned=True)
-        answer = await self._summarizer.send(replace(target, headers=headers), body, is_aligned=True)
+        answer = await self._summarizer.send(replace(target, headers=headers), body, work.deadline, is_aligned=True)
         # Unlike the transcript it shows results in full.
         seen = replace(prompt, user=f"{prompt.user}\n{body.decode(errors='replace')}")
         return await self._judge_answer(work, seen, answer)
@@ -253,9 +262,8 @@ class Writer:
         )
 
     async def _ask(self, work: _SharedWork, prompt: Prompt, fine: CallResult = "ok") -> Valid | Invalid:
-        return await self._judge_answer(
-            work, prompt, await self._summarizer.ask(work.target, prompt, _answer_room(work)), fine
-        )
+        answer = await self._summarizer.ask(work.target, prompt, _answer_room(work), work.deadline)
+        return await self._judge_answer(work, prompt, answer, fine)
 
     async def _judge_answer(
         self, work: _SharedWork, prompt: Prompt, answer: SummaryAnswer, fine: CallResult = "ok"

@@ -215,7 +215,7 @@ class CompactionEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     summarizer_ms: int | None = None
 
 
-CallResult = Literal["ok", "reminded", "invalid", "overflow", "refused", "failed", "timeout"]
+CallResult = Literal["ok", "reminded", "invalid", "overflow", "refused", "failed", "timeout", "cancelled"]
 
 
 class SummarizerCalled(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -31,13 +31,17 @@ class RepeatedCancel:
         self._task.cancel()
         self._next = asyncio.get_running_loop().call_later(AGAIN, self.begin)
 
+    @property
+    def has_begun(self) -> bool:
+        return self._cancellations > 0
+
     def stop(self) -> bool:
         """Take the cancellations back; whether there were any."""
         if self._next is not None:
             self._next.cancel()
         for _ in range(self._cancellations):
             self._task.uncancel()
-        return self._cancellations > 0
+        return self.has_begun
 
 
 class within:  # noqa: N801 - reads as asyncio.timeout does
@@ -58,6 +62,11 @@ class within:  # noqa: N801 - reads as asyncio.timeout does
         if self._seconds is not None:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, self._seconds), self._ending.begin)
         return self
+
+    @property
+    def has_expired(self) -> bool:
+        """Return True if the time is up, which tells a timeout from any other cancellation of the block."""
+        return self._ending.has_begun
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -18,6 +18,7 @@ from proxy.observing.events import CallResult, Hook, SummarizerCalled, Summarize
 from proxy.observing.hooks import observe_traced
 from proxy.overflow.classify import classify
 from proxy.overflow.form_refusals import refuses_form
+from proxy.runtime.deadlines import within
 from proxy.server.headers import HOP
 from proxy.upstream.http import TruncatedError, UpstreamClient, UpstreamResponse
 from proxy.upstream.routes import SummaryTarget
@@ -31,12 +32,14 @@ _BAD_OUTPUT_COOLDOWN = 30.0
 _COOLDOWNS = (60.0, 300.0, 900.0)
 # Of questions behind a session's prompt: longer, so that a plain one is asked in between where they alone fail.
 _ALIGNED_COOLDOWNS = (300.0, 900.0)
+# The same after a transient error: one says nothing about their form. After two in a row a plain question is next.
+_ALIGNED_TRANSIENT_COOLDOWNS = (0.0, 900.0)
 # Of those that are refused for their form, which does not change by itself.
 _FORM_COOLDOWN = 24 * 3600.0
 _REMEMBERED = 10_000
 _SHOWN = 100
 
-Kind = Literal["transient", "refused", "invalid", "cooling_down", "bounded"]
+Kind = Literal["transient", "timeout", "refused", "invalid", "cooling_down", "bounded"]
 """`bounded`: the calls or the depth of the policy's bisection were used up, which is no fault of the summarizer."""
 _Key = tuple[str, ModelKey, bool]
 
@@ -92,15 +95,21 @@ class Summarizer:
         now = self._clock()
         return {paused for paused, until in self._paused.copy().items() if now < until}
 
-    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> SummaryAnswer:
-        """One answer, not validated. Raises SummarizerError or SummarizerOverflowError."""
-        limit = (target.output_key, max_tokens)
-        return await self.send(target, target.dialect.questions.ask(target.model, prompt, limit, target.temperature))
+    async def ask(
+        self, target: SummaryTarget, prompt: Prompt, max_tokens: int, deadline: within | None = None
+    ) -> SummaryAnswer:
+        """Return one answer, not validated. Raises SummarizerError or SummarizerOverflowError."""
+        body = target.dialect.questions.ask(target.model, prompt, (target.output_key, max_tokens), target.temperature)
+        return await self.send(target, body, deadline)
 
-    async def send(self, target: SummaryTarget, body: bytes, *, is_aligned: bool = False) -> SummaryAnswer:
-        """The answer to a whole request of ours. Raises SummarizerError or SummarizerOverflowError.
+    async def send(
+        self, target: SummaryTarget, body: bytes, deadline: within | None = None, *, is_aligned: bool = False
+    ) -> SummaryAnswer:
+        """Send a whole request to the summarizer. Raises SummarizerError or SummarizerOverflowError.
 
-        is_aligned: a client's prompt with our question at its end: where that is refused, a plain one may be answered.
+        deadline: a call that this ended is reported as `timeout`, any other cancelled call as `cancelled`.
+        is_aligned: the body is a client's prompt with a question at its end. If it is refused, a plain one may be
+        answered.
         """
         if self.is_cooling_down(target):
             raise SummarizerError("cooling_down", "the summarizer failed lately")
@@ -108,7 +117,7 @@ class Summarizer:
         try:
             answer = await self._send_with_retries(target, body, is_aligned=is_aligned)
         except (SummarizerError, SummarizerOverflowError, asyncio.CancelledError) as error:
-            self._report_call(target, _result(error), self._ms_since(began), Tokens(0))
+            self._report_call(target, _result(error, deadline), self._ms_since(began), Tokens(0))
             raise
         return replace(answer, ms=self._ms_since(began))
 
@@ -164,6 +173,8 @@ class Summarizer:
         pauses = (_FORM_COOLDOWN,) if is_aligned and of_form else _pauses(kind, is_aligned=is_aligned)
         pause = pauses[min(failures, len(pauses) - 1)]
         remember(self._failures, key, (failures + 1, self._clock() + pause), _REMEMBERED)
+        if not pause:
+            return
         if not is_aligned:
             remember(self._paused, (target.name, target.model), self._clock() + pause, _SHOWN)
         where = {"tenant": target.place.tenant, "upstream": target.name, "model": target.model}
@@ -210,7 +221,7 @@ class Summarizer:
         return read
 
 
-def _result(error: BaseException) -> CallResult:
+def _result(error: BaseException, deadline: within | None) -> CallResult:
     match error:
         case SummarizerOverflowError():
             return "overflow"
@@ -219,7 +230,7 @@ def _result(error: BaseException) -> CallResult:
         case SummarizerError():
             return "failed"
         case _:
-            return "timeout"
+            return "timeout" if deadline is not None and deadline.has_expired else "cancelled"
 
 
 def _is_soon(retry_after: bytes | None) -> bool:
@@ -232,7 +243,7 @@ def _is_soon(retry_after: bytes | None) -> bool:
 
 def _pauses(kind: Kind, *, is_aligned: bool) -> Sequence[float]:
     if is_aligned:
-        return _ALIGNED_COOLDOWNS
+        return _ALIGNED_TRANSIENT_COOLDOWNS if kind == "transient" else _ALIGNED_COOLDOWNS
     return (_BAD_OUTPUT_COOLDOWN,) if kind == "invalid" else _COOLDOWNS
 
 

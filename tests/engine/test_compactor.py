@@ -16,7 +16,7 @@ from policies.record.record import VERSION, Segment
 from policies.settings import BisectSettings, PolicySettings, SummarizerSettings
 from proxy.engine.compactor import CompactionError
 from proxy.models.tokenizer import DEFAULT_ENCODING
-from proxy.observing.events import CompactionEnded, CompactionStarted, Event
+from proxy.observing.events import CompactionEnded, CompactionStarted, Event, SummarizerCalled, SummarizerPaused
 from proxy.records.checkpoints import Checkpoints, key_of
 from proxy.stores import CircuitBreaker, Sealer, StoreError
 from proxy.stores.memory import MemoryStore
@@ -109,6 +109,67 @@ async def test_a_summarizer_that_never_answers_is_given_up_at_the_deadline() -> 
         with pytest.raises(CompactionError, match="summarizer_timeout"):
             await one.compactor.compact(await job(one.target(), policy=policy))
         gate.set()
+
+
+def is_aligned(request: Json) -> bool:
+    """Return True if the question stands at the end of the session's own prompt."""
+    return "Stop the work here" in str(request["messages"])
+
+
+@pytest.mark.parametrize(
+    "failure", [error(500), error(429), error(408), (502, b""), (200, b"<html>busy</html>")], ids=str
+)
+async def test_one_transient_error_leaves_the_aligned_form_in_use(failure: tuple[int, bytes]) -> None:
+    now, answers = 1e9, [failure, failure]
+    model, log = Model(lambda _: answers.pop() if answers else completion(GOOD)), BytesIO()
+    async with replica(model, clock=lambda: now, log=log) as one:
+        work = await job(replace(one.target(window=100_000), name="elsewhere"))
+        with pytest.raises(CompactionError, match="summarizer_transient"):
+            await one.compactor.compact(work)
+        now += 61
+        await one.compactor.compact(work)
+    assert [is_aligned(request) for request in model.asked] == [True, True, True]
+    paused = [
+        line for line in map(msgspec.json.decode, log.getvalue().splitlines()) if line["event"] == "summarizer_paused"
+    ]
+    assert [(line["kind"], line["seconds"]) for line in paused] == [("transient", 60.0)]
+
+
+async def test_a_plain_question_follows_where_the_aligned_form_alone_fails_again_and_again() -> None:
+    now = 1e9
+    model = Model(lambda request: error(500) if is_aligned(request) else completion(GOOD))
+    async with replica(model, clock=lambda: now) as one:
+        work = await job(replace(one.target(window=100_000), name="elsewhere"))
+        for pause in (61, 301):
+            with pytest.raises(CompactionError, match="summarizer_transient"):
+                await one.compactor.compact(work)
+            now += pause
+        await one.compactor.compact(work)
+    assert [is_aligned(request) for request in model.asked] == [True] * 4 + [False]
+
+
+@pytest.mark.parametrize("is_cut_off_by", ["deadline", "client"])
+async def test_a_call_that_is_cut_off_says_by_what_and_pauses_for_a_deadline_alone(is_cut_off_by: str) -> None:
+    is_late = is_cut_off_by == "deadline"
+    policy = PolicySettings(summarizer=SummarizerSettings(timeout=0.2 if is_late else 60))
+    model, events = Model(gate=(gate := asyncio.Event())), list[Event]()
+    async with replica(model) as one:
+        one.summarizer._observe = events.append
+        target = replace(one.target(window=100_000), name="elsewhere")
+        making = asyncio.create_task(one.compactor.compact(await job(target, policy=policy)))
+        while not model.asked:  # noqa: ASYNC110 - the other side of a socket sets no event here
+            await asyncio.sleep(0)
+        if not is_late:
+            making.cancel()
+        with suppress(CompactionError, asyncio.CancelledError):
+            await making
+        gate.set()
+        assert one.summarizer.is_cooling_down(target) == is_late
+        assert one.summarizer.is_cooling_down(target, is_aligned=True) == is_late
+    called = [event for event in events if isinstance(event, SummarizerCalled)]
+    paused = [event for event in events if isinstance(event, SummarizerPaused)]
+    assert [event.result for event in called] == ["timeout" if is_late else "cancelled"]
+    assert [event.kind for event in paused] == (["transient", "timeout"] if is_late else [])
 
 
 @pytest.mark.requirement("R1 2.2", "R1 4.1 parts", "R1 4.6 algorithm", "R1 9.2")

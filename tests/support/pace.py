@@ -102,13 +102,13 @@ class Summaries(StandIn):
         self.ended = 0
         self.at_once = 0
 
-    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> SummaryAnswer:
+    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int, *_: object) -> SummaryAnswer:
         await self._take_time(target, prompt.user)
         return await super().ask(target, prompt, max_tokens)
 
-    async def send(self, target: SummaryTarget, body: bytes, **how: bool) -> SummaryAnswer:
+    async def send(self, target: SummaryTarget, body: bytes, *_: object, **__: object) -> SummaryAnswer:
         await self._take_time(target, body.decode())
-        return await super().send(target, body, **how)
+        return await super().send(target, body)
 
     async def _take_time(self, target: SummaryTarget, asked: str) -> None:
         number = len(self.begun)

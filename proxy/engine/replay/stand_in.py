@@ -43,12 +43,12 @@ class StandIn(Summarizer):
         calls, self._calls = self._calls, []
         return calls
 
-    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int) -> SummaryAnswer:
+    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int, *_: object) -> SummaryAnswer:
         body = target.dialect.questions.ask(target.model, prompt, (target.output_key, max_tokens), None)
         return self._answer(target, body, prompt.system, prompt.user)
 
-    async def send(self, target: SummaryTarget, body: bytes, **_: bool) -> SummaryAnswer:
-        """The answer to a session's own request that ends with our instruction."""
+    async def send(self, target: SummaryTarget, body: bytes, *_: object, **__: object) -> SummaryAnswer:
+        """Answer a session's own request that ends with our instruction."""
         texts = [text for item in msgspec.json.decode(body)[target.dialect.array.name] for text in _texts(item)]
         return self._answer(target, body, texts[-1], "\n".join(texts[:-1]))
 
