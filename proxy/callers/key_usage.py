@@ -35,6 +35,10 @@ _ACTIVE = 120.0
 _BILLION = 1_000_000_000
 # Of an answer, to a token: of JSON, and of events, each of which repeats what it is a part of.
 _BYTES, _STREAMED_BYTES = 4, 120
+# A text that was compressed is ten times as long.
+_UNPACKED = 10
+# Tokens of an answer in JSON that is no conversation's, at most: it may be numbers or a picture.
+_MOST_RELAYED = 4_096
 # Names of counters: requests, tokens, billionths of a US dollar, answers without a known price.
 REQUESTS, TOKENS, COST, UNPRICED = "r", "t", "c", "x"
 
@@ -101,17 +105,20 @@ class KeyUsage:
             if tokens := event.tokens_in + event.tokens_out:
                 self._bill(event.key, tokens, event.usd)
         elif event.billed is not None and event.is_answered and event.wire != "relay":
-            self._bill(event.key, event.billed + (event.output or 0), event.usd)
+            if event.usd is None:  # of a request that was not read
+                long, written = event.cache_written_long or 0, event.cache_written or 0
+                cache = event.cached or 0, max(0, written - long), long
+                self.add(event.key, Tokens(event.billed, event.output or 0, *cache), event.model or "")
+            else:
+                self._bill(event.key, event.billed + (event.output or 0), event.usd)
         elif event.attempts > 0 and event.wire != "relay" and (event.is_answered or event.end == "client_gone"):
             self.add(event.key, _estimate(event), event.model or "")
 
-    def add(self, key_id: str, used: Tokens | None, model: str) -> None:
-        """Count an answer by its model's price; one that reports nothing is one without a known price."""
-        price = self._price(model)
-        if used is None:
-            self._bill(key_id, 0, None)
-        else:
-            self._bill(key_id, used.prompt + used.output, None if price is None else price.of(used))
+    def add(self, key_id: str, used: Tokens, model: str) -> None:
+        """Count an answer by the price of its model; one without tokens, a sound say, is one without a known price."""
+        tokens = used.prompt + used.output
+        price = self._price(model) if tokens else None
+        self._bill(key_id, tokens, None if price is None else price.of(used))
 
     def _bill(self, key_id: str, tokens: int, usd: float | None) -> None:
         now = self._clock()
@@ -153,9 +160,22 @@ class KeyUsage:
         return meter
 
 
+def prompt_by_size(size: int, *, is_coded: bool = False) -> int:
+    """Return about how many tokens a body of so many bytes is; `is_coded` if it has a content coding."""
+    return ceil(size * (_UNPACKED if is_coded else 1) / _BYTES)
+
+
+def relayed_by_size(prompt: int, answer: int, *, is_stream: bool) -> Tokens:
+    """Return about how many tokens a request and an answer that is no conversation's are, by their bytes."""
+    if is_stream:
+        return Tokens(prompt_by_size(prompt), ceil(answer / _STREAMED_BYTES))
+    return Tokens(prompt_by_size(prompt), min(_MOST_RELAYED, ceil(answer / _BYTES)))
+
+
 def _estimate(event: RequestEnded) -> Tokens:
-    """What an answer without usage has used, as one whose client hung up: more rather than less."""
-    return Tokens(event.sent or 0, ceil(event.bytes / (_STREAMED_BYTES if event.stream else _BYTES)))
+    """Return what an answer without usage has used, as one whose client hung up: more rather than less."""
+    prompt = event.tokens_by_size or 0 if event.sent is None else event.sent
+    return Tokens(prompt, ceil(event.bytes / (_STREAMED_BYTES if event.stream else _BYTES)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,13 @@
 """Requests that are one array of items in an envelope: where the items lie, and another array around their own bytes.
 
+Of a key that comes twice the last value counts, for every field: most JSON readers do so (RFC 8259, section 4), and
+msgspec does.
 Nothing here copies or re-serializes an item that is kept, and nothing knows what an item says.
 """
 
 import re
 from codecs import BOM_UTF8
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import islice
@@ -29,6 +32,8 @@ _NOTHING = msgspec.Raw(b"")
 _skip_whitespace = re.compile(rb"[ \t\r\n]{0,65536}+").match
 # Up to the next object or list, or to the end, over strings and what is in them: so no search begins inside of one.
 _openings = re.compile(rb'(?:[^"\[{]++|%b)*+(?:([\[{])|\Z)' % bounds.TEXT, re.DOTALL).finditer
+# In the place of a lone surrogate.
+_REPLACEMENT = "\ufffd"
 _SPACE = ord(" ")
 _COMMA = ord(",")
 
@@ -46,6 +51,8 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 
 
 _NEAR_AN_END = 64 * 1024
+# Places of a key that are looked at, each of which may take a look at the whole body; what has more is not read.
+_MOST_PLACES = 16
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
@@ -82,6 +89,14 @@ class Array:
         except (msgspec.DecodeError, RecursionError):
             return False
 
+    def is_last(self, body: bytes, key: int, end: int) -> bool:
+        """Return True if body[key:end] is the array with its key at the top level, and no other one follows."""
+        try:
+            self._read_key(body[:key] + b'"":0}')
+        except (msgspec.DecodeError, RecursionError):
+            return False
+        return self.is_absent(b'{"":0' + body[end:])
+
 
 class Parsed(msgspec.Struct, frozen=True, gc=False):
     """A request's top level and where its items lie in the body.
@@ -97,22 +112,40 @@ class Parsed(msgspec.Struct, frozen=True, gc=False):
 
 
 def model_of(body: bytes, key: str = "model") -> str:
-    """The model a body names under this key, as far as that can be told without understanding the rest; empty where it
-    cannot."""
-    if len(body) > bounds.MOST_SKIPPED:
-        values = _text_under(key).findall
-        head, tail = values(body, 0, _NEAR_AN_END), values(body, len(body) - _NEAR_AN_END)
-        return decode_text(msgspec.Raw((head[:1] or tail[-1:] or [b""])[0])) or ""
+    """Return the model that a body names under this key; empty if it names none.
+
+    Of a body that is too large to be passed over, only members of its top level near its ends are found.
+    """
+    body = body.removeprefix(BOM_UTF8)
+    if len(body) <= bounds.MOST_SKIPPED:
+        return _text_of(body, key) or ""
+    tail, head = body[-_NEAR_AN_END:], body[:_NEAR_AN_END]
+    for place in reversed(_places_of(tail, key)):
+        if (text := _text_of(b"{" + tail[place.start() :], key)) is not None:
+            return text
+    for place in reversed(_places_of(head, key)):
+        if (value := _string(head, place.end())) and (text := _text_of(head[: value.end()] + b"}", key)) is not None:
+            return text
+    return ""
+
+
+def _text_of(body: bytes, key: str) -> str | None:
+    """Return the text under this key of an object; None if it is no object, empty if it has no such text."""
     try:
-        return decode_text(_reader_of(key)(body.removeprefix(BOM_UTF8))) or ""
+        return decode_text(_reader_of(key)(body)) or ""
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return ""
+        return None
+
+
+def _places_of(body: bytes, key: str) -> deque[re.Match[bytes]]:
+    """Return where this may be a key, however it is escaped, up to its value; the last `_MOST_PLACES`."""
+    return deque(_spellings(key).finditer(body), _MOST_PLACES)
 
 
 @cache
-def _text_under(key: str) -> re.Pattern[bytes]:
-    """Inside of texts quotes are escaped, so this is a key, near one end of a body most likely the request's own."""
-    return re.compile(rb'(?<!\\)"%b"\s*:\s*("[^"\\]{0,200}")' % re.escape(key.encode()))
+def _spellings(key: str) -> re.Pattern[bytes]:
+    letters = (rb"(?:%b|\\u00(?i:%02x))" % (re.escape(letter.encode()), ord(letter)) for letter in key)
+    return re.compile(rb'"%b"[ \t\r\n]{0,1000}:[ \t\r\n]{0,1000}' % b"".join(letters))
 
 
 def decode_text(raw: msgspec.Raw) -> str | None:
@@ -188,15 +221,29 @@ def _invalid(error: Exception) -> InvalidJSONError:
 
 
 def _locate(body: bytes, envelope: Envelope, array: Array) -> Parsed | None:
-    """Find the items' bytes; None where they cannot be found beyond doubt (escaped or repeated keys)."""
+    """Find the bytes of the items; None if they cannot be found beyond doubt."""
     key = body.find(array.key)
     while key >= 0:
         start = _after(body, _after(body, key + len(array.key), ord(":")), ord("["))
         if start > 0 and (found := walk(body, start, envelope.items)) is not None:
             spans, end = found
-            alone = body[end : end + 1] == b"]" and array.is_absent(body[:key] + b'"":0' + body[end + 1 :])
-            return Parsed(envelope, body, spans, (start - 1, end + 1)) if alone else None
+            if body[end : end + 1] == b"]" and array.is_absent(body[:key] + b'"":0' + body[end + 1 :]):
+                return Parsed(envelope, body, spans, (start - 1, end + 1))
+            break
         key = body.find(array.key, key + 1)
+    return _locate_last(body, envelope, array)
+
+
+def _locate_last(body: bytes, envelope: Envelope, array: Array) -> Parsed | None:
+    """Find the items if their key comes twice, is escaped or stands elsewhere too."""
+    for place in reversed(_places_of(body, array.name)):
+        start = _after(body, place.end(), ord("["))
+        found = walk(body, start, envelope.items) if start > 0 else None
+        if found is None or body[found[1] : found[1] + 1] != b"]":
+            continue
+        spans, end = found
+        if array.is_last(body, place.start(), end + 1):
+            return Parsed(envelope, body, spans, (start - 1, end + 1))
     return None
 
 
@@ -359,7 +406,7 @@ def select(body: bytes, parsed: Parsed, indexes: Sequence[int]) -> tuple[bytes, 
 def with_fields(body: bytes, fields: Mapping[str, object], without: Sequence[str]) -> bytes:
     """The body with some top-level fields set and others gone; all others keep their bytes and their order.
 
-    Raises InvalidJSONError for what is no object, and for a key twice beside a lone surrogate.
+    Raises InvalidJSONError for what is no object, and for two keys that differ in lone surrogates alone.
     """
     kept = {key: member for key, member in members_of(body).items() if key not in without}
     for key, value in fields.items():
@@ -378,11 +425,18 @@ def members_of(body: bytes) -> dict[str, bytes]:
         decoded = _decode_members(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return _members_with_surrogates(body)
+    return _members(decoded)
+
+
+def _members(decoded: Mapping[str, msgspec.Raw]) -> dict[str, bytes]:
     return {key: msgspec.json.encode(key) + b":" + raw for key, raw in decoded.items()}
 
 
 def _members_with_surrogates(body: bytes) -> dict[str, bytes]:
-    """The same for an object that strict readers refuse: found in a readable copy, taken from the body."""
+    """Return the members of an object that strict readers refuse.
+
+    They are found in a readable copy and taken from the body, or from the copy if a key comes twice.
+    """
     if surrogates.has_many(body):
         raise InvalidJSONError("The request body has too many halves of surrogate pairs.")
     readable = surrogates.readable(body)
@@ -397,8 +451,12 @@ def _members_with_surrogates(body: bytes) -> dict[str, bytes]:
         name = _string(readable, start)
         value = _skip(readable, _after(readable, name.end(), ord(":"))) if name else -1
         if value < 0 or not readable.startswith(memoryview(raw), value):
-            raise InvalidJSONError("The request body has a key twice.")
+            break
         end = value + len(memoryview(raw))
         members[key] = body[start:end]
         position = _after(readable, end, _COMMA)
-    return members
+    if len(members) == len(decoded) and (position < 0 or not decoded):
+        return members
+    if any(_REPLACEMENT in key for key in decoded):  # two keys may have become one
+        raise InvalidJSONError("The request body has a key twice.")
+    return _members(decoded)

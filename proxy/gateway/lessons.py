@@ -1,5 +1,7 @@
 """What an answer teaches: how its upstream counts, how much it takes, and what the next request will want."""
 
+from msgspec import structs
+
 from policies.experience import was_cut_off
 from proxy.api.headers import for_questions
 from proxy.engine.ahead import is_worth_following
@@ -13,6 +15,7 @@ from proxy.upstream.asker import WindowAsker
 
 # Tokens below which nothing is asked, looked up or learned, so that small requests pay for nothing.
 WORTH_LOOKING_UP = 1_500
+_REDIRECTED = 300
 
 
 class Lessons:
@@ -23,10 +26,13 @@ class Lessons:
         self._asker = asker
 
     def tap(self, delivery: Delivery, answer: UpstreamAnswer) -> UsageTap | None:
-        """What reads how many tokens the upstream bills."""
-        named = delivery.named
+        """Return what reads how many tokens the upstream bills; None if nobody wants to know."""
+        named, answers = delivery.named, delivery.head.dialect.answers
         if delivery.status == 200 and named is not None:
             delivery.tap = UsageTap(answer, named.request.dialect.answers)
+        elif delivery.caller.issued is not None and 200 <= delivery.status < _REDIRECTED:
+            # Of a request that was not read the response names the model too, so that is read in any case.
+            delivery.tap = UsageTap(structs.replace(answer, usage=None), answers)
         return delivery.tap
 
     def warning(self, delivery: Delivery, answer: UpstreamAnswer) -> str | None:
@@ -42,9 +48,9 @@ class Lessons:
     def take(self, delivery: Delivery) -> None:
         """Learn from an answer that came through whole, and see to what follows it."""
         named, sent, engine = delivery.named, delivery.draft, self._engine
+        delivery.usage = usage = delivery.tap.usage() if delivery.tap is not None else None
         if named is None:
             return
-        delivery.usage = usage = delivery.tap.usage() if delivery.tap is not None else None
         if _was_taken_at_once(delivery, named):
             pictures = len(media_left(sent, sent.view.media)) if sent.view else 0
             engine.windows.saw_media_taken(named.place, len(sent.body), pictures)

@@ -14,7 +14,7 @@ from proxy import errors
 from proxy.api.head import ApiHead, api_head
 from proxy.api.paths import EXPLAIN, resource, upstream_url
 from proxy.callers.admission import Admission, Admitted
-from proxy.callers.key_usage import KeyUsage
+from proxy.callers.key_usage import KeyUsage, relayed_by_size
 from proxy.callers.session_label import label_given
 from proxy.callers.tenants import Caller
 from proxy.config.settings import Upstream
@@ -74,6 +74,8 @@ from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
 from proxy.upstream.http import RequestTemplate, TruncatedError, UpstreamClient
 
+# How the types of contents begin that hold no text, or files.
+_BINARY = (b"multipart/", b"audio/", b"image/", b"video/", b"application/octet-stream")
 # Share of `server.max_body_bytes` from which on a body is told to be large.
 _LARGE = 0.75
 _UNROUTABLE = (
@@ -467,24 +469,30 @@ class Gateway:
         response = await self._client.send(route.upstream, head.method, url, headers, body)
         sent.responses.append(response)
         sent.begin_answer(response.status)
-        with self._counting(caller, head, answer := UpstreamAnswer(response)) as tap:
+        with self._counting(caller, exchange, answer := UpstreamAnswer(response)) as tap:
             await relay(answer, exchange, [], tap)
 
     @contextmanager
-    def _counting(self, caller: Caller, head: ApiHead, answer: UpstreamAnswer) -> Iterator[UsageTap | None]:
+    def _counting(self, caller: Caller, exchange: Exchange, answer: UpstreamAnswer) -> Iterator[UsageTap | None]:
         """What an issued key has used by an answer that is no conversation's counts with the rest."""
-        if caller.issued is None or head.method != "POST" or answer.response.status >= 300:
+        if caller.issued is None or exchange.head.method != "POST" or answer.response.status >= 300:
             yield None
             return
         key_id, tap = caller.issued.id, UsageTap(answer, other_answers)
         try:
             yield tap
         finally:
-            self._fail_open.call(lambda: self._count_relayed(key_id, tap), None)
+            self._fail_open.call(lambda: self._count_relayed(key_id, exchange, answer, tap), None)
 
-    def _count_relayed(self, key_id: str, tap: UsageTap) -> None:
-        used = tap.usage()
-        self._key_usage.add(key_id, None if used is None else used.tokens, other_answers.model_in(tap.ends))
+    def _count_relayed(self, key_id: str, exchange: Exchange, answer: UpstreamAnswer, tap: UsageTap) -> None:
+        """Count what the answer reports, else what both bodies are by their bytes; sounds have no tokens."""
+        reported, of_answer = tap.usage(), answer.response.header(b"content-type") or b""
+        used = reported.tokens if reported is not None else relayed_by_size(
+            0 if _is_binary(exchange.head.header(b"content-type") or b"") else exchange.request.received,
+            0 if _is_binary(of_answer) else exchange.sent,
+            is_stream=answer.is_event_stream or b"ndjson" in of_answer,
+        )  # fmt: skip
+        self._key_usage.add(key_id, used, other_answers.model_in(tap.ends))
 
     async def _read(self, received: Received) -> CountedRequest | None:
         """The counted request; None if it cannot be understood, which is the upstream's to judge."""
@@ -553,6 +561,10 @@ def _stages(draft: Draft, began: float, read: float, placed: float) -> dict[str,
     rebuilt = time.perf_counter() - placed - draft.planned - draft.waited
     seconds = {"read": read - began, "store": placed - read, "plan": draft.planned, "rebuild": rebuilt}
     return {stage: round(1000 * spent, 2) for stage, spent in seconds.items()}
+
+
+def _is_binary(content_type: bytes) -> bool:
+    return content_type.lstrip().lower().startswith(_BINARY)
 
 
 def _traced_head(head: ApiHead, tracing: Tracing) -> ApiHead:

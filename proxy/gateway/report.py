@@ -7,6 +7,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from proxy.callers.key_usage import prompt_by_size
+from proxy.dialects import other_answers
 from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.draft import Draft
 from proxy.engine.media import media_figures, media_left
@@ -20,6 +22,7 @@ from proxy.runtime.fail_open import FailOpen
 from proxy.server.exchange import Exchange
 from proxy.server.headers import Headers
 from proxy.upstream.http import TruncatedError
+from proxy.upstream.response import is_event_stream
 from proxy.upstream.routes import Route
 
 # The first that fits; any other error is a fault of ours, or the end of the process.
@@ -152,6 +155,12 @@ def _with_conversation(event: RequestEnded, delivery: Delivery) -> RequestEnded:
             media=media_figures(named, sent) if sent.view else None, session=named.chain.name,
             label=named.label or None,
         )  # fmt: skip
+    elif event.key is not None:
+        is_coded = delivery.head.header(b"content-encoding") is not None
+        event = replace(
+            event, stream=any(is_event_stream(response.headers) for response in delivery.responses[-1:]),
+            tokens_by_size=prompt_by_size(len(delivery.received.body), is_coded=is_coded),
+        )  # fmt: skip
     if usage is not None:
         event = replace(
             event, billed=usage.prompt_tokens, cached=usage.cached, cache_written=usage.cache_written,
@@ -191,9 +200,17 @@ def _overhead_ms(sent: Sent) -> float:
 
 
 def _model(delivery: Delivery) -> str | None:
-    """The model that was asked for, if it has answered or is known: a client may send its key in that place."""
+    """Return the model that was asked for, if it has answered or is known: a client may send its key in that place."""
     named, window = delivery.named, delivery.route.window
-    if named is None or not (name := named.request.settings.model):
+    if not (name := _unread_model(delivery) if named is None else named.request.settings.model):
         return None
     has_answered, is_listed = 200 <= delivery.status < 300, window is not None and window.source != "policy"
     return name[:MAX_NAME] if has_answered or is_listed or delivery.active.router.names(name) else None
+
+
+def _unread_model(delivery: Delivery) -> str:
+    """Return the model that the response names, else the request's body; empty if there is none, or no issued key."""
+    if delivery.caller.issued is None:
+        return ""
+    answered = other_answers.model_in(delivery.tap.ends) if delivery.tap is not None else ""
+    return answered or delivery.head.model_of(delivery.received.body)

@@ -43,6 +43,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     wire:        the dialect of a request of a conversation; `relay` of any other.
     route:       what its path asks for, by a name of a fixed list. path: as the client wrote it.
     label:       what the client calls its conversation.
+    tokens_by_size: of the prompt of an issued key's request that was not read, estimated by the bytes of its body.
     tokens_received, tokens_sent: of the prompt, of our own estimate; calibration: the upstream's for each, if not 1.
     window, usable: of the model, in its tokens; what of it a prompt may take. window_source: who says so.
     messages:    of the conversation, as received. media: its pictures and papers, if limits of them are known.
@@ -90,6 +91,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     reason: str | None = None
     tokens_sent: int | None = None
     tokens_received: int | None = None
+    tokens_by_size: int | None = None
     calibration: float | None = None
     window: int | None = None
     window_source: str | None = None

@@ -66,6 +66,7 @@ def test_a_merged_message_begins_with_the_record_and_keeps_all_else(content: obj
 
 
 M = '[{"role":"user","content":"a"}]'
+NESTED = ",".join([f'{{"messages":{M}}}'] * 20)
 
 
 @pytest.mark.parametrize(
@@ -79,19 +80,53 @@ M = '[{"role":"user","content":"a"}]'
         ('{"messages":null}', "no list"),
         ('{"messages":"a"}', "no list"),
         ('{"messages":{"role":"user"}}', "no list"),
-        ('{"mess\\u0061ges":[{}]}', "the key is escaped, so its place is not certain"),
-        (f'{{"messages":{M},"messages":{M}}}', "two lists, and which of them counts is the upstream's business"),
-        (f'{{"messages":{M},"messages":[{{}}]}}', "two lists of different content"),
         (f'{{"messages":{M},"messages":[]}}', "the second one empty"),
-        (f'{{"messages":[],"messages":{M}}}', "the first one empty"),
         (f'{{"messages":1,"messages":{M}}}', "the first one is none"),
-        (f'{{"metadata":{{"messages":{M}}},"messages":{M}}}', "the same list stands elsewhere too"),
-        (f'{{"a":[{{"messages":{M}}}],"messages":{M}}}', "the same list stands elsewhere too, deeper"),
-        (f'{{"messages":{M},"mess\\u0061ges":{M}}}', "twice, once escaped"),
+        (f'{{"messages":{M},"messages":1}}', "the second one is none"),
+        (f'{{"messages":{M},"messages":{M},"x":[{NESTED}]}}', "more places of the key than are looked at"),
     ],
 )
 def test_shapes_that_are_not_certain_are_not_understood(body: str, reason: str) -> None:
     assert json_array.parse(body.encode(), CHAT.array) is None, reason
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        '{"mess\\u0061ges":@[{}]}',
+        '{"\\u006D\\u0065ssage\\u0073" :\n@[{}]}',
+        f'{{"messages":{M},"messages":@{M}}}',
+        f'{{"messages":{M},"messages":@[{{}}]}}',
+        f'{{"messages":[{{}}],"messages":@{M},"stream":true}}',
+        f'{{"messages":[],"messages":@{M}}}',
+        f'{{"messages":{M},"mess\\u0061ges":@{M}}}',
+        f'{{"mess\\u0061ges":{M},"messages":@{M}}}',
+        f'{{"metadata":{{"messages":{M}}},"messages":@{M}}}',
+        f'{{"messages":@{M},"metadata":{{"messages":{M}}}}}',
+        f'{{"a":[{{"messages":{M}}}],"messages":@{M}}}',
+    ],
+)
+def test_of_a_key_that_comes_twice_the_last_counts_however_it_is_escaped(marked: str) -> None:
+    body = marked.replace("@", "").encode()
+    found = parsed(body)
+    assert found.array[0] == marked.index("@")
+    rebuilt = CHAT.rebuild(body, found, [Injected("a summary")], {})
+    assert json.loads(rebuilt)["messages"] == [user("a summary")]
+
+
+@pytest.mark.parametrize("twice", ["model", "stream", "max_tokens"])
+def test_every_field_that_comes_twice_has_its_last_value(twice: str) -> None:
+    values = {"model": ("a", "b"), "stream": (False, True), "max_tokens": (7, 9)}[twice]
+    escaped = f"\\u{ord(twice[0]):04X}{twice[1:]}"
+    for keys in ((twice, twice), (twice, escaped), (escaped, twice)):
+        members = [f'"{key}":{json.dumps(value)}' for key, value in zip(keys, values, strict=True)]
+        body = f'{{{members[0]},"messages":{M},{members[1]}}}'.encode()
+        settings = CHAT.settings(parsed(body).envelope.fields)
+        assert {"model": settings.model, "stream": settings.stream, "max_tokens": settings.max_output}[twice] == values[
+            1
+        ]
+        assert json.loads(json_array.with_fields(body, {}, without=()))[twice] == values[1]
+        assert twice != "model" or json_array.model_of(body) == "b"
 
 
 @pytest.mark.parametrize(("number", "understood"), [(json_array.MAX_ITEMS, True), (json_array.MAX_ITEMS + 1, False)])

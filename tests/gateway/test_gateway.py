@@ -170,8 +170,7 @@ async def test_one_choice_or_none_asked_for_is_compacted(tmp_path: Path, more: d
         b'{"model":"gpt-4o","messages":"hello"}',
         b'{"model":"gpt-4o","messages":[1,2]}',
         b'{"model":"gpt-4o","messages":[{"role":{"a":1},"content":"x"}]}',
-        b'{"model":"gpt-4o","messages":[{"role":"user","content":"x"}],"messages":[{"role":"user","content":"y"}]}',
-        b'{"model":"gpt-4o","mess\\u0061ges":[{"role":"user","content":"x"}]}',
+        b'{"model":"gpt-4o","messages":[{"role":"user","content":"x"}],"messages":[]}',
         b'{"model":"gpt-4o","input":[{"role":"user","content":"x"}]}',
         # Valid by the grammar, and no number for most that read it.
         b'{"model":"gpt-4o","messages":[{"role":"user","content":"x","y":1e999}]}',
@@ -374,7 +373,7 @@ async def test_our_own_pages_are_not_relayed(tmp_path: Path, method: str, path: 
     ("content", "place"),
     [
         pytest.param(SMALL, "proxy.dialects.chat.messages.describe", id="after a fault of ours"),
-        pytest.param(SMALL.replace(b"messages", b"mess\\u0061ges"), None, id="escaped key"),
+        pytest.param(SMALL[:-1] + b',"messages":[]}', None, id="an empty array comes last"),
         pytest.param(body([1]), None, id="no message"),
     ],
 )

@@ -185,10 +185,15 @@ COMPLETED = (
         ("/v1/completions", COMPLETED, [EVENTS], 1100, 1000 * 1.5e-6 + 100 * 2e-6),
         ("/v1/images/generations", b'{"data":[],"usage":{"input_tokens":50,"output_tokens":4000}}', [JSON], 4050, None),
         ("/v1/rerank", b'{"results":[],"usage":{"total_tokens":70}}', [JSON], 70, None),
-        ("/v1/audio/speech", b"\xff\xfb sound", [(b"content-type", b"audio/mpeg")], 0, None),
+        # 25 bytes of a request, without usage in the answer.
+        ("/v1/audio/speech", b"\xff\xfb sound", [(b"content-type", b"audio/mpeg")], 7, None),
+        ("/v1/completions", b'data: {"model":"gpt-4o"}\n\n' * 9, [EVENTS], 9, 7 * 2.5e-6 + 2 * 10e-6),
+        ("/api/generate", b'{"response":"a"}\n' * 15, [(b"content-type", b"application/x-ndjson")], 10, None),
+        ("/api/generate", b'{"response":"a word"}', [JSON], 13, None),
+        ("/v1/images/generations", b'{"data":["' + b"a" * 90_000 + b'"]}', [JSON], 7 + 4_096, None),
     ],
 )
-async def test_answers_that_are_no_conversations_count_by_what_they_report(
+async def test_answers_that_are_no_conversations_count_by_what_they_report_else_by_their_size(
     tmp_path: Path, path: str, body: bytes, headers: list[Header], tokens: int, usd: float | None
 ) -> None:
     async def script(call: Call) -> None:
@@ -207,6 +212,72 @@ async def test_answers_that_are_no_conversations_count_by_what_they_report(
     assert used.tokens_today - before.tokens_today == tokens
     assert used.usd_today - before.usd_today == pytest.approx(usd or 0)
     assert used.unpriced - before.unpriced == (usd is None)
+
+
+MESSAGE = '{"role":"user","content":"hi"}'
+USED = '{"prompt_tokens":1000,"completion_tokens":100,"total_tokens":1100}'
+PLAIN = f'{{"model":"gpt-4o-2024-08-06","choices":[],"usage":{USED}}}'.encode()
+TOLD = f'data: {{"model":"gpt-4o-2024-08-06","choices":[]}}\n\ndata: {{"choices":[],"usage":{USED}}}\n\n'.encode()
+REFUSED_READING: dict[str, tuple[bytes, list[Header]]] = {
+    "repeated, the last empty": (f'{{"model":"gpt-4o","messages":[{MESSAGE}],"messages":[]}}'.encode(), []),
+    "repeated, the first no list": (f'{{"model":"gpt-4o","messages":1,"messages":[{MESSAGE}]}}'.encode(), []),
+    "repeated": (f'{{"model":"gpt-4o","messages":[],"messages":[{MESSAGE}]}}'.encode(), []),
+    "escaped": (f'{{"model":"gpt-4o","mess\\u0061ges":[{MESSAGE}]}}'.encode(), []),
+    "another case": (f'{{"model":"gpt-4o","Messages":[{MESSAGE}]}}'.encode(), []),
+    "many messages": (f'{{"model":"gpt-4o","messages":[{",".join([MESSAGE] * 10_001)}]}}'.encode(), []),
+    "many values": (b'{"model":"gpt-4o","messages":[{}],"x":[' + b"1," * 300_000 + b"1]}", []),
+    "a huge number": (b'{"model":"gpt-4o","messages":[{"role":"user","content":"x","y":1e999}]}', []),
+    "an unknown coding": (b"\x01\x02" * 50, [(b"Content-Encoding", b"lzma")]),
+    "two codings": (gzip.compress(gzip.compress(chat("hi"))), [(b"Content-Encoding", b"gzip, gzip")]),
+    "a coding that is not what it says": (b"no gzip", [(b"Content-Encoding", b"gzip")]),
+}
+
+
+@pytest.mark.parametrize(("body", "headers"), REFUSED_READING.values(), ids=REFUSED_READING)
+@pytest.mark.parametrize("answered", [PLAIN, TOLD], ids=["whole", "as a stream"])
+async def test_what_a_request_used_counts_whatever_could_be_read_of_it(
+    tmp_path: Path, body: bytes, headers: list[Header], answered: bytes
+) -> None:
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(answer(200, answered, JSON if answered is PLAIN else EVENTS))
+
+    secret, key = new_key("acme", time.time(), limits=KeyLimits(tokens_per_day=5_000))
+    async with fleet(tmp_path, script=script) as played:
+        await played.put(key)
+        await played.until(secret, 200)
+        before = await played.used(key)
+        sent = [JSON, (b"Authorization", f"Bearer {secret}".encode()), *headers]
+        reply = await played.clients[0].ask("POST", CHAT, sent, body)
+        assert (reply.status, reply.body) == (200, answered)
+        used = await played.used(key, than=before)
+    assert used.tokens_today - before.tokens_today == 1_100
+    assert used.usd_today - before.usd_today == pytest.approx(1_000 * 2.5e-6 + 100 * 10e-6)
+    assert used.unpriced == before.unpriced
+
+
+@pytest.mark.parametrize(
+    ("name", "of_request"), [("many values", 600_050 // 4), ("an unknown coding", 250), ("another case", 17)]
+)
+async def test_a_request_that_was_not_read_counts_by_its_size_if_no_usage_is_reported(
+    tmp_path: Path, name: str, of_request: int
+) -> None:
+    async def script(call: Call) -> None:
+        is_first = b'"messages":[{"role":"user","content":"hi"}]' in (await call.read()).replace(b" ", b"")
+        events = b"".join([*PIECES, b"data: [DONE]\n\n"])
+        await call.send(answer(200, BILLED.encode(), JSON) if is_first else answer(200, events, EVENTS))
+
+    secret, key = new_key("acme", time.time(), limits=KeyLimits(tokens_per_day=5_000_000))
+    body, headers = REFUSED_READING[name]
+    async with fleet(tmp_path, script=script) as played:
+        await played.put(key)
+        await played.until(secret, 200)
+        before = await played.used(key)
+        sent = [JSON, (b"Authorization", f"Bearer {secret}".encode()), *headers]
+        assert (await played.clients[0].ask("POST", CHAT, sent, body)).status == 200
+        used = await played.used(key, than=before)
+    of_answer = len(b"".join(PIECES)) // 120
+    assert used.tokens_today - before.tokens_today == pytest.approx(of_request + of_answer, abs=6)
 
 
 @pytest.mark.parametrize("name", [b"Authorization", b"x-api-key"])

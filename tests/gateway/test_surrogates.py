@@ -130,7 +130,11 @@ def test_setting_a_field_leaves_all_others_their_bytes(members: dict[str, object
         assert json.dumps(value, separators=separators).encode() in changed or key == "new"
 
 
-@pytest.mark.parametrize("body", [b"[]", b"7", b'{"a":"\\ud83d","a":1}', b'{"a":"\\ud83d"', b"", b'{"a":1}x'])
+def test_of_a_key_that_comes_twice_beside_a_lone_surrogate_the_last_value_is_kept() -> None:
+    assert json_array.with_fields(b'{"a":"\\ud83d","a":1}', {"b": 2}, without=()) == b'{"a":1,"b":2}'
+
+
+@pytest.mark.parametrize("body", [b"[]", b"7", b'{"\\ud83d":1,"\\ud83e":1}', b'{"a":"\\ud83d"', b"", b'{"a":1}x'])
 def test_what_is_no_object_of_distinct_keys_takes_no_fields(body: bytes) -> None:
     with pytest.raises(InvalidJSONError):
         json_array.with_fields(body, {"a": 1}, without=())

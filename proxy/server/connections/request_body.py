@@ -51,6 +51,7 @@ class PausableConnection(Protocol):
 class RequestBody:
     """Fed by the connection: `receive`, `end`, `lose`. One reader at a time.
 
+    received: bytes of it that have come.
     is_coming: whether more is to come. is_lost: it does not, since the client has left, or has its answer.
     """
 
@@ -58,6 +59,7 @@ class RequestBody:
         """`expects`: the client sends it only when it was told to go on."""
         self.is_coming = True
         self.is_lost = False
+        self.received = 0
         self._head = head
         self._connection = connection
         self._expects = expects
@@ -74,6 +76,7 @@ class RequestBody:
 
     def receive(self, piece: bytes | memoryview) -> None:
         self._pieces.append(piece)
+        self.received += len(piece)
         self._size += len(piece)
         if self._size > self._ahead:
             self._connection.flow.pause_reading()
