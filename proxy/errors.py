@@ -294,6 +294,19 @@ class KeyRateError(TooManyRequestsError):
         self.retry_after = retry_after
 
 
+class LimitReservedError(TooManyRequestsError):
+    """What an issued key has left may all be used by its requests in flight; it can be less when they have ended."""
+
+    retry_after = 2
+
+    def __init__(self, limit: str) -> None:
+        """`limit`: as people read it."""
+        super().__init__(
+            f"Requests of this API key that are in flight may use the rest of its {limit};"
+            f" try again in {self.retry_after} s, or ask for less output."
+        )
+
+
 class BudgetSpentError(ProxyError):
     """An issued key has used what it may in a day or a month of UTC.
 

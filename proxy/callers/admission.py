@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from proxy.callers.key_usage import Reservation
 from proxy.errors import OverloadedError, TooManyRequestsError
 
 
@@ -26,15 +27,16 @@ class Admission:
 
 
 class Admitted:
-    """A request under way, and what its bodies take."""
+    """A request under way, what its bodies take, and what it may use of the limits of its key."""
 
-    __slots__ = ("_admission", "_held", "_most", "_tenant")
+    __slots__ = ("_admission", "_held", "_most", "_tenant", "reservation")
 
     def __init__(self, admission: Admission, tenant: str, most_bytes: int) -> None:
         self._admission = admission
         self._tenant = tenant
         self._most = most_bytes
         self._held = 0
+        self.reservation: Reservation | None = None
 
     def hold(self, size: int) -> None:
         """Called with the size of each further part before it is kept; raises OverloadedError where all bodies together
@@ -47,3 +49,5 @@ class Admitted:
     def close(self) -> None:
         self._admission.in_flight[self._tenant] -= 1
         self._admission.held -= self._held
+        if self.reservation is not None:
+            self.reservation.close()

@@ -1,7 +1,9 @@
 """What issued keys have used, counted in the store for all replicas, and whether they may use more.
 
 Every process adds what it has seen once a second, and learns what others have added then; in between it knows its own.
-So limits hold over all replicas but for about a second. While the store does not answer each process counts by itself.
+What a request may use is reserved before it is sent upstream, and given back when it is billed. Reservations are shared
+through the store. A process that is near a limit asks the store for each request; far from it none waits for the store.
+While the store does not answer each process counts by itself.
 """
 
 from __future__ import annotations
@@ -9,29 +11,41 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
 from math import ceil
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from policies.price import Price, Tokens
-from policies.rates import seconds_until_room
-from proxy.callers.issued_keys import IssuedKey, KeyLimits
-from proxy.errors import AuthenticationError, BudgetSpentError, KeyRateError
+from policies.rates import seconds_until_room, used_lately
+from proxy.callers.issued_keys import NO_LIMITS, IssuedKey, KeyLimits
+from proxy.errors import AuthenticationError, BudgetSpentError, KeyRateError, LimitReservedError, ProxyError
 from proxy.lru import remember
 from proxy.observing.events import Event, RequestEnded, SummarizerCalled
 from proxy.observing.tally import billionths
-from proxy.stores.base import Store
+from proxy.stores.base import Increment, Store
 
 COUNT_EVERY = 1.0
-_MINUTE, _DAY = 60, timedelta(days=1)
+_MINUTE, _DAY, _DAY_SECONDS = 60, timedelta(days=1), 86_400
 _MINUTE_TTL = 3 * _MINUTE
 _MONTH_TTL = 70 * 86_400.0
+# Seconds. A reservation counts until the slot after the one in which it was made is over: one of a process that was
+# killed is gone after five to ten minutes.
+_SLOT = 300
+_SLOT_TTL = 3.0 * _SLOT
 _MOST = 10_000
 # Seconds after its last request for which a key's counters are looked up.
 _ACTIVE = 120.0
+# Keys that are counted in one call of the store, each with five entries.
+_KEYS_AT_ONCE = 100
+# Seconds after which the store's counters are too old to be believed without it.
+_STALE = 3.0
+# What a process adds without asking the store, as a share of what is left of a limit: 64 processes together use it up.
+_UNASKED = 1 / 64
 _BILLION = 1_000_000_000
 # Of an answer, to a token: of JSON, and of events, each of which repeats what it is a part of.
 _BYTES, _STREAMED_BYTES = 4, 120
@@ -39,35 +53,107 @@ _BYTES, _STREAMED_BYTES = 4, 120
 _UNPACKED = 10
 # Tokens of an answer in JSON that is no conversation's, at most: it may be numbers or a picture.
 _MOST_RELAYED = 4_096
+# Tokens of an answer for which no limit is asked, and the most that is reserved for one.
+_UNSTATED_OUTPUT, _MOST_OUTPUT = 4_096, 1_000_000
 # Names of counters: requests, tokens, billionths of a US dollar, answers without a known price.
 REQUESTS, TOKENS, COST, UNPRICED = "r", "t", "c", "x"
+
+_T = TypeVar("_T")
+_Counters = Mapping[str, int]
+_Value = Callable[[str, str], int]
+"""Returns the value of a counter by its period and its name."""
 
 
 @dataclass(slots=True)
 class _Period:
-    """Counters of one month or minute: as the store has them, and what is to be added there."""
+    """Counters of one month, minute or slot: as the store has them, and what is to be added there.
 
-    known: Mapping[str, int] = field(default_factory=dict)
+    call: the number of the store call that `known` is from.
+    """
+
+    known: _Counters = field(default_factory=dict)
     unsent: Counter[str] = field(default_factory=Counter)
     sending: Counter[str] = field(default_factory=Counter)
+    call: int = 0
+
+    @property
+    def has_news(self) -> bool:
+        return any(self.unsent.values()) or any(self.sending.values())
 
     def value(self, name: str) -> int:
         return self.known.get(name, 0) + self.unsent[name] + self.sending[name]
 
+    def begin(self) -> dict[str, int]:
+        """Return what is to be sent now."""
+        added = {name: number for name, number in self.unsent.items() if number}
+        self.unsent.clear()
+        self.sending.update(added)
+        return added
+
+    def end(self, added: _Counters, counters: _Counters | None, call: int) -> None:
+        """Take the store's counters; None if it has not added what was sent."""
+        self.sending.subtract(added)
+        if counters is None:
+            self.unsent.update(added)
+        elif call > self.call:  # replies may overtake each other
+            self.known, self.call = counters, call
+
 
 @dataclass(slots=True)
 class _Meter:
-    """Of one key."""
+    """Of one key. synced: when the counters of the store were last read. is_due: they are about to be sent."""
 
     last: float = 0.0
+    is_due: bool = False
+    synced: float = float("-inf")
     periods: dict[str, _Period] = field(default_factory=dict)
 
     def value(self, period: str, name: str) -> int:
         found = self.periods.get(period)
         return 0 if found is None else found.value(name)
 
+    def known(self, period: str, name: str) -> int:
+        found = self.periods.get(period)
+        return 0 if found is None else found.known.get(name, 0)
+
+    def period(self, name: str) -> _Period:
+        return self.periods.setdefault(name, _Period())
+
     def add(self, period: str, **numbers: int) -> None:
-        self.periods.setdefault(period, _Period()).unsent.update(numbers)
+        self.period(period).unsent.update(numbers)
+
+
+class _Call(NamedTuple):
+    """A call of the store for some keys. periods, sent: by key and name."""
+
+    number: int
+    now: float
+    meters: Sequence[tuple[str, _Meter]]
+    periods: Mapping[tuple[str, str], _Period]
+    sent: Mapping[tuple[str, str], _Counters]
+
+
+class Reservation:
+    """What a request may use of the limits of its key, until it is closed.
+
+    on_close: called when it is given back.
+    """
+
+    __slots__ = ("_amounts", "_period", "on_close")
+
+    def __init__(self, period: _Period, amounts: _Counters) -> None:
+        self._period = period
+        self._amounts = amounts
+        self.on_close: Callable[[], None] | None = None
+        period.unsent.update(amounts)
+
+    def close(self) -> None:
+        """Give back what was reserved; closing twice is harmless."""
+        self._period.unsent.subtract(self._amounts)
+        self._amounts = {}
+        if self.on_close is not None:
+            self.on_close()
+            self.on_close = None
 
 
 _BILLED = (RequestEnded, SummarizerCalled)  # a union takes several times as long to ask
@@ -84,19 +170,78 @@ class KeyUsage:
         self._clock = clock
         self._price = price
         self._meters: OrderedDict[str, _Meter] = OrderedDict()
+        self._calls = 0
+        self._calling: set[asyncio.Task[object]] = set()
 
-    def admit(self, key: IssuedKey) -> None:
-        """Take a request of this key.
+    def check(self, key: IssuedKey) -> None:
+        """Refuse a request of a key by what is known here, before anything is done for it.
 
-        Raises AuthenticationError for one that may not be used any more, BudgetSpentError and KeyRateError.
+        Raises AuthenticationError for a key that may not be used any more, BudgetSpentError, KeyRateError and
+        LimitReservedError.
         """
         now = self._clock()
         if (why := key.why_not(now)) is not None:
             raise AuthenticationError(why)
-        meter = self._meter(key.id, now)
-        _check_budgets(key, meter, now)
-        _check_rates(key, meter, now)
-        meter.add(_minute(now), **{REQUESTS: 1})
+        if key.limits != NO_LIMITS:
+            _check_limits(key.limits, self._meter(key.id, now).value, now)
+
+    async def reserve(self, key: IssuedKey, estimate: Tokens, model: str = "") -> Reservation:
+        """Count a request of this key, and reserve what it may use. Raises as `check` does.
+
+        Asks the store if the key may be near a limit. Amounts are added there and read back in one call, so of any
+        number of requests at any number of replicas those that are added first are let through.
+        """
+        self.check(key)
+        now = self._clock()
+        meter, slot, minute = self._meter(key.id, now), _slot(now), _minute(now)
+        amounts = self._amounts(estimate, model) if key.limits.count_tokens else {}
+        meter.add(minute, **{REQUESTS: 1})
+        reservation = Reservation(meter.period(slot), amounts)
+        if key.limits == NO_LIMITS or not _has_to_ask(key.limits, meter, now):
+            return reservation
+        own = {slot: amounts, minute: {REQUESTS: 1}}
+        reservation.on_close = partial(self._send_soon, key.id, meter)
+        asking = self._start(self._ask(key.id, self._begin_call([(key.id, meter)], now)))
+        try:
+            # A client that leaves now must not leave it unknown what the store has added.
+            counted = await asyncio.shield(asking)
+            if counted is not None:
+                _check_limits(key.limits, partial(_without, counted, own), now)
+        except ProxyError:
+            meter.add(minute, **{REQUESTS: -1})
+            reservation.close()
+            raise
+        except BaseException:
+            reservation.close()
+            raise
+        return reservation
+
+    def _start(self, work: Coroutine[None, None, _T]) -> asyncio.Task[_T]:
+        task = asyncio.ensure_future(work)
+        self._calling.add(task)
+        task.add_done_callback(self._calling.discard)
+        return task
+
+    def _send_soon(self, key_id: str, meter: _Meter) -> None:
+        """Tell the store what a key near a limit has given back, as soon as it is billed: others may wait for that."""
+        if not meter.is_due:
+            meter.is_due = True
+            asyncio.get_running_loop().call_soon(self._send_now, key_id, meter)
+
+    def _send_now(self, key_id: str, meter: _Meter) -> None:
+        meter.is_due = False
+        self._start(self._send(self._begin_call([(key_id, meter)], self._clock())))
+
+    def _amounts(self, estimate: Tokens, model: str) -> _Counters:
+        price = self._price(model)
+        cost = {} if price is None else {COST: billionths(price.of(estimate))}
+        return {TOKENS: estimate.prompt + estimate.output, **cost}
+
+    async def _ask(self, key_id: str, call: _Call) -> dict[str, _Counters] | None:
+        """Return the store's counters of a key by period; None if it does not answer."""
+        counted = await self._send(call)
+        found = {name: counters for name in _periods(call.now) if (counters := counted[key_id, name]) is not None}
+        return found if len(found) == len(_periods(call.now)) else None
 
     def __call__(self, event: Event) -> None:
         if not isinstance(event, _BILLED) or event.key is None:
@@ -128,36 +273,60 @@ class KeyUsage:
         meter.add(_minute(now), **{TOKENS: tokens})
 
     async def count(self) -> None:
-        """Add to the store what is new, and learn what others have added."""
+        """Add to the store what is new, and learn what others have added: one call for many keys."""
         now = self._clock()
-        for key_id, meter in [*self._meters.items()]:
-            if now - meter.last > _ACTIVE and not any(period.unsent for period in meter.periods.values()):
-                continue
-            wanted = {_month(now), _minute(now), _minute(now - _MINUTE)}
-            for name in {*meter.periods, *wanted}:
-                await self._count(key_id, name, meter.periods.setdefault(name, _Period()))
-            for name in [name for name in meter.periods if name not in wanted]:
-                if not meter.periods[name].unsent:
-                    del meter.periods[name]
+        due = [
+            (key_id, meter)
+            for key_id, meter in self._meters.items()
+            if now - meter.last <= _ACTIVE or any(period.has_news for period in meter.periods.values())
+        ]
+        for start in range(0, len(due), _KEYS_AT_ONCE):
+            await self._send(self._begin_call(due[start : start + _KEYS_AT_ONCE], now))
 
-    async def _count(self, key_id: str, name: str, period: _Period) -> None:
-        period.sending, period.unsent = period.unsent, Counter()
-        ttl = _MINUTE_TTL if name.startswith("m") else _MONTH_TTL
+    def _begin_call(self, meters: Sequence[tuple[str, _Meter]], now: float) -> _Call:
+        """Take what is new of these keys now, so that what is added while the store is asked is no part of it."""
+        self._calls += 1
+        wanted = _periods(now)
+        periods = {
+            (key_id, name): meter.period(name)
+            for key_id, meter in meters
+            for name in {*meter.periods, *wanted}
+            if name in wanted or meter.periods[name].has_news
+        }
+        sent = {place: period.begin() for place, period in periods.items()}
+        return _Call(self._calls, now, meters, periods, sent)
+
+    async def _send(self, call: _Call) -> dict[tuple[str, str], _Counters | None]:
+        """Add to the store, and return its counters by key and period."""
+        places = [*call.sent]
+        increments = [Increment(place_of(*place), call.sent[place], _ttl_of(place[1])) for place in places]
         try:
-            counts = await self._store.count(place_of(key_id, name), period.sending, ttl)
+            replies: list[dict[str, int] | None] = await self._store.count(increments)
         except BaseException:  # cancelled: it may have been added, and is not told twice
-            period.sending = Counter()
+            for place, added in call.sent.items():
+                call.periods[place].sending.subtract(added)
             raise
-        if counts is None:
-            period.unsent.update(period.sending)
-        else:
-            period.known = counts
-        period.sending = Counter()
+        counted: dict[tuple[str, str], _Counters | None] = dict(zip(places, replies, strict=True))
+        for place, added in call.sent.items():
+            call.periods[place].end(added, counted[place], call.number)
+        wanted = _periods(call.now)
+        for key_id, meter in call.meters:
+            if all(counted[key_id, name] is not None for name in wanted):
+                meter.synced = max(call.now, meter.synced)
+            for name in [name for name in meter.periods if name not in wanted]:
+                if not meter.periods[name].has_news:
+                    del meter.periods[name]
+        return counted
 
     def _meter(self, key_id: str, now: float) -> _Meter:
         meter = remember(self._meters, key_id, self._meters.get(key_id) or _Meter(), _MOST)
         meter.last = now
         return meter
+
+
+def may_use(prompt: int, max_output: int | None) -> Tokens:
+    """Return the most that a request may use, or what it is expected to use if it states no limit of its output."""
+    return Tokens(prompt, min(max_output or _UNSTATED_OUTPUT, _MOST_OUTPUT))
 
 
 def prompt_by_size(size: int, *, is_coded: bool = False) -> int:
@@ -191,16 +360,27 @@ class Used:
 
 async def used_by(store: Store, key: IssuedKey, now: float) -> Used | None:
     """What the store has counted; None if it does not answer."""
-    counts = await store.count(place_of(key.id, _month(now)), {}, _MONTH_TTL)
-    if counts is None:
-        return None
-    day = _day(now)
+    (used,) = await _used_by_each(store, [key], now)
+    return used
+
+
+async def _used_by_each(store: Store, keys: Sequence[IssuedKey], now: float) -> list[Used | None]:
+    month, day = _month(now), _day(now)
+    used: list[Used | None] = []
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        page = keys[start : start + _KEYS_AT_ONCE]
+        counted = await store.count([Increment(place_of(key.id, month), {}, _MONTH_TTL) for key in page])
+        used += [None if counters is None else _used(counters, day) for counters in counted]
+    return used
+
+
+def _used(counters: _Counters, day: str) -> Used:
     return Used(
-        counts.get(f"{TOKENS}{day}", 0),
-        counts.get(TOKENS, 0),
-        counts.get(f"{COST}{day}", 0) / _BILLION,
-        counts.get(COST, 0) / _BILLION,
-        counts.get(UNPRICED, 0),
+        counters.get(f"{TOKENS}{day}", 0),
+        counters.get(TOKENS, 0),
+        counters.get(f"{COST}{day}", 0) / _BILLION,
+        counters.get(COST, 0) / _BILLION,
+        counters.get(UNPRICED, 0),
     )
 
 
@@ -220,7 +400,7 @@ class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 async def key_rows(store: Store, keys: Sequence[IssuedKey], now: float) -> list[KeyRow]:
     """Keys with what each has used."""
-    used = await asyncio.gather(*(used_by(store, key, now) for key in keys))
+    used = await _used_by_each(store, keys, now)
     return [
         KeyRow(
             id=key.id,
@@ -241,39 +421,109 @@ def place_of(key_id: str, period: str) -> str:
     return f"used:{hashlib.sha256(f'used {key_id}'.encode()).hexdigest()[:32]}:{period}"
 
 
-def _check_budgets(key: IssuedKey, meter: _Meter, now: float) -> None:
-    limits, month, day = key.limits, _month(now), _day(now)
-    for limit, counter, unit, period, until in (
-        (limits.tokens_per_month, TOKENS, "tokens", "month", _next_month),
-        (limits.tokens_per_day, f"{TOKENS}{day}", "tokens", "day", _next_day),
-        (limits.usd_per_month, COST, "US dollars", "month", _next_month),
-        (limits.usd_per_day, f"{COST}{day}", "US dollars", "day", _next_day),
+class _Level(NamedTuple):
+    """How far a limit is used: by what was billed, and by what is reserved. error: makes the refusal."""
+
+    limit: float
+    used: float
+    reserved: float
+    text: str
+    error: Callable[[], ProxyError]
+
+    @property
+    def total(self) -> float:
+        return self.used + self.reserved
+
+
+def _levels(limits: KeyLimits, value: _Value, now: float) -> Iterator[_Level]:
+    month, day = _month(now), _day(now)
+    reserved = {name: max(0, sum(value(slot, name) for slot in _slots(now))) for name in (TOKENS, COST)}
+    for limit, name, counter, period, until in (
+        (limits.tokens_per_month, TOKENS, TOKENS, "month", _next_month),
+        (limits.tokens_per_day, TOKENS, f"{TOKENS}{day}", "day", _next_day),
+        (limits.usd_per_month, COST, COST, "month", _next_month),
+        (limits.usd_per_day, COST, f"{COST}{day}", "day", _next_day),
     ):
-        most = limit if limit is None or unit == "tokens" else limit * _BILLION
-        if most is not None and meter.value(month, counter) >= most:
-            raise BudgetSpentError(f"{limit:,} {unit} a {period}", ceil(until(now) - now))
-
-
-def _check_rates(key: IssuedKey, meter: _Meter, now: float) -> None:
-    limits, second = key.limits, now % _MINUTE
-    current, previous = _minute(now), _minute(now - _MINUTE)
+        if limit is None:
+            continue
+        unit, scale = ("tokens", 1) if name == TOKENS else ("US dollars", _BILLION)
+        text = f"{limit:,} {unit} a {period}"
+        error = partial(_spent_error, text, until, now)
+        yield _Level(limit * scale, value(month, counter), reserved[name], text, error)
     for limit, counter, unit in (
         (limits.requests_per_minute, REQUESTS, "requests"),
         (limits.tokens_per_minute, TOKENS, "tokens"),
     ):
         if limit is None:
             continue
-        wait = seconds_until_room(limit, meter.value(current, counter), meter.value(previous, counter), second)
-        if wait != 0:
-            raise KeyRateError(f"{limit:,} {unit} a minute", wait or _MINUTE)
+        text, second = f"{limit:,} {unit} a minute", now % _MINUTE
+        counted = value(_minute(now), counter), value(_minute(now - _MINUTE), counter)
+        error = partial(_rate_error, text, limit, *counted, second)
+        yield _Level(limit, used_lately(*counted, second), reserved.get(counter, 0), text, error)
+
+
+def _check_limits(limits: KeyLimits, value: _Value, now: float) -> None:
+    for level in _levels(limits, value, now):
+        if level.used >= level.limit:
+            raise level.error()
+        if level.total >= level.limit:
+            raise LimitReservedError(level.text)
+
+
+def _has_to_ask(limits: KeyLimits, meter: _Meter, now: float) -> bool:
+    """Return True if other replicas may have used what is left of a limit since this process has asked the store."""
+    levels = [*_levels(limits, meter.value, now)]
+    if now - meter.synced > _STALE:
+        return True
+    return any(
+        level.total - known.total > _UNASKED * (known.limit - known.total)
+        for level, known in zip(levels, _levels(limits, meter.known, now), strict=True)
+    )
+
+
+def _without(counted: Mapping[str, _Counters], own: Mapping[str, _Counters], period: str, name: str) -> int:
+    """Return a counter of the store without what one request has added to it."""
+    return counted[period].get(name, 0) - own.get(period, {}).get(name, 0)
+
+
+def _spent_error(text: str, until: Callable[[float], float], now: float) -> ProxyError:
+    return BudgetSpentError(text, ceil(until(now) - now))
+
+
+def _rate_error(text: str, limit: float, current: int, previous: int, second: float) -> ProxyError:
+    return KeyRateError(text, seconds_until_room(limit, current, previous, second) or _MINUTE)
+
+
+def _periods(now: float) -> frozenset[str]:
+    """Return the names of all periods that count now."""
+    return frozenset({_month(now), _minute(now), _minute(now - _MINUTE), *_slots(now)})
+
+
+def _ttl_of(period: str) -> float:
+    return {"m": _MINUTE_TTL, "s": _SLOT_TTL}.get(period[0], _MONTH_TTL)
+
+
+def _slots(now: float) -> tuple[str, str]:
+    return _slot(now), _slot(now - _SLOT)
+
+
+def _slot(now: float) -> str:
+    return f"s{int(now) // _SLOT}"
 
 
 def _month(now: float) -> str:
-    return f"{datetime.fromtimestamp(now, UTC):%Y-%m}"
+    return _date(int(now) // _DAY_SECONDS)[0]
 
 
 def _day(now: float) -> str:
-    return f"{datetime.fromtimestamp(now, UTC):%d}"
+    return _date(int(now) // _DAY_SECONDS)[1]
+
+
+@lru_cache(4)
+def _date(day: int) -> tuple[str, str]:
+    """Return the month and the day of a number of days since 1970, as counters name them."""
+    date = datetime.fromtimestamp(day * _DAY_SECONDS, UTC)
+    return f"{date:%Y-%m}", f"{date:%d}"
 
 
 def _minute(now: float) -> str:

@@ -10,11 +10,12 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec.structs import replace
 
+from policies.price import Tokens
 from proxy import errors
 from proxy.api.head import ApiHead, api_head
 from proxy.api.paths import EXPLAIN, resource, upstream_url
 from proxy.callers.admission import Admission, Admitted
-from proxy.callers.key_usage import KeyUsage, relayed_by_size
+from proxy.callers.key_usage import KeyUsage, may_use, prompt_by_size, relayed_by_size
 from proxy.callers.session_label import label_given
 from proxy.callers.tenants import Caller
 from proxy.config.settings import Upstream
@@ -76,6 +77,7 @@ from proxy.upstream.http import RequestTemplate, TruncatedError, UpstreamClient
 
 # How the types of contents begin that hold no text, or files.
 _BINARY = (b"multipart/", b"audio/", b"image/", b"video/", b"application/octet-stream")
+_NO_TOKENS = Tokens(0)
 # Share of `server.max_body_bytes` from which on a body is told to be large.
 _LARGE = 0.75
 _UNROUTABLE = (
@@ -179,6 +181,7 @@ class Gateway:
         """A request of a conversation: receive, identify, read, decide, send, look at the answer, relay, learn."""
         received = await self._receive(progress)
         delivery = await self._make_ready(progress, received, self._prepare(received))
+        await self._reserve(received, None)  # after a fault of ours it is not done yet
         self._fail_open.call(lambda: self._list_session(delivery), None)
         _refuse_if_closed(delivery)
         answer, compaction = None, delivery.compaction
@@ -212,11 +215,30 @@ class Gateway:
         active, server = progress.active, progress.active.server
         progress.caller = caller
         if caller.issued is not None:
-            self._key_usage.admit(caller.issued)
+            self._key_usage.check(caller.issued)
         # At least one body, and what it unpacks to.
         most_bytes = max(server.max_buffered_bytes, 2 * server.max_body_bytes)
         progress.admitted = self.admission.admit(caller.tenant, active.max_requests, caller.max_requests, most_bytes)
         return progress.admitted
+
+    async def _reserve(self, received: Received, request: CountedRequest | None) -> None:
+        """Reserve what a request may use of the limits of its key; by its size if it was not read."""
+        if received.caller.issued is None or received.admitted.reservation is not None:
+            return
+        head, body = received.head, received.body
+        if request is None:
+            is_coded = head.header(b"content-encoding") is not None
+            estimate, model = may_use(prompt_by_size(len(body), is_coded=is_coded), None), head.model_of(body)
+        else:
+            settings = request.settings
+            estimate, model = may_use(request.tokens, settings.max_output), settings.model or head.model
+        await self._reserve_tokens(received.admitted, received.caller, estimate, model)
+
+    async def _reserve_tokens(
+        self, admitted: Admitted, caller: Caller, estimate: Tokens = _NO_TOKENS, model: str = ""
+    ) -> None:
+        if caller.issued is not None:
+            admitted.reservation = await self._key_usage.reserve(caller.issued, estimate, model)
 
     async def _make_ready(self, progress: Progress, received: Received, preparing: Awaitable[Prepared]) -> Delivery:
         """What is sent: what was prepared, or after a fault of ours the client's bytes."""
@@ -228,6 +250,7 @@ class Gateway:
         """What is sent for it, which waits for nothing while it is far below its window."""
         began = time.perf_counter()
         request = await self._read(received)
+        await self._reserve(received, request)
         read = time.perf_counter()
         if request is None:
             await self._check_readable(received)
@@ -388,6 +411,7 @@ class Gateway:
     async def _count(self, progress: Progress) -> None:
         """The upstream's count of what `_converse` would send now: nothing is made for it, and nothing written."""
         received = await self._receive(progress)
+        await self._reserve_tokens(received.admitted, received.caller)
         delivery = await self._make_ready(progress, received, self._prepare_for_count(received))
         answer = await self._forward(delivery, self._forwarder.once(delivery))
         counting = None if delivery.compaction is None else counted_before(delivery, delivery.compaction)
@@ -413,6 +437,7 @@ class Gateway:
         if progress.head.method != "POST":
             raise errors.MethodNotAllowedError("Send the request that is to be explained by POST.", "POST")
         received = await self._receive(progress, goes_upstream=False)
+        await self._reserve_tokens(received.admitted, received.caller)
         explanation = await self._fail_open.run(self._explanation(received), None)
         if explanation is None:
             raise errors.ProxyError("The request could not be explained; the log says where it failed.")
@@ -452,7 +477,7 @@ class Gateway:
         """Any other request: relayed untouched, both bodies streamed."""
         exchange, active, head = progress.exchange, progress.active, progress.head
         caller, _ = identify(head, active)
-        self._admit(progress, caller)
+        admitted = self._admit(progress, caller)
         # A handshake has this header (RFC 6455, section 4.1); the Upgrade itself ends at the connection.
         found = head.reading.found
         if found and found.dialect.has_sockets and head.header(b"sec-websocket-key"):
@@ -461,6 +486,7 @@ class Gateway:
         route, limit = active.router.plain(head, caller), active.server.max_body_bytes
         progress.sent = sent = Sent(exchange, head, route, exchange.began)
         length = head.header(b"content-length")
+        await self._reserve_tokens(admitted, caller, _relayed_estimate(head, length))
         headers = route.headers if length is None else [*route.headers, (b"content-length", length)]
         empty = length in (None, b"0") and head.header(b"transfer-encoding") is None
         body = await exchange.request.read(0) if empty else exchange.request.chunks(limit)
@@ -565,6 +591,13 @@ def _stages(draft: Draft, began: float, read: float, placed: float) -> dict[str,
 
 def _is_binary(content_type: bytes) -> bool:
     return content_type.lstrip().lower().startswith(_BINARY)
+
+
+def _relayed_estimate(head: ApiHead, length: bytes | None) -> Tokens:
+    """Return what a request that is passed through may use; its model is not known."""
+    if head.method != "POST" or _is_binary(head.header(b"content-type") or b""):
+        return _NO_TOKENS
+    return may_use(prompt_by_size(int(length[:20]) if length is not None and length.isdigit() else 0), None)
 
 
 def _traced_head(head: ApiHead, tracing: Tracing) -> ApiHead:

@@ -47,6 +47,14 @@ class Member(NamedTuple):
     name: str
 
 
+class Increment(NamedTuple):
+    """What is added to the counters of one entry, in any order with other replicas; nothing to read them."""
+
+    key: str
+    added: Mapping[str, int]
+    ttl: float
+
+
 class Facts(NamedTuple):
     """What a store tells of itself; None for what it does not tell.
 
@@ -98,10 +106,11 @@ class Store(Protocol):
     async def enroll(self, index: str, member: str, ttl: float) -> None:
         """Make `member` a member of this index for `ttl` seconds from now. A `ttl` of 0 removes it."""
 
-    async def count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int] | None:
-        """Add to an entry's counters, which begin at 0, all at once, and let it live for `ttl` from now.
+    async def count(self, increments: Sequence[Increment]) -> list[dict[str, int] | None]:
+        """Add to the counters of entries, which begin at 0, and let each entry live for its `ttl` from now.
 
-        Returns all counters of the entry, those of other replicas too; None if it could not be done.
+        One round trip; each entry is named once. Returns all counters of each entry, also what other replicas have
+        added; None for an entry that could not be counted.
         """
 
     async def lock(self, key: str, token: str, ttl: float) -> bool:

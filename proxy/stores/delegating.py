@@ -1,10 +1,10 @@
 """A store over another one: every operation of it passes through one place, where it is carried out or not."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from proxy.stores.base import Member, Store
+from proxy.stores.base import Increment, Member, Store
 
 T = TypeVar("T")
 
@@ -56,8 +56,11 @@ class DelegatingStore(ABC):
     async def enroll(self, index: str, member: str, ttl: float) -> None:
         await self._delegate("enroll" if ttl else "strike", lambda: self._store.enroll(index, member, ttl), None)
 
-    async def count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int] | None:
-        return await self._delegate("count", lambda: self._store.count(key, added, ttl), None)
+    async def count(self, increments: Sequence[Increment]) -> list[dict[str, int] | None]:
+        missed: list[dict[str, int] | None] = [None] * len(increments)
+        if not increments:
+            return missed
+        return await self._delegate("count", lambda: self._store.count(increments), missed)
 
     async def lock(self, key: str, token: str, ttl: float) -> bool:
         return await self._delegate("acquire" if ttl else "release", lambda: self._store.lock(key, token, ttl), True)

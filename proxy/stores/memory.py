@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 
@@ -11,6 +11,7 @@ import msgspec
 from proxy.stores.base import (
     MAX_MEMBERS,
     Facts,
+    Increment,
     Member,
     add_counts,
     check_size,
@@ -93,10 +94,12 @@ class MemoryStore:
         while self._members and (len(self._members) > self._max_members or next(iter(self._members.values())) <= now):
             self._drop_member(next(iter(self._members)))
 
-    async def count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int]:
-        counts = add_counts(self._get(key), added)
-        self._replace(key, msgspec.json.encode(counts), ttl)
-        return counts
+    async def count(self, increments: Sequence[Increment]) -> list[dict[str, int] | None]:
+        counted: list[dict[str, int] | None] = []
+        for key, added, ttl in increments:
+            counted.append(counts := add_counts(self._get(key), added))
+            self._replace(key, msgspec.json.encode(counts), ttl)
+        return counted
 
     async def lock(self, key: str, token: str, ttl: float) -> bool:
         if ttl:

@@ -10,7 +10,7 @@ import asyncio
 import math
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +24,7 @@ from proxy.stores.base import (
     MAX_MEMBERS,
     EntryError,
     Facts,
+    Increment,
     Member,
     RefusedError,
     StoreError,
@@ -119,8 +120,8 @@ class SqliteStore:
         key = f"{index}:{member}"
         await self._run(lambda: self._replace(key, b"", ttl) if ttl else self._delete(key, b""))
 
-    async def count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int]:
-        return await self._run(lambda: self._count(key, added, ttl))
+    async def count(self, increments: Sequence[Increment]) -> list[dict[str, int] | None]:
+        return await self._run(lambda: self._count(increments)) if increments else []
 
     async def lock(self, key: str, token: str, ttl: float) -> bool:
         if ttl:
@@ -221,12 +222,14 @@ class SqliteStore:
                 kept = [*unpack_list(self._select([key])[0]), *items]
                 self._connection.execute(_PUT, {"key": key, "value": pack_list(kept[-limit:]), "expires": now + ttl})
 
-    def _count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int]:
+    def _count(self, increments: Sequence[Increment]) -> list[dict[str, int] | None]:
         now = self._clock()
+        counted: list[dict[str, int] | None] = []
         with self._transaction():
-            counts = add_counts(self._select([key])[0], added)
-            self._connection.execute(_PUT, {"key": key, "value": msgspec.json.encode(counts), "expires": now + ttl})
-        return counts
+            for key, added, ttl in increments:
+                counted.append(counts := add_counts(self._select([key])[0], added))
+                self._connection.execute(_PUT, {"key": key, "value": msgspec.json.encode(counts), "expires": now + ttl})
+        return counted
 
     def _put_tombstones(self, tag: str, mark: bytes, ttl: float) -> bytes:
         grave, now = tombstone(tag), self._clock()

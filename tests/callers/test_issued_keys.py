@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
+from policies.price import Price, Tokens
 from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyRing, KeyShelf, as_revoked, key_prefix, new_key
-from proxy.callers.key_usage import KeyUsage, Used, used_by
+from proxy.callers.key_usage import KeyUsage, Reservation, Used, may_use, used_by
 from proxy.callers.tenants import Tenants
 from proxy.config.loading import Config, load
-from proxy.errors import AuthenticationError, BudgetSpentError, KeyRateError, KeysUnknownError
+from proxy.errors import (
+    AuthenticationError,
+    BudgetSpentError,
+    KeyRateError,
+    KeysUnknownError,
+    LimitReservedError,
+    ProxyError,
+)
 from proxy.observing.events import RequestEnded, SummarizerCalled
-from proxy.stores.base import Store, StoreError
+from proxy.stores.base import Increment, Store, StoreError
 from proxy.stores.breaker import CircuitBreaker
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import SealedStore, Sealer
 from tests.support.clock import Clock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
     from pathlib import Path
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +62,7 @@ def ended(key: IssuedKey, **more: object) -> RequestEnded:
     return RequestEnded(**facts)  # type: ignore[arg-type]
 
 
+NOTHING = Tokens(0)
 UNTOLD = {"billed": None, "output": None, "tokens_sent": 70}
 
 
@@ -196,10 +206,10 @@ class TestHowLong:
         key = IssuedKey(id="1", digest="11", tenant="acme", created=0.0, **changed)
         usage = KeyUsage(MemoryStore(), Clock(NOW))
         if said is None:
-            usage.admit(key)
+            usage.check(key)
         else:
             with pytest.raises(AuthenticationError, match=said):
-                usage.admit(key)
+                usage.check(key)
 
     def test_who_revoked_it_first_counts(self) -> None:
         _, key = new_key("acme", NOW)
@@ -221,17 +231,17 @@ class TestWhatItMayUse:
         one, two = (KeyUsage(store, clock) for _ in range(2))
         _, key = new_key("acme", NOW, limits=limits)
         for usage in (one, two):
-            usage.admit(key)
+            await usage.reserve(key, NOTHING)
             usage(ended(key))
-        one.admit(key)  # it knows of one request alone
+        await one.reserve(key, NOTHING)  # it knows of one request alone
         for usage in (one, two, one):
             await usage.count()
         for usage in (one, two):
             with pytest.raises(BudgetSpentError, match=said) as refused:
-                usage.admit(key)
+                await usage.reserve(key, NOTHING)
             assert refused.value.retry_after == until - NOW
         clock.now = until
-        one.admit(key)
+        await one.reserve(key, NOTHING)
 
     async def test_a_process_that_begins_learns_what_was_used_before(self) -> None:
         store, clock = MemoryStore(), Clock(NOW)
@@ -239,10 +249,8 @@ class TestWhatItMayUse:
         before, after = KeyUsage(store, clock), KeyUsage(store, clock)
         before(ended(key))
         await before.count()
-        after.admit(key)
-        await after.count()
         with pytest.raises(BudgetSpentError):
-            after.admit(key)
+            await after.reserve(key, NOTHING)
 
     async def test_requests_a_minute(self) -> None:
         store, clock = MemoryStore(), Clock(NOW)
@@ -250,25 +258,25 @@ class TestWhatItMayUse:
         _, key = new_key("acme", NOW, limits=KeyLimits(requests_per_minute=4))
         for _ in range(2):
             for usage in (one, two):
-                usage.admit(key)
+                await usage.reserve(key, NOTHING)
         for usage in (one, two, one):
             await usage.count()
         with pytest.raises(KeyRateError, match="4 requests a minute") as refused:
-            two.admit(key)
+            await two.reserve(key, NOTHING)
         clock.now += refused.value.retry_after or 0
         await two.count()
-        two.admit(key)
+        await two.reserve(key, NOTHING)
 
     async def test_tokens_a_minute(self) -> None:
         clock = Clock(NOW)
         usage = KeyUsage(MemoryStore(), clock)
         _, key = new_key("acme", NOW, limits=KeyLimits(tokens_per_minute=120))
-        usage.admit(key)
+        await usage.reserve(key, NOTHING)
         usage(ended(key))
         with pytest.raises(KeyRateError, match="120 tokens a minute") as refused:
-            usage.admit(key)
+            await usage.reserve(key, NOTHING)
         clock.now += refused.value.retry_after or 0
-        usage.admit(key)
+        await usage.reserve(key, NOTHING)
 
     @pytest.mark.parametrize(
         ("event", "tokens"),
@@ -314,18 +322,18 @@ class TestWhatItMayUse:
         class Away(MemoryStore):
             is_away = True
 
-            async def count(self, key: str, added: object, ttl: float) -> dict[str, int] | None:  # type: ignore[override]
-                return None if self.is_away else await super().count(key, added, ttl)  # type: ignore[arg-type]
+            async def count(self, increments: Sequence[Increment]) -> list[dict[str, int] | None]:
+                return [None] * len(increments) if self.is_away else await super().count(increments)
 
         store = Away()
         usage = KeyUsage(store, Clock(NOW))
         _, key = new_key("acme", NOW, limits=KeyLimits(tokens_per_day=240))
         usage(ended(key))
         await usage.count()
-        usage.admit(key)
+        await usage.reserve(key, NOTHING)
         usage(ended(key))
         with pytest.raises(BudgetSpentError):
-            usage.admit(key)
+            await usage.reserve(key, NOTHING)
         store.is_away = False
         for _ in range(2):
             await usage.count()
@@ -337,21 +345,212 @@ class TestWhatItMayUse:
         class Watched(MemoryStore):
             asked = 0
 
-            async def count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int]:
-                self.asked += 1
-                return await super().count(key, added, ttl)
+            async def count(self, increments: Sequence[Increment]) -> list[dict[str, int] | None]:
+                self.asked += len(increments)
+                return await super().count(increments)
 
         store, clock = Watched(), Clock(NOW)
         usage = KeyUsage(store, clock)
         _, key = new_key("acme", NOW)
         for _ in range(30):
-            usage.admit(key)
+            await usage.reserve(key, NOTHING)
             await usage.count()
             clock.now += 60
         store.asked = 0
         await usage.count()
-        assert store.asked <= 4
+        assert store.asked <= 5
         clock.now += 1_000
         store.asked = 0
         await usage.count()
         assert store.asked == 0  # it is not in use
+
+
+class CountingStore(MemoryStore):
+    """Counts the calls of `count`, each of which takes a turn of the loop; does nothing while it is away."""
+
+    calls = 0
+    is_away = False
+
+    async def count(self, increments: Sequence[Increment]) -> list[dict[str, int] | None]:
+        self.calls += 1
+        if self.is_away:
+            return [None] * len(increments)
+        await asyncio.sleep(0)
+        counted = await super().count(increments)
+        await asyncio.sleep(0)
+        return counted
+
+
+PRICE = Price(1e-3, 2e-3, 1e-3, 1e-3, 1e-3)
+
+
+def priced(store: Store, clock: Clock) -> KeyUsage:
+    return KeyUsage(store, clock, lambda _: PRICE)
+
+
+async def tried(usages: list[KeyUsage], key: IssuedKey, number: int, tokens: Tokens) -> list[Reservation | ProxyError]:
+    """Let so many requests reserve so many tokens at once, in turn at each of these replicas."""
+    reserving = (usages[each % len(usages)].reserve(key, tokens, "m") for each in range(number))
+    outcomes = await asyncio.gather(*reserving, return_exceptions=True)
+    assert all(isinstance(outcome, Reservation | ProxyError) for outcome in outcomes)
+    return outcomes  # type: ignore[return-value]
+
+
+def passed(outcomes: list[Reservation | ProxyError]) -> list[Reservation]:
+    return [outcome for outcome in outcomes if isinstance(outcome, Reservation)]
+
+
+class TestWhatIsInFlight:
+    @pytest.mark.parametrize("replicas", [1, 2, 5])
+    @pytest.mark.parametrize(
+        ("limits", "most"),
+        [
+            (KeyLimits(tokens_per_day=1_000), 2),
+            (KeyLimits(tokens_per_month=1_001), 3),
+            (KeyLimits(tokens_per_minute=1_000), 2),
+            (KeyLimits(usd_per_day=1.0), 2),  # $0.50 + $0.10 each
+            (KeyLimits(usd_per_month=3.0), 6),
+            (KeyLimits(requests_per_minute=10), 10),
+            (KeyLimits(requests_per_minute=10, tokens_per_day=1_000), 2),
+        ],
+        ids=str,
+    )
+    async def test_requests_at_once_use_no_more_than_a_limit_and_the_last_of_them(
+        self, limits: KeyLimits, most: int, replicas: int
+    ) -> None:
+        store, clock = CountingStore(), Clock(NOW)
+        _, key = new_key("acme", NOW, limits=limits)
+        usages = [priced(store, clock) for _ in range(replicas)]
+        outcomes = await tried(usages, key, 200, Tokens(450, 50))
+        assert len(passed(outcomes)) == most
+        for outcome in outcomes:
+            assert isinstance(outcome, Reservation | LimitReservedError | KeyRateError)
+            assert isinstance(outcome, Reservation) or outcome.retry_after
+
+    async def test_what_was_reserved_is_given_back_when_a_request_ends(self) -> None:
+        """Billed, refused by its upstream, or left by its client."""
+        store, clock = CountingStore(), Clock(NOW)
+        _, key = new_key("acme", NOW, limits=KeyLimits(tokens_per_day=1_000))
+        one, two = usages = [KeyUsage(store, clock) for _ in range(2)]
+        for end in ({"status": 500}, {"billed": 60, "output": 40}, {"attempts": 0, "end": "client_gone"}):
+            outcomes = await tried(usages, key, 20, Tokens(0, 2_000))
+            (reservation,) = passed(outcomes)
+            one(ended(key, **end))
+            for _ in range(2):
+                reservation.close()
+            for usage in (one, two, one):
+                await usage.count()
+        used = await used_by(store, key, NOW)
+        assert used is not None
+        assert used.tokens_today == 100
+        assert len(passed(await tried(usages, key, 20, Tokens(0, 300)))) == 3
+
+    async def test_one_request_after_the_other_passes_at_any_replica_near_a_limit(self) -> None:
+        """Without waiting for the next second: each reserves more than there is."""
+        store, clock = CountingStore(), Clock(NOW)
+        _, key = new_key("acme", NOW, limits=KeyLimits(tokens_per_day=1_000))
+        usages = [KeyUsage(store, clock) for _ in range(3)]
+        for number in range(9):
+            usage = usages[number % 3]
+            reservation = await usage.reserve(key, may_use(10, None))
+            reservation.close()
+            usage(ended(key))
+            for _ in range(9):
+                await asyncio.sleep(0)
+        with pytest.raises(BudgetSpentError):
+            await usages[0].reserve(key, may_use(10, None))
+
+    async def test_a_refused_request_counts_for_nothing(self) -> None:
+        store, clock = CountingStore(), Clock(NOW)
+        _, key = new_key("acme", NOW, limits=KeyLimits(requests_per_minute=10, tokens_per_day=1_000))
+        one, two = usages = [KeyUsage(store, clock) for _ in range(2)]
+        (reservation,) = passed(await tried(usages, key, 9, Tokens(0, 1_000)))
+        reservation.close()
+        for usage in (one, two, one):
+            await usage.count()
+        assert len(passed(await tried(usages, key, 30, Tokens(0, 1)))) == 9
+
+    async def test_reservations_of_a_killed_process_expire(self) -> None:
+        store, clock = MemoryStore(), Clock(NOW)
+        _, key = new_key("acme", NOW, limits=KeyLimits(tokens_per_day=1_000))
+        await KeyUsage(store, clock).reserve(key, Tokens(5_000))
+        after = KeyUsage(store, clock)
+        with pytest.raises(LimitReservedError, match="in flight may use the rest of its 1,000 tokens a day"):
+            await after.reserve(key, Tokens(10))
+        clock.now += 600
+        await after.reserve(key, Tokens(10))
+
+    async def test_a_process_counts_its_own_requests_in_flight_while_the_store_is_away(self) -> None:
+        store, clock = CountingStore(), Clock(NOW)
+        store.is_away = True
+        _, key = new_key("acme", NOW, limits=KeyLimits(tokens_per_day=1_000, requests_per_minute=50))
+        usage = KeyUsage(store, clock)
+        first = passed(await tried([usage], key, 200, Tokens(500)))
+        assert len(first) == 2
+        for reservation in first:
+            reservation.close()
+        assert len(passed(await tried([usage], key, 200, Tokens(500)))) == 2
+        store.is_away = False
+        await usage.count()
+        with pytest.raises(LimitReservedError):
+            await KeyUsage(store, clock).reserve(key, Tokens(10))
+
+    async def test_a_client_that_leaves_while_the_store_is_asked_leaves_no_reservation(self) -> None:
+        store, clock = CountingStore(), Clock(NOW)
+        _, key = new_key("acme", NOW, limits=KeyLimits(tokens_per_day=1_000))
+        usage = KeyUsage(store, clock)
+        for turns in range(6):
+            reserving = asyncio.ensure_future(usage.reserve(key, Tokens(5_000)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if reserving.cancel():
+                with pytest.raises(asyncio.CancelledError):
+                    await reserving
+            else:
+                (await reserving).close()
+            for _ in range(9):
+                await asyncio.sleep(0)
+            await usage.count()
+        assert len(passed(await tried([KeyUsage(store, clock)], key, 20, Tokens(400)))) == 3
+
+    async def test_far_from_its_limits_a_key_waits_for_no_store(self) -> None:
+        store, clock = CountingStore(), Clock(NOW)
+        limits = KeyLimits(tokens_per_day=10_000_000, usd_per_month=9_000.0, requests_per_minute=6_000)
+        _, key = new_key("acme", NOW, limits=limits)
+        _, unlimited = new_key("acme", NOW)
+        usage = priced(store, clock)
+        for _ in range(90):
+            await usage.reserve(unlimited, may_use(10, None), "m")
+        assert store.calls == 0
+        for _ in range(90):
+            (await usage.reserve(key, may_use(1_000, 500), "m")).close()
+        assert store.calls == 1, "a process that begins does not know what others have used"
+
+    async def test_what_processes_add_unasked_is_a_small_share_of_a_limit(self) -> None:
+        store, clock = CountingStore(), Clock(NOW)
+        _, key = new_key("acme", NOW, limits=KeyLimits(tokens_per_day=1_000_000))
+        usages = [KeyUsage(store, clock) for _ in range(8)]
+        for usage in usages:
+            (await usage.reserve(key, Tokens(1))).close()
+            await usage.count()
+        outcomes = await tried(usages, key, 4_000, Tokens(1_000))
+        assert 1_000 <= len(passed(outcomes)) <= 1_000 + 8 * 16
+
+    async def test_all_active_keys_are_counted_in_one_call(self) -> None:
+        store, clock = CountingStore(), Clock(NOW)
+        usage = KeyUsage(store, clock)
+        keys = [new_key("acme", NOW)[1] for _ in range(250)]
+        for key in keys:
+            usage(ended(key))
+        await usage.count()
+        assert store.calls == 3, "of a hundred keys each"
+        for key in keys[::50]:
+            used = await used_by(store, key, NOW)
+            assert used is not None
+            assert used.tokens_today == 120
+
+    @pytest.mark.parametrize(("asked", "reserved"), [(None, 4_096), (9, 9), (10**30, 1_000_000)])
+    def test_an_answer_without_a_limit_and_one_with_a_huge_one_are_reserved_within_bounds(
+        self, asked: int | None, reserved: int
+    ) -> None:
+        assert may_use(5, asked) == Tokens(5, reserved)

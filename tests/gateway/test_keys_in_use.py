@@ -26,6 +26,7 @@ from tests.support.upstreams import (
     Reply,
     Script,
     answer,
+    ask,
     chat,
     chunk,
     config_for,
@@ -67,9 +68,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 class Fleet:
     """Replicas over one store, each with a connection that is kept."""
 
-    def __init__(self, config: Config, clients: list[Client], address: str) -> None:
+    def __init__(self, config: Config, clients: list[Client], addresses: tuple[str, str]) -> None:
         self.clients = clients
-        self.address = address
+        self.addresses = addresses
+        self.address = addresses[0]
         self._config = config
 
     async def put(self, key: IssuedKey) -> None:
@@ -77,10 +79,10 @@ class Fleet:
         await KeyShelf(self._config.store.seal(store)).put(key)
         await store.close()
 
-    async def until(self, secret: str, status: int, *, replica: int = 0) -> Reply:
+    async def until(self, secret: str, status: int, *, replica: int = 0, body: bytes | None = None) -> Reply:
         """Ask until the answer has this status."""
         while True:
-            reply = await asked(self.clients[replica], secret)
+            reply = await asked(self.clients[replica], secret, body=body)
             if reply.status == status:
                 return reply
             await asyncio.sleep(0.005)
@@ -112,7 +114,7 @@ async def fleet(folder: Path, replicas: int = 1, script: Script | None = None, *
             connected(first) as one,
             connected(second) as two,
         ):
-            yield Fleet(config, [one, two][:replicas], first)
+            yield Fleet(config, [one, two][:replicas], (first, second))
 
 
 async def test_a_key_is_taken_and_revoked_while_the_proxy_runs(tmp_path: Path) -> None:
@@ -278,6 +280,64 @@ async def test_a_request_that_was_not_read_counts_by_its_size_if_no_usage_is_rep
         used = await played.used(key, than=before)
     of_answer = len(b"".join(PIECES)) // 120
     assert used.tokens_today - before.tokens_today == pytest.approx(of_request + of_answer, abs=6)
+
+
+@pytest.mark.parametrize(
+    ("path", "limits", "most"),
+    [
+        (CHAT, KeyLimits(tokens_per_day=1_000), 2),
+        (CHAT, KeyLimits(requests_per_minute=10), 10),
+        ("/v1/embeddings", KeyLimits(tokens_per_day=1_000), 1),  # how long an answer may get is not known there
+        ("/v1/embeddings", KeyLimits(requests_per_minute=10), 10),
+    ],
+)
+async def test_requests_at_once_at_two_replicas_hold_a_limit(
+    tmp_path: Path, path: str, limits: KeyLimits, most: int
+) -> None:
+    """Each is billed 500 tokens, and nothing is known of it before."""
+    has_refused = asyncio.Event()
+
+    async def script(call: Call) -> None:
+        await call.read()
+        await has_refused.wait()
+        usage = {"prompt_tokens": 400, "completion_tokens": 100, "total_tokens": 500}
+        await call.send(answer(200, json.dumps({"choices": [], "usage": usage}).encode(), JSON))
+
+    secret, key = new_key("acme", time.time(), limits=limits)
+    async with fleet(tmp_path, script=script, replicas=2) as played:
+        await played.put(key)
+        head = [JSON, (b"Authorization", f"Bearer {secret}".encode())]
+        for replica in (0, 1):  # what is refused for its form counts for nothing
+            await played.until(secret, 400, replica=replica, body=b"no JSON")
+
+        async def sent(number: int) -> int:
+            body = json.dumps({"model": "m", "max_tokens": 500, "messages": [{"role": "user", "content": "hi"}]})
+            reply = await ask(played.addresses[number % 2], "POST", path, head, body.encode())
+            if reply.status == 429:
+                assert int(dict(reply.headers)[b"retry-after"]) > 0
+                refused.append(number)
+                if len(refused) >= 60 - most:
+                    has_refused.set()
+            return reply.status
+
+        refused = list[int]()
+        statuses = await asyncio.gather(*map(sent, range(60)))
+    assert (statuses.count(200), statuses.count(429)) == (most, 60 - most)
+
+
+async def test_what_a_refused_request_had_reserved_is_free_again(tmp_path: Path) -> None:
+    """By its upstream, and by us for its form; also what a client left before it was answered."""
+
+    async def script(call: Call) -> None:
+        await call.read()
+        await call.send(answer(400, b'{"error":{"message":"no"}}', JSON))
+
+    secret, key = new_key("acme", time.time(), limits=KeyLimits(tokens_per_day=100))
+    async with fleet(tmp_path, script=script) as played:
+        await played.put(key)
+        await played.until(secret, 400)
+        for body in (chat("hi"), b"no JSON", chat("hi", max_tokens=10**20), b'{"model":"m","messages":[]}') * 2:
+            assert (await asked(played.clients[0], secret, body=body)).status == 400
 
 
 @pytest.mark.parametrize("name", [b"Authorization", b"x-api-key"])

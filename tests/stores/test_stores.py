@@ -24,6 +24,7 @@ from proxy.stores.base import (
     MAX_MEMBERS,
     MAX_VALUE_BYTES,
     PAGE,
+    Increment,
     Member,
     OpenedStore,
     StoreError,
@@ -275,12 +276,14 @@ class TestEveryStore:
         assert len(await names_in(store, index) or ()) == MAX_MEMBERS
 
     async def test_counts_for_all_who_add(self, store: OpenedStore) -> None:
-        key = f"used:{secrets.token_hex(8)}:2026-11"
-        assert await store.count(key, {}, TTL) == {}
-        assert await store.count(key, {"t": 3}, TTL) == {"t": 3}
-        await asyncio.gather(*(store.count(key, {"t": 2, "r": 1}, TTL) for _ in range(20)))
-        assert await store.count(key, {}, TTL) == {"t": 43, "r": 20}
-        assert await store.count(key, {"t": -3}, TTL) == {"t": 40, "r": 20}
+        key, other = (f"used:{secrets.token_hex(8)}:2026-11" for _ in range(2))
+        assert await store.count([]) == []
+        assert await store.count([Increment(key, {}, TTL)]) == [{}]
+        assert await store.count([Increment(key, {"t": 3}, TTL)]) == [{"t": 3}]
+        await asyncio.gather(*(store.count([Increment(key, {"t": 2, "r": 1}, TTL)]) for _ in range(20)))
+        assert await store.count([Increment(key, {}, TTL)]) == [{"t": 43, "r": 20}]
+        both = [Increment(other, {"t": 1}, TTL), Increment(key, {"t": -3}, TTL)]
+        assert await store.count(both) == [{"t": 1}, {"t": 40, "r": 20}]
 
     async def test_appends_to_lists_and_keeps_their_newest_items(self, store: OpenedStore) -> None:
         key, plain = f"trail:{{{secrets.token_hex(8)}}}", f"figures:{secrets.token_hex(8)}"
@@ -485,7 +488,7 @@ class TestSqlite:
             "put": lambda: store.put("new", b"v", TTL),
             "put_new": lambda: store.put("new", b"v", TTL, only_new=True),
             "append": lambda: store.items("new", [b"v"], limit=1, ttl=TTL),
-            "count": lambda: store.count("new", {"n": 1}, TTL),
+            "count": lambda: store.count([Increment("new", {"n": 1}, TTL)]),
             "enroll": lambda: store.enroll("index:new", "member", TTL),
             "touch": lambda: store.touch(["none"], TTL),
             "lock": lambda: store.lock("new", "token", TTL),
@@ -544,7 +547,7 @@ async def every_operation(store: OpenedStore) -> None:
     await store.members(index, 5, Member(9e12, "x"))
     await store.enrolled(index, ["member", "other"])
     await store.enroll(index, "member", 0)
-    await store.count(f"used:{key}", {"n": 1}, TTL)
+    await store.count([Increment(f"used:{key}", {"n": 1}, TTL)])
     assert await store.lock(f"lock:{key}", "token", TTL)
     await store.lock(f"lock:{key}", "token", 0)
     await store.erase("tag", b"mark", TTL)

@@ -13,7 +13,7 @@ from proxy.commands.doctor.finding import Finding, ok, warning, wrong
 from proxy.config.settings import StoreConfig
 from proxy.records.replicas import replicas_there
 from proxy.stores import StoreError, file_of, open_existing
-from proxy.stores.base import Store
+from proxy.stores.base import Increment, Store
 from proxy.stores.redis.store import RedisStore
 
 _ABOUT = "store"
@@ -76,7 +76,7 @@ async def _try_each(store: Store) -> None:
     await store.members(index)
     await store.enrolled(index, [tag])
     await store.enroll(index, tag, 0)
-    await store.count(f"used:{tag}", {"doctor": 1}, _TTL)
+    await store.count([Increment(f"used:{tag}", {"doctor": 1}, _TTL)])
     await store.erase(tag, b"doctor", _TTL)
 
 

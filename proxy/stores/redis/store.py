@@ -3,6 +3,7 @@
 redis-py's exceptions stop here. Nothing is retried, and an operation has one deadline.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,7 @@ from proxy.stores.base import (
     MAX_MEMBERS,
     EntryError,
     Facts,
+    Increment,
     Member,
     RefusedError,
     StoreError,
@@ -161,13 +163,33 @@ class RedisStore:
         else:
             await self._run(index, "ZREM", index, member)
 
-    async def count(self, key: str, added: Mapping[str, int], ttl: float) -> dict[str, int]:
-        key = self._at(key)
-        words: list[Words] = [("HINCRBY", key, name, number) for name, number in added.items()]
+    async def count(self, increments: Sequence[Increment]) -> list[dict[str, int] | None]:
+        by_key = {self._at(increment.key): increment for increment in increments}
+        groups = self._servers.together(list(by_key)) if by_key else []
+        # In a cluster each group by itself: what one server has added is not added again because another one is down.
+        counting = [self._count_together({key: by_key[key] for key in group}) for group in groups]
+        counted: dict[str, dict[str, int]] = {}
+        errors: list[BaseException] = []
+        for outcome in await asyncio.gather(*counting, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                errors.append(outcome)
+            else:
+                counted.update(outcome)
+        if errors and (not counted or not isinstance(errors[0], StoreError)):
+            raise errors[0]
+        return [counted.get(key) for key in by_key]
+
+    async def _count_together(self, increments: Mapping[str, Increment]) -> dict[str, dict[str, int]]:
+        """Return the counters of these entries, by their keys on the server, which one command may name together."""
+        commands: list[KeyedCommand] = []
+        ends: list[int] = []
+        for key, (_, added, ttl) in increments.items():
+            commands += [KeyedCommand(key, ("HINCRBY", key, name, number)) for name, number in added.items()]
+            commands += [KeyedCommand(key, ("PEXPIRE", key, _milliseconds(ttl))), KeyedCommand(key, ("HGETALL", key))]
+            ends.append(len(commands) - 1)
         async with self._deadline():
-            *_, found = await self._in_turn(key, [*words, ("PEXPIRE", key, _milliseconds(ttl)), ("HGETALL", key)])
-        parts = [part for part in found if isinstance(part, bytes)] if isinstance(found, list) else []
-        return {_text(name): int(number) for name, number in zip(parts[::2], parts[1::2], strict=True)}
+            replies = [_check(reply) for reply in await self._servers.run(commands)]
+        return {key: _counters(replies[end]) for key, end in zip(increments, ends, strict=True)}
 
     async def lock(self, key: str, token: str, ttl: float) -> bool:
         key = self._at(key)
@@ -291,6 +313,11 @@ def _has_replicas(role: object) -> bool:
             return True
         case _:  # none, or we may not ask
             return False
+
+
+def _counters(reply: object) -> dict[str, int]:
+    parts = [part for part in reply if isinstance(part, bytes)] if isinstance(reply, list) else []
+    return {_text(name): int(number) for name, number in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def _check(reply: object) -> object:
