@@ -32,14 +32,32 @@ _CREDENTIALS = frozenset(
 # Codings whose answers we can read when one turns out to be an overflow.
 _OFFERED = INFLATED | {b"identity"}
 
-# By which clients say whose API they speak.
-_VERSIONS = frozenset(dialect.header for dialect in table.DIALECTS if dialect.header is not None)
 _NEEDED_BETAS = (b"oauth-", b"context-1m-")
 # And those that only say how a prompt is read, thought about and cached: nothing by which a provider acts.
 _PROMPT_BETAS = (
     *(b"interleaved-thinking-", b"prompt-caching-", b"extended-cache-ttl-", b"effort-", b"output-128k-"),
     *(b"token-efficient-tools-", b"computer-use-"),
 )
+# What describes one request, its body or its response, and says nothing about a question of ours.
+_OF_ONE_REQUEST = frozenset(
+    {
+        *(b"accept", b"accept-encoding", b"anthropic-beta", b"baggage", b"digest", b"expect", b"forwarded", b"origin"),
+        *(b"cookie", b"idempotency-key", b"x-idempotency-key", b"range", b"referer", b"request-id", b"sentry-trace"),
+        *(
+            b"signature",
+            b"signature-input",
+            b"traceparent",
+            b"tracestate",
+            b"via",
+            b"x-request-id",
+            b"x-client-request-id",
+        ),
+        *(b"x-correlation-id", b"x-amzn-trace-id", b"x-cloud-trace-context", b"x-stainless-retry-count"),
+        *(b"x-stainless-helper-method", b"x-stainless-timeout", b"x-portkey-trace-id", b"x-portkey-span-id"),
+        *(b"helicone-request-id", b"x-litellm-call-id", b"x-datadog-trace-id", b"x-datadog-parent-id", b"b3"),
+    }
+)
+_OF_ONE_REQUEST_BY_BEGINNING = (b"content-", b"if-", b"sec-", b"x-forwarded-", b"x-b3-", b"access-control-")
 
 
 def is_login(headers: Headers) -> bool:
@@ -53,15 +71,21 @@ def is_login(headers: Headers) -> bool:
 
 
 def for_questions(headers: Headers, needed: Iterable[tuple[bytes, bytes]], *, is_aligned: bool = False) -> Headers:
-    """Of a client's headers those that go with a question of ours: its credential, the API's version, and of the betas
-    those of login and window, and where its own prompt is sent those that say how it is read. `needed` are sent where
-    the client has not said them."""
-    own = [(name, value) for name, value in headers if name in _CREDENTIALS]
-    own += [(name, value) for name, value in headers if name in _VERSIONS]
+    """Return the headers of a question of ours: those of the client's request, but for what describes that request.
+
+    A gateway before the model may need any of them. Of the betas only those of login and window are taken, and if the
+    client's own prompt is sent those that say how it is read. `needed` are sent if the client has not said them.
+    """
+    own = [header for header in headers if not _is_of_one_request(header[0])]
     taken = _NEEDED_BETAS + _PROMPT_BETAS if is_aligned else _NEEDED_BETAS
     if betas := b",".join(beta for beta in betas_of(headers) if beta.startswith(taken)):
         own.append((b"anthropic-beta", betas))
     return [*own, *(header for header in needed if first(own, header[0]) is None)]
+
+
+@lru_cache(REMEMBERED)
+def _is_of_one_request(name: bytes) -> bool:
+    return name in _OF_ONE_REQUEST or name.startswith(_OF_ONE_REQUEST_BY_BEGINNING)
 
 
 def betas_of(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:

@@ -30,6 +30,7 @@ from proxy.config.values import (
     KeyHash,
     PathRule,
     ProxyUrl,
+    StaticHeaders,
     StoreUrl,
     decode_key,
 )
@@ -192,6 +193,9 @@ class Upstream(Settings):
     auth: KeyHeader = "bearer"
     """The header of a configured key: `bearer` is Authorization, Anthropic takes x-api-key and Azure api-key."""
 
+    headers: StaticHeaders = ()
+    """Headers that every request to it has, ours included; they take the place of a client's."""
+
     proxy: ProxyUrl = SecretStr("")
     """HTTP proxy that it is reached by, http://USER:PASSWORD@HOST:PORT, or none; empty: what HTTPS_PROXY, HTTP_PROXY
     and NO_PROXY say."""
@@ -231,6 +235,11 @@ class Upstream(Settings):
     def egress(self, env: Mapping[str, str]) -> Egress:
         """How it is reached in this environment; raises ValueError for a proxy that is none."""
         return egress_to(self.base_url, self.proxy.get_secret_value(), env)
+
+    @property
+    def static_headers(self) -> list[tuple[bytes, bytes]]:
+        """Its configured headers, as they are sent."""
+        return [(name.encode(), value.get_secret_value().encode()) for name, value in self.headers]
 
     @property
     def spoken(self) -> tuple[Dialect, ...]:

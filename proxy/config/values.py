@@ -2,10 +2,11 @@
 
 import base64
 import re
+from collections.abc import Mapping
 from typing import Annotated, Final
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from pydantic import AfterValidator, SecretStr, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, SecretStr, StringConstraints, WithJsonSchema
 
 from proxy.config import proxies
 from proxy.models import encodings
@@ -23,6 +24,14 @@ _NO_PATH_RULE = (
 )
 # A base_url is shown in logs and on pages.
 _KEY_PARAMETERS = frozenset({"key", "apikey", "token", "secret", "password", "sig", "signature", "code"})
+# RFC 9110, section 5.1; and what belongs to the connection, or has a setting of its own.
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
+_NO_STATIC_HEADER = frozenset(
+    {
+        *("connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive", "te"),
+        *("proxy-authorization", "proxy-connection", "trailer", "transfer-encoding", "upgrade"),
+    }
+)
 _URL_SAFE = str.maketrans("-_", "+/")
 _BASE_URL = "must be an http:// or https:// URL with a host"
 _STORE_URL = f"must be sqlite:///PATH, memory://, {redis_url.FORMS}"
@@ -76,6 +85,18 @@ def _store_url(url: str) -> str:
     if parts.scheme == "sqlite" and (parts.netloc or not parts.path.strip("/")):
         raise ValueError("sqlite needs a path after three slashes, sqlite:///var/concertina.db")
     return url
+
+
+def _header_pairs(value: object) -> object:
+    """Return the headers of a mapping as pairs, names in lower case: an upstream has to be hashable."""
+    if not isinstance(value, Mapping):  # pydantic takes a ValueError alone
+        raise ValueError("must be a mapping of header names to values")  # noqa: TRY004
+    for name, text in value.items():
+        if not _HEADER_NAME.fullmatch(str(name)) or str(name).lower() in _NO_STATIC_HEADER:
+            raise ValueError(f"{name!r} is no header that can be set here")
+        if not (isinstance(text, str) and text.isascii() and text.isprintable() and text == text.strip()):
+            raise ValueError(f"{name!r} must be printable ASCII in one line")
+    return tuple((str(name).lower(), text) for name, text in value.items())
 
 
 def _visible(secret: SecretStr) -> SecretStr:
@@ -133,6 +154,12 @@ BaseUrl = Annotated[str, AfterValidator(_base_url)]
 AnyBaseUrl = Annotated[str, AfterValidator(lambda url: _without_query(_base_url(url)) if url else url)]
 StoreUrl = Annotated[str, AfterValidator(_store_url)]
 ApiKey = Annotated[SecretStr, AfterValidator(_visible)]
+StaticHeaders = Annotated[
+    tuple[tuple[str, SecretStr], ...],
+    BeforeValidator(_header_pairs),
+    PlainSerializer(dict),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}}),
+]
 ProxyUrl = Annotated[SecretStr, AfterValidator(_proxy)]
 KeyHash = Annotated[str, AfterValidator(_key_hash)]
 _ENCODING_SCHEMA: Final = {"anyOf": [{"enum": list(encodings.NAMES)}, {"type": "string", "pattern": r"\.json$"}]}

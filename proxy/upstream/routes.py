@@ -265,7 +265,7 @@ class Router:
         own = route.headers
         if name != route.name:
             key = upstream.api_key.get_secret_value()
-            own = [credential(key, upstream.auth)] if key else []
+            own = with_static([credential(key, upstream.auth)] if key else [], upstream)
         variant = route.place.variant if name == route.name else ""
         place = route.place if is_same else place_of(caller.tenant, caller.scope, upstream.base_url, model, variant)
         window = route.window if is_same else self._window(place)
@@ -318,7 +318,15 @@ def _headers(head: ApiHead, caller: Caller, upstream: Upstream, *, readable: boo
     if own is not None and any(first(headers, name) is not None for name in KEY_HEADERS if name != own):
         # One key was for us, the other is for the upstream.
         headers = without(headers, own)
-    return headers
+    return with_static(headers, upstream)
+
+
+def with_static(headers: Headers, upstream: Upstream) -> Headers:
+    """Return the headers with those that the config sets for an upstream."""
+    if not upstream.headers:
+        return headers
+    names = {name.encode() for name, _ in upstream.headers}
+    return [*(header for header in headers if header[0] not in names), *upstream.static_headers]
 
 
 def _key(caller: Caller, upstream: Upstream) -> tuple[bytes, bytes] | None:

@@ -364,6 +364,20 @@ def test_a_key_that_only_resembles_a_variable_is_one(value: str) -> None:
     loaded(f'upstreams: {{main: {{base_url: http://h/v1, api_key: "{value}"}}}}')
 
 
+@pytest.mark.parametrize(
+    ("headers", "problem"),
+    [
+        ("{Host: h}", "'Host' is no header that can be set here"),
+        ('{"a b": c}', "'a b' is no header that can be set here"),
+        ('{x-a: "a\\nb"}', "'x-a' must be printable ASCII in one line"),
+        ("[x-a]", "must be a mapping of header names to values"),
+    ],
+)
+def test_a_header_that_cannot_be_sent_is_refused(headers: str, problem: str) -> None:
+    text = f"upstreams: {{main: {{base_url: http://h/v1, headers: {headers}}}}}"
+    assert problems(text) == [f"config.yaml:1: upstreams.main.headers: {problem}"]
+
+
 def test_a_file_that_is_missing_or_a_directory_or_unreadable_is_a_problem() -> None:
     Path("folder").mkdir()
     found = []

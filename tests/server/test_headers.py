@@ -190,4 +190,36 @@ def test_a_question_of_ours_asks_for_the_features_that_its_prompt_needs(is_align
         (b"x-claude-code-session-id", b"s"),
     ]
     asked = for_questions(sent, [(b"anthropic-version", b"2023-06-01")], is_aligned=is_aligned)
-    assert asked == [(b"x-api-key", b"k"), (b"anthropic-beta", betas), (b"anthropic-version", b"2023-06-01")]
+    gateway = (b"x-claude-code-session-id", b"s")
+    assert asked == [(b"x-api-key", b"k"), gateway, (b"anthropic-beta", betas), (b"anthropic-version", b"2023-06-01")]
+
+
+WANTED_BY_GATEWAYS = [
+    (b"authorization", b"Bearer k"),
+    (b"x-portkey-api-key", b"p"),
+    (b"x-portkey-config", b"pc-1"),
+    (b"helicone-auth", b"Bearer h"),
+    (b"cf-aig-authorization", b"Bearer c"),
+    (b"copilot-integration-id", b"vscode-chat"),
+    (b"editor-version", b"vscode/1.200"),
+    (b"openai-organization", b"org"),
+    (b"user-agent", b"agent/1"),
+    (b"x-a-gateway-of-tomorrow", b"1"),
+]
+OF_ONE_REQUEST = [
+    (b"content-type", b"application/json"),
+    (b"content-encoding", b"gzip"),
+    (b"content-length", b"9"),
+    (b"accept", b"text/event-stream"),
+    (b"accept-encoding", b"gzip"),
+    (b"idempotency-key", b"i"),
+    (b"if-match", b"e"),
+    (b"range", b"bytes=0-1"),
+    (b"traceparent", b"00-1-2-01"),
+    (b"x-request-id", b"r"),
+    (b"x-b3-traceid", b"t"),
+]
+
+
+def test_a_question_of_ours_has_what_a_gateway_before_the_model_may_need() -> None:
+    assert for_questions([*WANTED_BY_GATEWAYS, *OF_ONE_REQUEST], []) == WANTED_BY_GATEWAYS

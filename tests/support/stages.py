@@ -19,7 +19,7 @@ from tests.support.servers import configured, serve
 from tests.support.upstreams import CHAT, ask
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from proxy.demo.model_server import ReceivedRequest
@@ -92,10 +92,11 @@ async def stage(
     level: str = "debug",
     log: io.BytesIO | None = None,
     native: str = "auto",
+    headers: Mapping[str, str] | None = None,
     **settings: object,
 ) -> AsyncIterator[Stage]:
     """A stage; `settings` are sections of the config, laid over the ones that every stage has. `native`: of its
-    upstream, as `native_compaction`."""
+    upstream, as `native_compaction`. headers: of its upstream."""
     model = model or ModelServer(window=WINDOW)
     log = log or io.BytesIO()
     async with serve(model) as upstream, asyncio.timeout(_PATIENCE):
@@ -103,7 +104,9 @@ async def stage(
             directory,
             {
                 "store": {"url": "memory://"},
-                "upstreams": {"main": {"base_url": f"{upstream}/v1", "native_compaction": native}},
+                "upstreams": {
+                    "main": {"base_url": f"{upstream}/v1", "native_compaction": native, "headers": dict(headers or {})}
+                },
                 "models": [{"match": MODEL, "context_window": WINDOW}],
                 **settings,
             },
