@@ -21,6 +21,8 @@ _LEAST_TAIL = 64
 _GUESS = 0.90
 # Share of a window from which on an error that may mean anything is taken for an overflow.
 _FULL = 0.75
+# Tokens of a prompt, of our estimate, that no window is too small for.
+_SMALL_PROMPT = 1_500
 # What is left free below a stated limit that the upstream itself has counted up to: a share of it, and a share of what
 # must be cut, which may weigh less than the average.
 _STATED_MARGIN = 0.01
@@ -35,7 +37,7 @@ _COUNTED_MARGIN = 32
 _D = TypeVar("_D")
 
 LimitKind = Literal["window", "input", "pool", "tier"]
-OverflowAction = Literal["compact", "lower_output", "inspect"]
+OverflowAction = Literal["compact", "lower_output", "inspect", "outsized"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ class StatedLimit:
     is_lower_bound: `input_tokens` is where the upstream stopped counting, or its guess: it calibrates nothing.
     learnable:      whether `limit` may be remembered as the model's.
     action:         lower_output where the prompt alone would have fitted; inspect where it is an overflow only if our
-                    own estimate says that the window was full.
+                    own estimate says that the window was full; outsized likewise, and with an unknown window only
+                    if no prompt as large was answered.
     from_share:     share of `limit` from which on it is, for what is to be inspected.
     holds:          seconds for which it may be remembered; None: as any lesson.
     is_uncached:    whether what a provider's cache serves does not count.
@@ -126,12 +129,17 @@ class Rung:
     most: int
 
 
-def is_plausible(stated: StatedLimit, sent_tokens: int, window: int | None) -> bool:
-    """Whether an error is an overflow, where that depends on how much was sent; tokens in the upstream's own units."""
-    if stated.action != "inspect":
+def is_plausible(stated: StatedLimit, sent_tokens: int, window: int | None, largest: int = 0) -> bool:
+    """Return True if an error is an overflow, if that depends on how much was sent.
+
+    Tokens are in the upstream's own units. largest: of the largest prompt that was answered.
+    """
+    if stated.action not in ("inspect", "outsized"):
         return True
     window = stated.limit or window
-    return window is not None and sent_tokens >= stated.from_share * window
+    if window is not None:
+        return sent_tokens >= stated.from_share * window
+    return stated.action == "outsized" and sent_tokens > max(largest, _SMALL_PROMPT)
 
 
 def lowered_output(

@@ -31,6 +31,8 @@ from proxy.upstream.routes import conversation_url
 _FAILED = 400
 _CUT_OFF = "The upstream closed the connection in the middle of its answer."
 _REFUSED = (400, 422)
+# Tokens below which a prompt says nothing about what an upstream takes.
+_WORTH_KNOWING = 1_500
 # Bytes of a client's own body up to which a question for the usage is put into it.
 _MOST_ASKED = 1024 * 1024
 # The client's own request has overflowed already.
@@ -208,10 +210,13 @@ class Forwarder:
     async def _deliver(self, delivery: Delivery, draft: Draft) -> tuple[UpstreamAnswer, Draft]:
         """Send a draft; where a template refuses the record's place among the messages, in its other shapes too."""
         refusal = await self._send(delivery, draft)
+        if not refusal.is_refusal and delivery.named is not None and draft.tokens >= _WORTH_KNOWING:
+            self._windows.saw_taken(delivery.named.place, draft.tokens)
         if not refusal.is_refusal or (case := delivery.case) is None:
             return refusal, draft
         if refusal.overflow is not None and not self._is_plausible(case, draft, refusal.overflow):
-            return structs.replace(refusal, overflow=None), draft
+            is_empty = refusal.response.status < _FAILED and refusal.overflow.action == "outsized"
+            return structs.replace(refusal, overflow=None, error=b"" if is_empty else refusal.error), draft
         if refuses_thinking(refusal.error, refusal.response.header):
             return await self._without_thinking(delivery, refusal, draft)
         if b"cache_control" in refusal.error or not refuses_roles(refusal.error):
@@ -253,7 +258,8 @@ class Forwarder:
         if stated.is_uncached and self._windows.was_answered_lately(case.place, case.chain.session):
             return False
         window = case.route.window
-        return is_plausible(stated, case.real_tokens(draft.tokens), window.tokens if window else None)
+        largest = case.real_tokens(self._windows.largest_answered(case.place))
+        return is_plausible(stated, case.real_tokens(draft.tokens), window.tokens if window else None, largest)
 
     async def _without_thinking(
         self, delivery: Delivery, refusal: UpstreamAnswer, draft: Draft

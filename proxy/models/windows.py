@@ -97,6 +97,7 @@ class Windows:
         self._answered: OrderedDict[tuple[ModelKey, bytes], float] = OrderedDict()
         self._overflowed: OrderedDict[tuple[ModelKey, bytes], None] = OrderedDict()
         self._media_in_vain: OrderedDict[ModelKey, float] = OrderedDict()
+        self._largest: OrderedDict[ModelKey, int] = OrderedDict()
         self.changes = 0
         """Goes up whenever something is known that was not, of any place."""
 
@@ -163,6 +164,7 @@ class Windows:
             self._answers = OrderedDict((key, kept) for key, kept in self._answers.items() if key[0] != place)
             self._overflowed = OrderedDict((key, kept) for key, kept in self._overflowed.items() if key[0] != place)
             self._media_in_vain.pop(place, None)
+            self._largest.pop(place, None)
 
     def experience(self, place: ModelKey) -> ModelProfile:
         """What is known here and now."""
@@ -233,6 +235,15 @@ class Windows:
             remember(self._answers, key, lessons.with_answer(self._answers.get(key, ()), output), _SESSIONS)
             known = lessons.after_answer(known, output)
         self._take(place, known)
+
+    def saw_taken(self, place: ModelKey, tokens: int) -> None:
+        """Take that a prompt of so many tokens of our estimate was answered with something."""
+        if tokens > self._largest.get(place, 0):
+            remember(self._largest, place, tokens, self._max_entries)
+
+    def largest_answered(self, place: ModelKey) -> int:
+        """Return the tokens of the largest prompt that was answered there, as far as this process has seen."""
+        return self._largest.get(place, 0)
 
     def was_answered_lately(self, place: ModelKey, session: bytes) -> bool:
         """Whether a session had an answer within the time for which a provider's cache holds its prompt."""

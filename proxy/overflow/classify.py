@@ -27,7 +27,11 @@ _ENDED = frozenset({"length", "max_tokens", "MAX_TOKENS"})
 NEXT_TO_NOTHING = 1
 _ALL = 0.99
 
+# Why a response ends that may be empty because the prompt did not fit: servers report it as any other end.
+_QUIET_ENDS = _ENDED | {"stop", "STOP", "end_turn", "stop_sequence", "completed", "incomplete"}
+
 _UNCLEAR = StatedLimit(learnable=False, action="inspect")
+_OUTSIZED = StatedLimit(learnable=False, action="outsized")
 _Verdict = Literal["overflow", "unclear", "no"]
 
 
@@ -47,7 +51,8 @@ def classify(status: int, body: bytes) -> StatedLimit | None:
         case "overflow":
             return _limit_stated(error, sentences, codes)
         case "unclear" if not error_parts.is_page(error):
-            return _UNCLEAR
+            is_computed = any(matches(rules.COMPUTED_OUTPUT, sentence) for sentence in sentences)
+            return _OUTSIZED if is_computed else _UNCLEAR
         case _:
             return None
 
@@ -63,16 +68,19 @@ def full_window(
     """What a finished answer says of a window so full that nothing was generated: why it ended, and its tokens.
 
     said_nothing: neither text nor tool calls came.
-    window:       the model's, as far as it is known; without it only an explicit finish reason counts.
+    window:       the model's, as far as it is known.
+
+    An empty response without an explicit reason may be an overflow if the window is not known, or no prompt is reported
+    (LM Studio, LiteLLM): that depends on how much was sent.
     """
     if not said_nothing or (generated is not None and generated > NEXT_TO_NOTHING):
         return None
     if finish_reason is not None and (named := normal_code(finish_reason)) and suffices(named):
         return StatedLimit(None, prompt, learnable=False)
-    if generated is None and prompt is None:
-        return _UNCLEAR if finish_reason in _ENDED else None
-    is_full = window is not None and prompt is not None and prompt >= _ALL * window
-    return StatedLimit(None, prompt, learnable=False) if is_full else None
+    is_reported = prompt is not None and prompt > NEXT_TO_NOTHING
+    if window is None or not is_reported:
+        return _OUTSIZED if finish_reason in _QUIET_ENDS else None
+    return StatedLimit(None, prompt, learnable=False) if prompt is not None and prompt >= _ALL * window else None
 
 
 def _verdict(status: int, said: error_parts.Said, codes: frozenset[str], sentences: list[str]) -> _Verdict:

@@ -199,13 +199,16 @@ WORDINGS = patterns(
 )
 # Perhaps an overflow: too much of something else than tokens, or an error that says nothing. Only our own estimate can
 # tell. (What states bytes is not among these: a longer window would not take it either.)
+# What a server has computed as the room that a prompt leaves (NIM); no client asks for less than nothing.
+_NEGATIVE_OUTPUT = r"\bmax (?:completion )?tokens must be (?:at least|greater than|>=?) ?(?:0|1)\b.{0,20}-\d+"
+COMPUTED_OUTPUT = patterns(_NEGATIVE_OUTPUT)
 UNCLEAR = patterns(
     r"^\W{0,3}(?:\d{3} )?(?:http )?(?:error:? )?(?:request )?(?:the )?(?:payload|request(?: body| entity|"
     r" payload)?|content|entity|body)(?: is)? too (?:large|big|long)\W{0,3}$",
     r"^request (?:entity )?exceeds the maximum size\W{0,3}$",
     r"\bmessage (?:length )?(?:too large|larger than max)\b|\bstream read constraints\b",
     r"\bmalformed input request\b.{0,80}\bmax ?length\b",
-    r"\bmax (?:completion )?tokens must be (?:at least|greater than|>=?) ?(?:0|1)\b.{0,20}-\d+",
+    _NEGATIVE_OUTPUT,
     r"^\W{0,3}(?:400|413)(?: status code)? \(no body\)",
 )
 # A count of bytes, or a page, which a web server in between sent.

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.ladder import LimitKind, OverflowAction, StatedLimit
+from policies.ladder import LimitKind, OverflowAction, StatedLimit, is_plausible
 from proxy.dialects.table import CHAT
 from proxy.gateway.answers import full_answer
 from proxy.overflow import error_parts
@@ -150,7 +150,7 @@ OVERFLOWS = [
     Case(413, "flat", "Request entity too large", "the same", action="inspect"),
     Case(413, "object", "Request exceeds the maximum size", "the same", action="inspect"),
     Case(413, "object", "Request too large. Please shorten the prompt.", "of the prompt, it says"),
-    Case(400, "flat", "max_tokens must be at least 1, got -120.", "what a server computed", action="inspect"),
+    Case(400, "flat", "max_tokens must be at least 1, got -120.", "what a server computed", action="outsized"),
     Case(400, "text", "400 status code (no body)", "a client library's words for an empty error", action="inspect"),
 ]  # fmt: skip
 
@@ -308,8 +308,11 @@ FINISHED = [
     (chat("length", "", 4000, 0), None, "a cap on the answer"),
     (chat("length", "a cut answer", 8000, 192), None, "an answer that was cut"),
     (chat("length", "", 8192, 500), None, "it was thinking"),
-    (chat("length", ""), "inspect", "empty and without usage"),
-    (chat("stop", ""), None, "an empty answer"),
+    (chat("length", ""), "outsized", "empty and without usage"),
+    (chat("stop", ""), "outsized", "an empty answer without usage"),
+    (chat("stop", "", 1, 1), "outsized", "and with usage that is none (LiteLLM)"),
+    (chat("stop", "", 900, 0), None, "an empty answer to a prompt that fits"),
+    (chat("content_filter", ""), None, "it was filtered"),
     (chat("tool_calls", None, 100, 20), None, "a tool call"),
     (b"{", None, "no JSON"),
     (b'{"choices":[]}', None, "no choice"),
@@ -324,8 +327,14 @@ def test_how_an_answer_ends_can_say_that_the_window_was_full(body: bytes, action
     assert stated is None or (stated.limit is None and not stated.learnable)
 
 
-def test_without_a_window_only_an_explicit_reason_counts() -> None:
-    assert full_window("length", 8192, 0, said_nothing=True, window=None) is None
+def test_without_a_window_an_empty_answer_depends_on_what_was_sent() -> None:
+    empty = full_window("length", 8192, 0, said_nothing=True, window=None)
+    assert empty is not None
+    assert not is_plausible(empty, 1_400, None, 0)
+    assert is_plausible(empty, 1_600, None, 0)
+    assert not is_plausible(empty, 1_600, None, 1_600), "one as large was answered"
+    assert is_plausible(empty, 6_200, 8_192, 9_000)
+    assert not is_plausible(empty, 6_100, 8_192, 0)
     assert full_window("model_context_window_exceeded", 8192, 0, said_nothing=True, window=None) is not None
     assert full_window("model_context_window_exceeded", 8192, 0, said_nothing=False, window=8192) is None
 
