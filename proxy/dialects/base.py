@@ -252,6 +252,7 @@ class Dialect:
     home:       the host that made it. also_at: other hosts that are known to speak it.
     compacts_at: hosts that answer its compaction protocols; all below a name that begins with a dot.
     model_key:  the field of a body that names the model; None where the path alone does.
+    without_sealed: an item without sealed reasoning, None for such reasoning; None if a prompt may not lose it.
     breakpoints: for providers that cache only what is marked; None where none speaks it.
     text_kind:  the type of a part of a user's content that is text.
     has_sockets: whether its clients ask for a WebSocket on its path.
@@ -278,6 +279,7 @@ class Dialect:
     compacts_at: tuple[str, ...] = ()
     model_key: str | None = "model"
     breakpoints: Breakpoints | None = None
+    without_sealed: Callable[[bytes], bytes | None] | None = None
     text_kind: str = "text"
     has_sockets: bool = False
     with_output: Callable[[bytes, str, int], bytes] = json_array.with_field

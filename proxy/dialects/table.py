@@ -58,6 +58,7 @@ RESPONSES = Dialect(
     has_sockets=True,
     compacting=responses_compaction,
     compact_endpoint=responses_endpoint,
+    without_sealed=responses_items.without_sealed,
 )
 MESSAGES = Dialect(
     "messages",

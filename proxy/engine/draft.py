@@ -10,9 +10,10 @@ from policies.assembly import SHAPES, Shape, assemble
 from policies.conversation import MessageIndex
 from policies.plan import ActiveCheckpoint, tokens_with
 from policies.record.record import Record
+from proxy.dialects import json_array
 from proxy.dialects.cache_marks import may_be_cached
 from proxy.dialects.reader import CountedRequest
-from proxy.engine.case import CompactionContext, Outcome
+from proxy.engine.case import CompactionContext, Outcome, RoutedRequest
 from proxy.engine.prompt_view import PromptView
 
 
@@ -110,6 +111,24 @@ def unmarked_draft(case: CompactionContext, draft: Draft) -> Draft | None:
     case = replace(case, experience=replace(case.experience, takes_marks=False))
     body = with_output(case, body_of(case, draft.copy, case.experience.shape), draft.max_output)
     return replace(draft, body=body)
+
+
+def unsealed_draft(case: RoutedRequest, draft: Draft) -> Draft | None:
+    """Return the draft without sealed reasoning, None if it has none."""
+    dialect = case.request.dialect
+    change = dialect.without_sealed
+    if change is None or not case.request.history.is_signed:
+        return None
+    parsed = json_array.parse(draft.body, dialect.array)
+    if parsed is None:
+        return None
+    raws = [draft.body[slice(*span)] for span in parsed.spans]
+    kept = [raw for raw in (dialect.rewritten(raw, change) for raw in raws) if raw]
+    if len(kept) == len(raws) and all(map(bytes.__eq__, kept, raws)):
+        return None
+    outcome: Outcome = "applied" if draft.outcome == "none" else draft.outcome
+    body = json_array.rebuild(draft.body, parsed, kept)
+    return replace(draft, body=body, outcome=outcome, warning="reasoning_removed")
 
 
 def standing_of(record: Record | None) -> ActiveCheckpoint | None:

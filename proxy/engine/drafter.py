@@ -16,7 +16,7 @@ from proxy.engine.case import CompactionContext, Outcome, RoutedRequest
 from proxy.engine.compactions import Compactions
 from proxy.engine.compactor import CompactionError
 from proxy.engine.decider import Bypass, Decider, Decision, bypass_reason, draft_or_original, small_reason
-from proxy.engine.draft import Copy, Draft, body_of, draft_of, standing_of, untouched_draft, with_output
+from proxy.engine.draft import Copy, Draft, body_of, draft_of, standing_of, unsealed_draft, untouched_draft, with_output
 from proxy.engine.job import Job
 from proxy.engine.media import MediaAger
 from proxy.engine.prompt_view import PromptView
@@ -163,6 +163,11 @@ class Drafter:
             return None
         draft = draft_of(case, await self._decider.without_thinking(case, record), record, "applied", refused.reason)
         return structs.replace(draft, max_output=None, warning="thinking_removed")
+
+    async def without_sealed(self, named: RoutedRequest, draft: Draft) -> Draft | None:
+        """Return the draft without sealed reasoning, None if it has none or may not be changed."""
+        is_let_through = named.request.settings.passthrough is not None or named.mode in ("off", "shadow")
+        return None if is_let_through else await self._workers.run(unsealed_draft, named, draft)
 
     async def shed(
         self, case: CompactionContext, refused: Draft, refusal: MediaRefusal, *, attempt: int

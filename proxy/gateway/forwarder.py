@@ -20,7 +20,7 @@ from proxy.gateway.stages import Delivery
 from proxy.models.windows import Windows
 from proxy.observing.events import CopyRefused, Hook, RetriesExhausted, ShapeLearned, ThinkingRemoved
 from proxy.overflow.error_parts import words_of
-from proxy.overflow.form_refusals import refuses_roles, refuses_thinking, refuses_usage
+from proxy.overflow.form_refusals import refuses_roles, refuses_sealed, refuses_thinking, refuses_usage
 from proxy.overflow.output_refusals import most_output
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.headers import Headers, without
@@ -209,6 +209,7 @@ class Forwarder:
 
     async def _deliver(self, delivery: Delivery, draft: Draft) -> tuple[UpstreamAnswer, Draft]:
         """Send a draft; where a template refuses the record's place among the messages, in its other shapes too."""
+        draft = await self._without_refused_reasoning(delivery, draft)
         refusal = await self._send(delivery, draft)
         if not refusal.is_refusal and delivery.named is not None and draft.tokens >= _WORTH_KNOWING:
             self._windows.saw_taken(delivery.named.place, draft.tokens)
@@ -217,6 +218,8 @@ class Forwarder:
         if refusal.overflow is not None and not self._is_plausible(case, draft, refusal.overflow):
             is_empty = refusal.response.status < _FAILED and refusal.overflow.action == "outsized"
             return structs.replace(refusal, overflow=None, error=b"" if is_empty else refusal.error), draft
+        if refuses_sealed(refusal.error) and case.request.history.is_signed and draft.warning != "reasoning_removed":
+            return await self._without_sealed(delivery, refusal, draft)
         if refuses_thinking(refusal.error, refusal.response.header):
             return await self._without_thinking(delivery, refusal, draft)
         if b"cache_control" in refusal.error or not refuses_roles(refusal.error):
@@ -232,6 +235,30 @@ class Forwarder:
                 self._observe(ShapeLearned(case.route.name, case.caller.tenant, shape))
                 return answer, other
         return refusal, draft
+
+    async def _without_refused_reasoning(self, delivery: Delivery, draft: Draft) -> Draft:
+        """Return the draft without sealed reasoning, if that of its session was refused before."""
+        named = delivery.named
+        if named is None or not named.request.history.is_signed:
+            return draft
+        if not self._windows.refuses_sealed(named.place, lambda: named.chain.session):
+            return draft
+        return await self._fail_open.run(self._drafter.without_sealed(named, draft), None) or draft
+
+    async def _without_sealed(
+        self, delivery: Delivery, refusal: UpstreamAnswer, draft: Draft
+    ) -> tuple[UpstreamAnswer, Draft]:
+        """Send the draft without sealed reasoning that another account cannot open, now and later in its session."""
+        case = delivery.counted
+        without = await self._fail_open.run(self._drafter.without_sealed(case, draft), None)
+        if without is None:
+            return refusal, draft
+        self._windows.saw_sealed_refused(case.place, case.chain.session)
+        self._observe(ThinkingRemoved(case.caller.tenant, case.route.name, case.request.settings.model))
+        try:
+            return await self._deliver(delivery, without)
+        except ProxyError:
+            return refusal, draft
 
     async def _without_marks(
         self, delivery: Delivery, refusal: UpstreamAnswer, draft: Draft

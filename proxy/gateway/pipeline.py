@@ -378,7 +378,7 @@ class Gateway:
         tap = self._fail_open.call(lambda: self._lessons.tap(delivery, answer), None)
         if tap is not None:
             warning = self._fail_open.call(lambda: self._lessons.warning(delivery, answer), None)
-            delivery.warning = warning or delivery.warning
+            delivery.warning = warning or delivery.draft.warning or delivery.warning
         if len(delivery.received.body) >= _LARGE * delivery.active.server.max_body_bytes:
             delivery.warning = delivery.warning or "large_body"
         exchange = delivery.exchange

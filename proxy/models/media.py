@@ -6,7 +6,9 @@ rather large. No more than a megabyte of any part is decoded.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final
@@ -28,6 +30,13 @@ _UNSEEN_PAGES: Final = 2
 _READ_BYTES: Final = 1_000_000
 _PAGE_BYTES: Final = 20_000
 _PAGE: Final = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+# Since PDF 1.5 pages lie in compressed streams of objects (ISO 32000-1, 7.5.7). Bytes of one, as it is and inflated.
+_OBJECTS: Final = b"/ObjStm"
+_STREAM: Final = b"stream"
+_DICTIONARY_BYTES: Final = 600
+_STREAM_BYTES: Final = 100_000
+_INFLATED_BYTES: Final = 400_000
+_MOST_STREAMS: Final = 100
 
 # WAV says its own rate; of other formats the lowest usual one, at which bytes last longest.
 _AUDIO_BYTES: Final = {"pcm16": 48_000, "flac": 16_000}
@@ -229,8 +238,22 @@ def pages_of(part: Json) -> int:
 
 
 def _pages(read: bytes, size: int) -> int:
-    """Of a PDF that begins so, and has so many bytes."""
-    return math.ceil(len(_PAGE.findall(read)) * max(1.0, size / _READ_BYTES) or size / _PAGE_BYTES)
+    """Return how many pages a PDF of `size` bytes has that begins so; by its size if it hides them."""
+    pages = len(_PAGE.findall(read)) + sum(len(_PAGE.findall(objects)) for objects in _object_streams(read))
+    return math.ceil(pages * max(1.0, size / _READ_BYTES) or size / _PAGE_BYTES)
+
+
+def _object_streams(read: bytes) -> Iterator[bytes]:
+    """Yield the contents of the compressed streams of objects in a PDF, each up to a bound."""
+    at = 0
+    for _ in range(_MOST_STREAMS):
+        if (at := read.find(_OBJECTS, at + 1)) < 0:
+            return
+        if (start := read.find(_STREAM, at, at + _DICTIONARY_BYTES)) < 0:
+            continue
+        packed = read[start + len(_STREAM) : start + _STREAM_BYTES].lstrip(b"\r\n")
+        with suppress(zlib.error):  # another filter, or encrypted
+            yield zlib.decompressobj().decompress(packed, _INFLATED_BYTES)
 
 
 def _file(medium: _CountedMedium) -> int:

@@ -97,6 +97,7 @@ class Windows:
         self._answered: OrderedDict[tuple[ModelKey, bytes], float] = OrderedDict()
         self._overflowed: OrderedDict[tuple[ModelKey, bytes], None] = OrderedDict()
         self._media_in_vain: OrderedDict[ModelKey, float] = OrderedDict()
+        self._sealed_refused: OrderedDict[tuple[ModelKey, bytes], None] = OrderedDict()
         self._largest: OrderedDict[ModelKey, int] = OrderedDict()
         self.changes = 0
         """Goes up whenever something is known that was not, of any place."""
@@ -270,6 +271,14 @@ class Windows:
     def saw_marks_refused(self, place: ModelKey) -> None:
         """Take that it refuses cache marks."""
         self._take(place, msgspec.structs.replace(self.experience(place), takes_marks=False))
+
+    def saw_sealed_refused(self, place: ModelKey, session: bytes) -> None:
+        """Take that sealed reasoning of a session was refused."""
+        remember(self._sealed_refused, (place, session), None, _SESSIONS)
+
+    def refuses_sealed(self, place: ModelKey, session: Callable[[], bytes]) -> bool:
+        """Return True if sealed reasoning of a session was refused, as far as this process has seen."""
+        return bool(self._sealed_refused) and (place, session()) in self._sealed_refused
 
     def saw_thinking_bound(self, place: ModelKey) -> None:
         """Take that thinking holds only behind the prompt that it was made for."""

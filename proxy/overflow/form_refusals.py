@@ -37,6 +37,10 @@ _FORMS = re.compile(
         )
     )
 )
+# platform.openai.com, codex issues: "The encrypted content gAAA... could not be verified."
+_SEALED = re.compile(
+    r"\bencrypted.{0,3}(?:content|reasoning)\b.{0,400}\b(?:could not|cannot|can not|failed|unable|invalid|not valid)\b"
+)
 _PASSING = frozenset({408, 409, 429})
 _SERVERS_OWN = 500
 _MAX_TEXT = 4_000
@@ -75,6 +79,11 @@ def refuses_thinking(report: bytes, header: Callable[[bytes], bytes | None]) -> 
         return False
     words = (b"bound to a different conversation", b"not created in this conversation")
     return any(said in report for said in words) or header(b"anthropic-thinking-prefix-mismatch") is not None
+
+
+def refuses_sealed(report: bytes) -> bool:
+    """Return True if sealed reasoning is refused, as by another account of a provider behind one gateway."""
+    return bool(report) and (b"invalid_encrypted_content" in report or _SEALED.search(_text_of(report)) is not None)
 
 
 def refuses_usage(report: bytes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import time
+import zlib
 
 import msgspec
 import pytest
@@ -24,6 +25,17 @@ def tokens(part: Json, model: str = "gpt-4o") -> int:
 
 def image(width: int, height: int, detail: str = "auto") -> Json:
     return {"type": "image_url", "image_url": {"url": data_url(png(width, height)), "detail": detail}}
+
+
+def packed_pdf(pages: int, filtered: bytes = b"/FlateDecode") -> bytes:
+    """As most programs write one today: its pages lie in compressed streams of objects, ten in each."""
+    parts = [b"%PDF-1.7\n"]
+    for first in range(0, pages, 10):
+        objects = b" ".join(b"<</Type/Page/Parent 2 0 R/N %d>>" % page for page in range(first, min(first + 10, pages)))
+        packed = zlib.compress(objects) if filtered == b"/FlateDecode" else bytes(60)
+        head = b"<< /Type /ObjStm /N 10 /First 60 /Length %d /Filter %b >>\nstream\r\n" % (len(packed), filtered)
+        parts += [b"%d 0 obj\n" % first, head, packed, b"\nendstream\nendobj\n"]
+    return b"".join(parts)
 
 
 def file(data: bytes, kind: str = "application/pdf") -> Json:
@@ -119,6 +131,8 @@ def test_audio_costs_by_its_duration(part: Json, model: str, expected: int) -> N
         (file(PDF), "claude-sonnet-4-5", 3 * 3_000),
         (file(PDF), "gemini-2.5-pro", 3 * 258),
         (file(b"%PDF-1.7\n" + bytes(90_000)), "gpt-4o", 5 * 2_000),
+        (file(packed_pdf(43)), "gpt-4o", 43 * 2_000),
+        (file(packed_pdf(43, filtered=b"/LZWDecode")), "gpt-4o", 2_000),
         (file(b"word " * 80, "text/plain"), "gpt-4o", 100),
         (file("词".encode() * 1_000_000, "text/plain"), "gpt-4o", 250_000),
         (file(b"PK\3\4" + bytes(50_000)), "gpt-4o", 3 * 2_000),

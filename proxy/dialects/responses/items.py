@@ -8,6 +8,7 @@ from policies.assembly import Injected
 from policies.message import Message
 from policies.transcript import CountTokens, ToolCall, Utterance
 from policies.voices.tables import Voice
+from proxy.dialects.json_array import with_fields
 from proxy.dialects.responses.canonical import MARKS, Json, item_digest, loose_digest
 from proxy.dialects.responses.kinds import (
     COMPACTIONS,
@@ -271,6 +272,21 @@ def _with_voice(raw: bytes | memoryview, voice: Voice) -> bytes:
 def without_thinking(raw: bytes | memoryview) -> bytes | None:
     """Reasoning is not bound to the prompt before it."""
     return bytes(raw)
+
+
+def without_sealed(raw: bytes) -> bytes | None:
+    """Return an item of a prompt whose sealed reasoning is left out, None for such reasoning.
+
+    Without their ids other items do not ask for the reasoning that came before them.
+    """
+    item = msgspec.json.decode(readable(raw))
+    if not isinstance(item, dict):
+        return raw
+    if kind_of(item) == "reasoning":
+        return None if item.get("encrypted_content") else raw
+    is_models = item.get("call_id") is not None or role_of(item, kind_of(item)) == "assistant"
+    has_id = item.get("id") is not None and is_models
+    return with_fields(raw, {}, without=("id",)) if has_id else raw
 
 
 def with_texts(raw: bytes | memoryview, texts: Sequence[str | None]) -> bytes:
