@@ -68,7 +68,7 @@ def files() -> tuple[Path, ...]:
         check=False,
     )
     if listed.returncode:
-        pytest.skip("this is no git checkout")
+        pytest.skip("this is no git checkout: run `git clone`")
     return tuple(path for name in listed.stdout.splitlines() if (path := ROOT / name).is_file())
 
 
@@ -249,7 +249,8 @@ def test_the_budgets_of_memory_are_those_of_the_presets() -> None:
 @pytest.mark.parametrize(
     ("said", "holds"),
     [
-        ("at most 32,000; unasked a tenth of W, at most 8,000", (budget.MAX_RESERVE, budget.DEFAULT_RESERVE)),
+        ("what is asked for, at most 32,000", (budget.MAX_RESERVE,)),
+        ("unasked a tenth of W, at most 8,000", (budget.DEFAULT_RESERVE,)),
         ("small windows: 1,400, at most 30 % of M), 8,000", (budget.SMALL_RECORD, 30, budget.MAX_RECORD)),
         ("worst of the last 16 ratios", (experience.CALIBRATION_OBSERVATIONS,)),
         ("to estimated tokens, 1 to 6", tuple(map(int, experience.CALIBRATION_RANGE))),
