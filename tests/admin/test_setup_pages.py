@@ -16,7 +16,7 @@ from proxy.stores import Sealer, open_store
 from proxy.stores.sealing import SealedStore
 from tests.support.admin import BROWSER, CONFIGURED, Played, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 from tests.support.upstreams import CHAT, JSON, Header, ask
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ async def page(play: Played, path: str, *headers: Header) -> str:
 
 
 async def test_views_are_there_when_nothing_is_known_and_when_the_store_is_down(tmp_path: Path) -> None:
-    async with played(tmp_path, CONFIGURED, store=f"redis://127.0.0.1:{free_port()}", tenants={"acme": {}}) as play:
+    async with played(tmp_path, CONFIGURED, store=f"redis://127.0.0.1:{reserve_port()}", tenants={"acme": {}}) as play:
         for view in VIEWS:
             assert "<h1>" in await page(play, view)
         assert "No request has come yet" in await page(play, "")
@@ -94,7 +94,7 @@ async def test_the_store_says_since_when_it_is_so_and_what_it_holds(tmp_path: Pa
         assert view["entries"]["replica"] == 1  # type: ignore[index,call-overload]
         assert 0 < view["size"] < view["most"]  # type: ignore[operator]
         assert "heartbeats of replicas" in await page(play, "store")
-    down = f"redis://127.0.0.1:{free_port()}"
+    down = f"redis://127.0.0.1:{reserve_port()}"
     async with played(tmp_path, CONFIGURED, store=down) as play:
         view = (await play.send("GET", "/admin/api/store", bearer(CONFIGURED))).json()
         assert (view["available"], view["entries"], view["size"]) == (False, None, None)
@@ -119,7 +119,7 @@ async def test_the_health_line_tells_of_all_replicas_and_since_when(tmp_path: Pa
                 third = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()["health"]
                 assert any("different store secrets" in word for word in third["words"])  # type: ignore[index,union-attr]
                 assert "another store.secret" in await page(play, "replicas")
-    down = f"redis://127.0.0.1:{free_port()}"
+    down = f"redis://127.0.0.1:{reserve_port()}"
     async with played(tmp_path, CONFIGURED, store=down) as play:
         told = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()["health"]
         assert re.search(r"does not answer since \d\d:\d\d:\d\d", str(told))

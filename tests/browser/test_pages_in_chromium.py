@@ -24,7 +24,7 @@ from proxy.demo.session import demo_stage
 from proxy.observing.tally import DAY_HOURS, HOUR, Hours, Tally
 from tests.support.browser import NARROW, WIDE, browser
 from tests.support.fronts import running
-from tests.support.servers import configured, free_port, serve
+from tests.support.servers import configured, reserve_port, serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -144,7 +144,7 @@ async def empty(directory: Path) -> AsyncIterator[Shown]:
 
 @asynccontextmanager
 async def failing(directory: Path) -> AsyncIterator[Shown]:
-    store = {"url": f"redis://127.0.0.1:{free_port()}", "secret": "x"}
+    store = {"url": f"redis://127.0.0.1:{reserve_port()}", "secret": "x"}
     hidden = f"sessions/{'a' * 16}/records/{'b' * 64}"
     async with _served(directory, {"store": store, "tenants": {"default": {"inspect": False}}}) as shown:
         yield Shown("failing", shown.address, shown.link, (*VIEWS, hidden))
@@ -203,7 +203,7 @@ http {{ server {{
 
 
 async def _behind_nginx(opened: AsyncExitStack, directory: Path, shown: Shown) -> Shown:
-    port = free_port()
+    port = reserve_port()
     config = PREFIXED.format(port=port, address=shown.address)
     front = await opened.enter_async_context(running("nginx", directory, config, port))
     address = f"{front}/some/gateway"
@@ -320,7 +320,7 @@ def test_a_page_shows_what_comes_without_being_loaded_again(tmp_path: Path) -> N
 
 def test_pages_work_below_a_prefix_of_a_front_end(tmp_path: Path) -> None:
     if shutil.which("nginx") is None and shutil.which("/usr/sbin/nginx") is None:
-        pytest.skip("nginx is not installed: apt-get install nginx")
+        pytest.skip("nginx is not installed: run `apt-get install nginx`")
     with beside(tmp_path, "full", front=True) as shown, browser() as chromium:
         chromium.open(shown.at("sessions"))
         assert "Sign in" in chromium.text()

@@ -29,6 +29,7 @@ from proxy.commands.cli import app
 from proxy.commands.running import announce
 from proxy.config.loading import load
 from proxy.errors import AuthenticationError
+from tests.support.servers import reserve_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,9 +104,9 @@ class Serving:
     def connected(self) -> closing[http.client.HTTPConnection]:
         return closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10))
 
-    def end(self, by: signal.Signals = signal.SIGTERM, *, within: float = 5) -> Ended:
+    def end(self, by: signal.Signals = signal.SIGTERM) -> Ended:
         self._process.send_signal(by)
-        code = self._process.wait(timeout=within)
+        code = self._process.wait(timeout=30)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         # `communicate` would miss what was read ahead with the first line.
@@ -113,8 +114,8 @@ class Serving:
 
 
 @contextmanager
-def serving(*words: str) -> Iterator[Serving]:
-    started = [COMMAND, "serve", "--port", "0", *words]
+def serving(*words: str, port: int = 0) -> Iterator[Serving]:
+    started = [COMMAND, "serve", "--port", str(port), *words]
     process = subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with process:
         try:
@@ -559,7 +560,7 @@ def test_a_store_that_cannot_be_opened_ends_serve_before_it_says_that_it_listens
 
 
 def test_healthcheck_tells_a_running_proxy_from_none(run: Run) -> None:
-    with serving() as served:
+    with serving(port=reserve_port()) as served:
         for address in (served.address, served.address + "/"):
             ended = run("healthcheck", address, http_proxy="http://127.0.0.1:9")
             assert ended == Ended(0, '{"status":"ready","store":"up"}\n', "")
@@ -570,7 +571,7 @@ def test_healthcheck_tells_a_running_proxy_from_none(run: Run) -> None:
 
 
 def test_healthcheck_asks_where_the_config_says(run: Run, tmp_path: Path) -> None:
-    with serving() as served:
+    with serving(port=reserve_port()) as served:
         (tmp_path / "config.yaml").write_text(f"server: {{port: {served.port}, host: 0.0.0.0}}", encoding="utf-8")
         assert run("healthcheck") == Ended(0, '{"status":"ready","store":"up"}\n', "")
         (tmp_path / "other.yaml").write_text(f"server: {{port: {served.port}}}", encoding="utf-8")
@@ -610,8 +611,7 @@ def test_healthcheck_asks_the_running_proxy_whatever_became_of_its_config(
     ],
 )
 def test_a_proxy_that_would_be_its_own_upstream_is_told(run: Run, host: str, base_url: str, is_itself: bool) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
+    port = reserve_port()
     base_url = base_url.format(port)
     Path("config.yaml").write_text(f"server: {{host: {host}, port: {port}}}", encoding="utf-8")
     ended = run("check", OPENAI_BASE_URL=base_url)

@@ -19,7 +19,7 @@ from proxy.commands.doctor.finding import Finding
 from proxy.stores import open_store
 from tests.support import redis_servers
 from tests.support.admin import played
-from tests.support.servers import configured, free_port, proxy
+from tests.support.servers import configured, proxy, reserve_port
 from tests.support.upstreams import Script, always, answer, in_turn, upstream
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ async def found(
         for name, script in scripts.items():
             server = await servers.enter_async_context(upstream(script))
             given.setdefault(name, {})["base_url"] = f"{server.address}/v1"
-        base = {"server": {"port": free_port()}, "store": {"url": f"sqlite:///{directory}/kept/s.db"}}
+        base = {"server": {"port": reserve_port()}, "store": {"url": f"sqlite:///{directory}/kept/s.db"}}
         config = configured(directory, {**base, **settings, "upstreams": given})
         return {each.about: each for each in await examine_config(config, "a config", spend)}
 
@@ -70,8 +70,8 @@ async def test_an_upstream_is_asked_for_its_models(
 
 
 async def test_an_upstream_that_is_not_there_is_wrong_and_so_is_one_that_leads_back(tmp_path: Path) -> None:
-    port = free_port()
-    urls = {"gone": f"http://127.0.0.1:{free_port()}/v1", "back": f"http://localhost:{port}/v1"}
+    port = reserve_port()
+    urls = {"gone": f"http://127.0.0.1:{reserve_port()}/v1", "back": f"http://localhost:{port}/v1"}
     settings = {"server": {"port": port}, "upstreams": {name: {"base_url": url} for name, url in urls.items()}}
     told = await found(tmp_path, {}, settings)
     assert (told["upstreams.gone"].state, "refuses connections" in told["upstreams.gone"].found) == ("wrong", True)
@@ -171,14 +171,14 @@ async def test_all_that_is_asked_of_a_server_is_tried(tmp_path: Path, denied: st
 
 async def test_a_collector_of_traces_is_looked_for(tmp_path: Path) -> None:
     async with upstream(always(LISTED)) as collector:
-        for address, state in ((collector.address, "ok"), (f"http://127.0.0.1:{free_port()}", "wrong")):
+        for address, state in ((collector.address, "ok"), (f"http://127.0.0.1:{reserve_port()}", "wrong")):
             settings = {"telemetry": {"traces": {"endpoint": f"{address}/v1/traces"}}}
             told = await found(tmp_path, {"main": always(LISTED)}, settings)
             assert told["telemetry.traces.endpoint"].state == state
 
 
 async def test_a_store_that_does_not_answer_is_wrong(tmp_path: Path) -> None:
-    store = {"url": f"redis://127.0.0.1:{free_port()}/0", "secret": "s"}
+    store = {"url": f"redis://127.0.0.1:{reserve_port()}/0", "secret": "s"}
     told = (await found(tmp_path, {"main": always(LISTED)}, {"store": store}))["store"]
     assert (told.state, told.way_out) == ("wrong", "does it run, and is store.url right?")
 
@@ -200,7 +200,7 @@ async def test_one_token_is_asked_for_where_that_is_wished(
 
 
 async def test_the_port_is_free_taken_or_a_proxys_with_this_config_or_another(tmp_path: Path) -> None:
-    port = free_port()
+    port = reserve_port()
     settings = {"server": {"port": port}, "store": {"url": "memory://"}}
     config = configured(tmp_path, settings)
     assert [(each.about, each.state) for each in of_proxy_there(config)] == [("server.port", "ok")]
@@ -258,7 +258,7 @@ async def test_the_proxy_before_an_upstream_is_told_of_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, state: str, said: str
 ) -> None:
     async with upstream(always(content or b"")) as before:
-        url = before.address if content else f"http://127.0.0.1:{free_port()}"
+        url = before.address if content else f"http://127.0.0.1:{reserve_port()}"
         monkeypatch.setenv("HTTP_PROXY", url.replace("//", f"//user:{PASSWORD}@"))
         settings = {"upstreams": {"main": {"base_url": "http://models.example/v1"}}}
         told = await found(tmp_path, {}, settings)

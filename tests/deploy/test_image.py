@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def test_the_entry_point_is_the_command_and_serves_by_default() -> None:
     assert {"title", "description", "licenses"} == set(re.findall(r"org\.opencontainers\.image\.(\w+)=", TEXT))
 
 
-@pytest.mark.skipif(builder() is None, reason="needs docker or podman")
+@pytest.mark.skipif(builder() is None, reason="no builder of images is installed: install docker or podman")
 def test_the_image_is_built_and_runs_as_any_user() -> None:
     program = builder()
     assert program is not None
@@ -79,7 +79,7 @@ def test_the_image_is_built_and_runs_as_any_user() -> None:
 def installed() -> Iterator[Path]:
     """A folder with what the image has: /opt/venv by the build's own steps, /etc, /data, /tmp."""
     if not os.environ.get("CI") or builder() is not None:
-        pytest.skip("installs all packages anew, in CI without a builder: CI=true")
+        pytest.skip("the image's packages are installed in CI only: set CI=true")
     # Not below pytest's own, which other users may not enter.
     with tempfile.TemporaryDirectory(prefix="concertina-image-") as made:
         folder = Path(made)
@@ -149,7 +149,7 @@ def test_its_steps_make_commands_that_any_user_can_run(installed: Path) -> None:
 
 
 def test_its_server_runs_as_any_user_writes_below_data_alone_and_ends_in_order(installed: Path) -> None:
-    port = free_port()
+    port = reserve_port()
     arguments = words("CMD")
     arguments[arguments.index("--host") + 1] = "127.0.0.1"
     with started(installed, *arguments, "--port", str(port)) as process:

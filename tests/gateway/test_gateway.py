@@ -28,7 +28,7 @@ from proxy.runtime.background import Background
 from proxy.stores import CircuitBreaker
 from tests.support.faults import AFTERWARDS, FAULTS
 from tests.support.scenarios import MODEL, WINDOW, Agent, user
-from tests.support.servers import free_port, serve
+from tests.support.servers import reserve_port, serve
 from tests.support.stages import CONTENT, COUNTED, DUE, FLOOR, MUST, SMALL, body, history, ours, outcome, stage
 from tests.support.upstreams import CHAT, JSON, Client, ask, connected, request
 
@@ -352,7 +352,7 @@ async def test_a_fault_of_ours_in_a_retry_leaves_the_upstreams_own_error(
 
 
 async def test_a_store_that_is_down_is_told_and_keeps_nobody_waiting(tmp_path: Path) -> None:
-    store = {"url": f"redis://127.0.0.1:{free_port()}/0", "secret": "s"}
+    store = {"url": f"redis://127.0.0.1:{reserve_port()}/0", "secret": "s"}
     async with stage(tmp_path, store=store) as play:
         assert outcome(await play.send(DUE)) == ("applied", "tool_execution")
         ready = await ask(play.address, "GET", "/readyz")
@@ -383,7 +383,7 @@ async def test_what_is_not_understood_goes_to_the_upstream_of_its_model_too(
     if place:
         monkeypatch.setattr(place, explode)
     async with serve(ModelServer(window=None)) as address:
-        upstreams = {"main": {"base_url": f"http://127.0.0.1:{free_port()}"}, "other": {"base_url": f"{address}/v1"}}
+        upstreams = {"main": {"base_url": f"http://127.0.0.1:{reserve_port()}"}, "other": {"base_url": f"{address}/v1"}}
         async with stage(tmp_path, upstreams=upstreams, models=[{"match": MODEL, "upstream": "other"}]) as play:
             assert (await play.send(content)).status == 200
 
@@ -661,7 +661,7 @@ async def test_every_end_of_a_request_is_one_line(tmp_path: Path) -> None:
         asked.set()
         return Fault(before=never.wait) if b"hang" in content else None
 
-    dead = {"main": {"base_url": ""}, "dead": {"base_url": f"http://127.0.0.1:{free_port()}/v1"}}
+    dead = {"main": {"base_url": ""}, "dead": {"base_url": f"http://127.0.0.1:{reserve_port()}/v1"}}
     models = [{"match": "gone", "upstream": "dead"}, {"match": MODEL, "context_window": WINDOW}]
     async with serve(model := ModelServer(window=None, script=script)) as upstream:
         dead["main"]["base_url"] = f"{upstream}/v1"

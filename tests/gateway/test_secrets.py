@@ -31,7 +31,7 @@ from proxy.observing.log import open_log
 from proxy.stores.sealing import ENCRYPTED, VERSION
 from tests.support.faults import AFTERWARDS, FAULTS
 from tests.support.scenarios import MODEL, WINDOW, prose
-from tests.support.servers import configured, free_port, serve
+from tests.support.servers import configured, reserve_port, serve
 from tests.support.upstreams import CHAT, ask, connected, request
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ async def play(directory: Path, store: str = "memory://", **settings: object) ->
     log = io.BytesIO()
     hashed = {name: f"sha256:{hashlib.sha256(key.encode()).hexdigest()}" for name, key in KEYS.items()}
     async with serve(main) as at_main, serve(small) as at_small:
-        gone = f"http://127.0.0.1:{free_port()}/{letters('path')}"
+        gone = f"http://127.0.0.1:{reserve_port()}/{letters('path')}"
         config = configured(
             directory,
             {
@@ -346,7 +346,7 @@ def check_encrypted(entries: Sequence[tuple[str, bytes]]) -> None:
 @pytest.fixture
 def locked_valkey() -> Iterator[str]:
     """Where a Valkey server is that wants a password."""
-    with ValkeyServer(port=free_port()) as server, redis.Redis.from_url(server.connection_url) as admin:
+    with ValkeyServer(port=reserve_port()) as server, redis.Redis.from_url(server.connection_url) as admin:
         admin.config_set("requirepass", KEYS["store password"])
         yield server.connection_url.removeprefix("redis://")
 

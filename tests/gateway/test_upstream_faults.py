@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 from tests.support.stages import stage
 from tests.support.upstreams import (
     CHAT,
@@ -77,7 +77,7 @@ def error(status: int, message: str, code: str = "upstream_unreachable") -> dict
 @pytest.mark.parametrize("path", [CHAT, "/v1/models"])
 @pytest.mark.parametrize(("host", "message"), [("127.0.0.1", REFUSED), ("no-such-host.invalid", UNRESOLVED)])
 async def test_an_upstream_that_is_not_there(tmp_path: Path, host: str, message: str, path: str) -> None:
-    async with serving(config_for(tmp_path, f"http://{host}:{free_port()}")) as address:
+    async with serving(config_for(tmp_path, f"http://{host}:{reserve_port()}")) as address:
         assert await refused(address, path) == error(502, message)
 
 
@@ -111,7 +111,7 @@ async def test_an_upstream_that_speaks_no_tls(tmp_path: Path, path: str) -> None
     [("http://no-such-host.invalid/v1", "dns"), ("http://127.0.0.1:{}/v1", "refused")],
 )
 async def test_the_log_says_why_in_one_word(tmp_path: Path, base_url: str, cause: str) -> None:
-    upstreams = {"main": {"base_url": base_url.format(free_port())}}
+    upstreams = {"main": {"base_url": base_url.format(reserve_port())}}
     async with stage(tmp_path, upstreams=upstreams) as play:
         await play.send(chat("a"))
         assert [line["cause"] for line in play.logged("request")] == [cause]
@@ -158,8 +158,8 @@ async def stops_in_the_middle(call: Call) -> None:
         (closes, {}, ("refused", "closed")),
         (babbles, {}, ("refused", "not_http")),
         (resets_in_the_middle, {}, ("truncated", "reset")),
-        (stops_in_the_middle, {"idle_timeout": 0.1}, ("truncated", "idle_timeout")),
-        (stops_in_the_middle, {"total_timeout": 0.1}, ("truncated", "total_timeout")),
+        (stops_in_the_middle, {"idle_timeout": 0.5}, ("truncated", "idle_timeout")),
+        (stops_in_the_middle, {"total_timeout": 0.5}, ("truncated", "total_timeout")),
     ],
 )
 async def test_the_log_says_how_an_upstream_failed_that_was_reached(

@@ -44,7 +44,7 @@ from tests.support.long_conversations import (
 )
 from tests.support.operating import BEARER, LABEL, OPERATED, SESSIONS, TOKEN, enrolled, erased, listed
 from tests.support.pages import items_of
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 from tests.support.upstreams import JSON, OK_BODY, Call, always, answer, ask, config_for, serving, upstream
 
 if TYPE_CHECKING:
@@ -539,7 +539,7 @@ async def test_what_is_in_the_memory_of_the_proxy_alone_is_erased_through_it(tmp
 
 
 async def test_a_proxy_without_its_store_erases_nothing_and_the_command_says_so(tmp_path: Path) -> None:
-    async with commanded(tmp_path, f"redis://127.0.0.1:{free_port()}", admin_token=TOKEN) as (_, command):
+    async with commanded(tmp_path, f"redis://127.0.0.1:{reserve_port()}", admin_token=TOKEN) as (_, command):
         for words in (("--all",), ("the deploy",), ("0" * 64,)):
             failed = await command("sessions", "rm", *words)
             assert (failed.returncode, failed.stdout) == (1, "")

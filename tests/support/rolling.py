@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.fronts import documented, running
 from tests.support.processes import COMMAND, config
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 from tests.support.upstreams import CHAT, JSON, Client, chat, connected, value
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Replica:
 
     def __init__(self, folder: Path, upstream: str, drain_delay: str) -> None:
         folder.mkdir()
-        self.port = free_port()
+        self.port = reserve_port()
         self.log: list[dict[str, object]] = []
         """Its lines about its end."""
         self._asked = asyncio.Event()
@@ -160,7 +160,7 @@ async def replicas(folder: Path, upstream: str, drain_delay: str) -> AsyncIterat
 async def restart_in_turn(name: str, folder: Path, behind: Sequence[Replica], wanted: int) -> Clients:
     """Each of them restarted, and asked again before the next one is, behind nginx or haproxy."""
     addresses = [f"http://127.0.0.1:{replica.port}" for replica in behind]
-    block = documented(name, port := free_port(), addresses)
+    block = documented(name, port := reserve_port(), addresses)
     async with running(name, folder, block, port) as address:
         clients = Clients(address, wanted)
         async with clients.asking():

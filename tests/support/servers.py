@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from proxy.config.loading import Config
 
-__all__ = ["configured", "free_port", "proxy", "serve"]
+__all__ = ["configured", "proxy", "reserve_port", "serve"]
 
 
 @asynccontextmanager
@@ -36,8 +37,18 @@ def configured(directory: Path, settings: Mapping[str, object], env: Mapping[str
     return load(file, env or {})
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+def reserve_port() -> int:
+    """Return a port that refuses connections until a server of this test binds it.
+
+    A socket stays bound to it until this process ends, so the system gives it to no other socket. Servers can bind
+    it all the same: they set SO_REUSEADDR, and the socket that holds it does not listen.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    port: int = holder.getsockname()[1]
+    if sys.platform == "linux":
+        holder.detach()
+    else:  # a bound port is refused to servers as well
+        holder.close()
+    return port

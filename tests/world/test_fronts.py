@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.fronts import PROGRAMS, before, documented, program, running
-from tests.support.servers import free_port, proxy
+from tests.support.servers import proxy, reserve_port
 from tests.support.upstreams import (
     CHAT,
     CHUNKED,
@@ -70,7 +70,7 @@ async def replicas(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     program(request.param)
     directories = [tmp_path_factory.mktemp("replica") for _ in range(3)]
     async with proxied(directories[0], FINE) as first, proxied(directories[1], FINE) as second:
-        port = free_port()
+        port = reserve_port()
         config = documented(request.param, port, [first[0], second[0]])
         async with running(request.param, directories[2], config, port) as address:
             yield Replicas(request.param, address, [first[1], second[1]])
@@ -149,7 +149,10 @@ async def test_the_header_that_the_front_end_adds_is_enough_by_itself(name: str,
     async with proxied(tmp_path, FINE) as (address, _):
         host = address.removeprefix("http://")
         config, shut_off = re.subn(
-            r"^.*\(admin\|metrics\).*\n", "", documented(name, port := free_port(), [address] * 2), flags=re.MULTILINE
+            r"^.*\(admin\|metrics\).*\n",
+            "",
+            documented(name, port := reserve_port(), [address] * 2),
+            flags=re.MULTILINE,
         )
         assert shut_off == 1
         async with running(name, tmp_path, config.replace("Host $host", "Host $http_host"), port) as front:
@@ -182,10 +185,10 @@ async def test_a_front_end_that_hides_opens_figures_at_most(name: str, tmp_path:
 async def test_nginx_asks_a_replica_that_is_back_at_once_if_the_other_has_gone(tmp_path: Path) -> None:
     """However lately it has refused, and though its first answer may take longer than the other one's restart."""
     program("nginx")
-    ports = [free_port(), free_port()]
+    ports = [reserve_port(), reserve_port()]
     (front := tmp_path / "front").mkdir()
     async with upstream(FINE) as behind, AsyncExitStack() as opened:
-        config = documented("nginx", port := free_port(), [f"http://127.0.0.1:{each}" for each in ports])
+        config = documented("nginx", port := reserve_port(), [f"http://127.0.0.1:{each}" for each in ports])
         address = await opened.enter_async_context(running("nginx", front, config, port))
         labels = [[JSON, (b"X-Session-Id", b"%d" % number)] for number in range(12)]
         for each in (ports, ports[::-1]):
@@ -203,11 +206,11 @@ async def test_a_replica_that_is_dead_is_asked_no_more_and_one_that_is_back_is(n
     directories = [tmp_path / "first", tmp_path / "second", tmp_path / "front"]
     for directory in directories:
         directory.mkdir()
-    ports = [free_port(), free_port()]
+    ports = [reserve_port(), reserve_port()]
     async with upstream(FINE) as first, upstream(FINE) as second, AsyncExitStack() as opened:
         other = config_for(directories[1], second.address)
         alive = await opened.enter_async_context(proxy(config_for(directories[0], first.address), port=ports[0]))
-        config = documented(name, port := free_port(), [alive, f"http://127.0.0.1:{ports[1]}"])
+        config = documented(name, port := reserve_port(), [alive, f"http://127.0.0.1:{ports[1]}"])
         async with running(name, directories[2], config, port) as address:
             replicas = Replicas(name, address, [first, second])
             async with proxy(other, port=ports[1]):

@@ -32,7 +32,7 @@ from tests.support.scenarios import (
     usable,
     user,
 )
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,7 +194,7 @@ async def test_replicas_that_race_for_a_summary_send_the_same_bytes(tmp_path: Pa
 
 @pytest.mark.requirement("R0 9.2 stored", "R3 4.2 load")
 async def test_a_restart_costs_no_second_summary(tmp_path: Path) -> None:
-    agent, port = Agent(), free_port()  # what was learned of an upstream holds at its address
+    agent, port = Agent(), reserve_port()  # what was learned of an upstream holds at its address
     async with stage(tmp_path, port=port) as play:
         await play.play(session(agent, requests=35))
         before = play.sent[-1].raw
@@ -209,7 +209,7 @@ async def test_a_restart_costs_no_second_summary(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_is_killed_fails_no_request(tmp_path: Path) -> None:
-    server = ValkeyServer(port=free_port())
+    server = ValkeyServer(port=reserve_port())
     server.start()
     async with stage(tmp_path, store={"url": server.connection_url, "secret": "shared"}) as play:
         requests = session(Agent())
@@ -221,7 +221,7 @@ async def test_a_store_that_is_killed_fails_no_request(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_was_never_there_fails_no_request(tmp_path: Path) -> None:
-    store = {"url": f"redis://127.0.0.1:{free_port()}/0"}
+    store = {"url": f"redis://127.0.0.1:{reserve_port()}/0"}
     async with stage(tmp_path, store=store) as play:
         replies = await play.play(session(Agent()))
         assert play.calls <= most_calls(replies[-1].received, B)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.collectors import Collector, collecting
 from tests.support.scenarios import MODEL, WINDOW
-from tests.support.servers import free_port
+from tests.support.servers import reserve_port
 from tests.support.stages import CONTENT, MUST, SMALL, body, history, stage
 from tests.support.upstreams import ask
 
@@ -126,7 +126,7 @@ async def test_attempts_are_events_of_one_span(tmp_path: Path, collector: Collec
 
 
 async def test_what_is_relayed_is_traced_and_a_failure_is_one(tmp_path: Path, collector: Collector) -> None:
-    nobody = {"main": {"base_url": f"http://127.0.0.1:{free_port()}/v1"}}
+    nobody = {"main": {"base_url": f"http://127.0.0.1:{reserve_port()}/v1"}}
     async with stage(tmp_path, telemetry=traced(collector), upstreams=nobody) as play:
         await ask(play.address, "GET", "/v1/models", [GIVEN])
         await play.send(SMALL)
@@ -163,7 +163,7 @@ async def test_no_request_notices_a_collector_that_does_not_take_spans(
     monkeypatch.setattr("proxy.app._EXPORT_SECONDS", 0.1)
     with collecting(is_slow=trouble == "slow", status=500 if trouble == "500" else 200) as collector:
         if trouble == "down":
-            collector.address = f"http://127.0.0.1:{free_port()}"
+            collector.address = f"http://127.0.0.1:{reserve_port()}"
         async with asyncio.timeout(30), stage(tmp_path, telemetry=traced(collector)) as play:
             for _ in range(3):
                 assert (await play.send(SMALL)).status == 200
