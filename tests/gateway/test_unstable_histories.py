@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -48,6 +47,7 @@ from tests.support.scenarios import (
 )
 from tests.support.stages import body, outcome
 from tests.support.stages import stage as logged_stage
+from tests.support.timing import cpu_seconds
 from tests.support.upstreams import ask
 
 if TYPE_CHECKING:
@@ -355,9 +355,7 @@ def test_only_what_is_wrapped_as_a_whole_is_of_a_harness(text: str, expected: bo
     "text", [" " * 500_000, "<env></env>" * 50_000, "<env>" * 100_000, f"# AGENTS.md instructions{' ' * 500_000}"]
 )
 def test_no_text_takes_long_to_be_judged(text: str) -> None:
-    began = time.process_time()
-    is_harness(text)
-    assert time.process_time() - began < 1
+    assert cpu_seconds(lambda: is_harness(text), enough=1) <= 1
 
 
 def test_stamps_count_in_the_words_of_the_user_and_nowhere_in_results() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from functools import lru_cache
 
 import pytest
@@ -33,6 +32,7 @@ from tests.support import statement_pairs as pairs
 from tests.support.conversations import count
 from tests.support.natural_sessions import SESSIONS, NaturalSession
 from tests.support.statement_pairs import Pair
+from tests.support.timing import cpu_seconds
 
 
 def extract(utterances: list[Utterance], directives: tuple[str, ...], *, first_user: int | None) -> list[Entry]:
@@ -429,34 +429,29 @@ def test_any_text_can_be_read(text: str) -> None:
     ],
 )
 def test_hostile_text_takes_time_in_proportion_to_its_length(unit: str) -> None:
-    def seconds(size: int) -> float:
+    def seconds(size: int, enough: float = 0.0) -> float:
         text = unit * (size // len(unit))
-        best = 9.0
-        for _ in range(3):
+
+        def read() -> None:
             read_statement.forget()
-            started = time.process_time()
             merge((), said(text))
             supersede(NAMED, text)
             without_superseded_section(text)
-            best = min(best, time.process_time() - started)
-        return best
 
-    assert seconds(80_000) < 12 * seconds(20_000) + 0.05
+        return cpu_seconds(read, enough=enough)
+
+    most = 12 * seconds(20_000) + 0.05
+    assert seconds(80_000, most) <= most
 
 
 def test_merging_thousands_of_statements_takes_time_in_proportion_to_their_number() -> None:
-    def seconds(number: int) -> float:
+    def seconds(number: int, enough: float = 0.0) -> float:
         texts = [f"Actually the port of service s{i % 97} in zone z{i % 89} is now {i}." for i in range(number)]
         entries = extract(history(texts), (), first_user=None)
-        best = 9.0
-        for _ in range(3):
-            started = time.process_time()
-            merge((), entries)
-            best = min(best, time.process_time() - started)
-        return best
+        return cpu_seconds(lambda: merge((), entries), enough=enough)
 
-    seconds(200)
-    assert seconds(2_000) < 12 * seconds(500) + 0.05
+    most = 12 * seconds(500) + 0.05
+    assert seconds(2_000, most) <= most
 
 
 @pytest.mark.parametrize(
