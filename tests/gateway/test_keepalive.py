@@ -222,7 +222,7 @@ async def test_an_upstream_that_thinks_is_waited_for_with_comments(tmp_path: Pat
         assert line["status"] == 200
 
 
-@pytest.mark.parametrize("keepalive", ["20ms", "10s"])
+@pytest.mark.parametrize("keepalive", ["500ms", "10s"])
 async def test_a_quick_answer_keeps_its_status_and_headers(tmp_path: Path, keepalive: str) -> None:
     said = b'{"error": {"message": "Slow down.", "code": "rate_limit_exceeded"}}'
     limited = answer(429, said, JSON, (b"Retry-After", b"20"))
@@ -292,10 +292,12 @@ async def test_no_comment_stands_behind_the_end(tmp_path: Path) -> None:
         assert await client.head() == 200
         chunks = client.chunks()
         read = await anext(chunks)
+        while not read.endswith(STREAM):  # a comment may stand before it
+            read += await anext(chunks)
         async with connected(play.address) as other:  # so much time goes by
             await two_comments(other, ANOTHER)
         go_on.set()
-        assert read + b"".join([part async for part in chunks]) == STREAM
+        assert b"".join([part async for part in chunks]) == b""
 
 
 @pytest.mark.parametrize(("body", "keepalive"), [(LONG, "20ms"), (WAITING, 0)], ids=["no stream", "never"])

@@ -103,7 +103,7 @@ LATE = [
 @pytest.mark.parametrize("before", [b"", post(HOST, LENGTH)], ids=["first", "second"])
 @pytest.mark.parametrize(("sent", "message"), [row[1:] for row in LATE], ids=[row[0] for row in LATE])
 async def test_what_does_not_come_in_time_is_given_up(tmp_path: Path, before: bytes, sent: bytes, message: str) -> None:
-    server = {"header_timeout": "50ms", "body_timeout": "50ms"}
+    server = {"header_timeout": "300ms", "body_timeout": "300ms"}  # the request before it must come in time
     async with (
         proxied(tmp_path, always(answer(200, OK_BODY, JSON)), server=server) as (address, _),
         connected(address) as client,
@@ -136,7 +136,7 @@ async def test_a_connection_that_says_nothing_is_closed_without_a_word(tmp_path:
 
 async def test_an_empty_line_keeps_no_connection_open(tmp_path: Path) -> None:
     async with (
-        proxied(tmp_path, always(answer(200, OK_BODY, JSON)), server={"header_timeout": "20ms"}) as (address, _),
+        proxied(tmp_path, always(answer(200, OK_BODY, JSON)), server={"header_timeout": "300ms"}) as (address, _),
         connected(address) as client,
         asyncio.timeout(30),
     ):
@@ -170,10 +170,10 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_given_up(tmp_path: P
 async def test_an_answer_that_takes_longer_than_a_request_may_is_waited_for(tmp_path: Path) -> None:
     async def slow(call: object) -> None:
         await call.read()  # type: ignore[attr-defined]
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(0.9)
         await call.send(answer(200, OK_BODY, JSON))  # type: ignore[attr-defined]
 
-    server = {"header_timeout": "200ms", "body_timeout": "200ms"}
+    server = {"header_timeout": "400ms", "body_timeout": "400ms"}
     async with proxied(tmp_path, slow, server=server) as (address, _), connected(address) as client:
         assert (await client.ask("POST", CHAT, [JSON], BODY)).status == 200
 

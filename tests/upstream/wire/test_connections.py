@@ -240,13 +240,13 @@ async def test_waiting_for_a_connection_counts_as_connecting() -> None:
 async def test_time_counts_for_a_request_and_not_for_its_connection(setting: str) -> None:
     async def script(call: Call) -> None:
         await call.read()
-        await asyncio.sleep(0.06)
+        await asyncio.sleep(0.15)
         await call.send(OK)
 
-    async with asking(script, **{setting: 0.15}) as (asker, behind):
-        for _ in range(4):
+    async with asking(script, **{setting: 0.5}) as (asker, behind):
+        for _ in range(3):
             assert await asker.ask() == b"hello"
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.15)
         assert behind.connections == 1
 
 
@@ -256,7 +256,7 @@ async def test_a_body_that_stops_is_truncated_and_what_had_come_is_not_lost() ->
         await call.send(head(200, CHUNKED) + chunk(b"hello"))
         await call.gone()
 
-    async with asking(script, idle_timeout=0.1) as (asker, _):
+    async with asking(script, idle_timeout=0.4) as (asker, _):
         response = await asker.send()
         chunks = response.chunks()
         assert await anext(chunks) == b"hello"
@@ -270,11 +270,11 @@ async def test_a_client_that_takes_slowly_is_not_the_upstreams_silence() -> None
         await call.read()
         await call.send(answer(200, b"x" * 5_000_000))
 
-    async with asking(script, idle_timeout=0.1) as (asker, _):
+    async with asking(script, idle_timeout=0.4) as (asker, _):
         response, received = await asker.send(), 0
         async for piece in response.chunks():
             if not received:
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(0.6)
             received += len(piece)
         assert received == 5_000_000
 
@@ -282,10 +282,10 @@ async def test_a_client_that_takes_slowly_is_not_the_upstreams_silence() -> None
 async def test_a_client_that_sends_slowly_is_not_the_upstreams_silence() -> None:
     async def body() -> AsyncIterator[bytes]:
         for _ in range(4):
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.15)
             yield b"part"
 
-    async with asking(always(OK), idle_timeout=0.15) as (asker, behind):
+    async with asking(always(OK), idle_timeout=0.5) as (asker, behind):
         response = await asker.send(body=body())
         assert await response.read(100) == b"hello"
         assert behind.calls[0].body == b"part" * 4
