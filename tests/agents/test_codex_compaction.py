@@ -24,7 +24,7 @@ RULES = ("Never change a part.", "Call the release Heron.")
 async def test_codex_goes_on_behind_its_own_compactions(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     program = next(installed(CODEX), None)
     if program is None:
-        pytest.skip("codex is not installed for this machine: run `make agents` (needs npm and a registry)")
+        pytest.skip("codex is not installed for this machine: run `make agents` (needs Node 20)")
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     home.mkdir()

@@ -113,7 +113,7 @@ async def test_an_agent_reads_two_windows_and_finds_its_work_whole(
     agent = AGENTS[name]
     program = next(installed(agent.program), None)
     if program is None:
-        pytest.skip(f"{name} is not installed for this machine: run `make agents` (needs npm and a registry)")
+        pytest.skip(f"{name} is not installed for this machine: run `make agents` (needs Node 20)")
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     home.mkdir()

@@ -68,7 +68,7 @@ async def test_a_library_goes_on_behind_its_own_compactions(
 ) -> None:
     library = LIBRARIES[name]
     if not (INSTALLED / ".ready").is_file():
-        pytest.skip(f"{name.partition(',')[0]} is not installed: run `make agents` (needs a registry)")
+        pytest.skip(f"{name.partition(',')[0]} is not installed: run `make agents` (needs Node 20)")
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     home.mkdir()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-mcp = pytest.importorskip("mcp")
+mcp = pytest.importorskip("mcp", reason="mcp is not installed: run `make setup`")
 
 
 async def answers(config: Path, *questions: dict[str, str]) -> tuple[list[object], list[str]]:

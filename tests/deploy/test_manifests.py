@@ -151,7 +151,9 @@ def test_compose_hardens_the_service_and_names_its_secrets(tmp_path: Path) -> No
     assert config.store.secret.get_secret_value().startswith("store_secret-")
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed: run `apt-get install systemd`"
+)
 def test_the_units_are_valid_and_little_of_the_machine_is_exposed(tmp_path: Path) -> None:
     for unit in ("concertina.service", "concertina.socket"):
         (tmp_path / unit).write_text(text(unit).replace("/opt/concertina/bin/concertina", "/bin/true"), "utf-8")

@@ -66,7 +66,7 @@ def committed(*folders: str) -> set[str]:
 def built(into: Path) -> dict[str, bytes]:
     """The files of a release of the commit that is checked out, by name."""
     if subprocess.run(["git", "rev-parse"], cwd=ROOT, capture_output=True, check=False).returncode:
-        pytest.skip("this is no git checkout")
+        pytest.skip("this is no git checkout: run `git clone`")
     command = [sys.executable, ".ci/release.py", "--untagged", os.path.relpath(into, ROOT)]  # as the Makefile does
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -146,7 +146,7 @@ def test_the_sbom_says_what_needs_what(bom: dict[str, Any]) -> None:
 def test_a_release_needs_the_tag_of_its_version(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     if subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(clone)], check=False).returncode:
-        pytest.skip("this is no git checkout")
+        pytest.skip("this is no git checkout: run `git clone`")
     command = [sys.executable, str(clone / ".ci/release.py"), str(tmp_path / "dist")]
     subprocess.run(["git", "-C", str(clone), "tag", "-d", f"v{PROJECT['version']}"], check=False, capture_output=True)
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -26,7 +26,7 @@ SHA256 = {
 def litellm() -> Path:
     directory = litellm_directory()
     if directory is None:
-        pytest.skip("litellm is not installed")
+        pytest.skip("litellm is not installed: run `make setup`")
     return directory
 
 

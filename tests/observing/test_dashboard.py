@@ -23,7 +23,9 @@ DOCUMENT = Path(__file__).parents[2] / "docs/observability.md"
 UNITS = {"none", "reqps", "ops", "percentunit", "s", "bytes", "currencyUSD"}
 
 panels = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
-promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs Debian's prometheus")
+promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed: run `apt-get install prometheus`"
+)
 
 
 def documented() -> set[str]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 REAL = os.environ.get("CONCERTINA_REAL")
-MISSING = "CONCERTINA_REAL names no folder with the server and the model; `make test-real` makes one"
+MISSING = "the llama.cpp server and its model are not installed: run `make test-real`"
 
 
 def model_file() -> Path | None:

@@ -135,9 +135,9 @@ class Browser:
 @contextmanager
 def browser(*, is_dark: bool = False, has_scripts: bool = True) -> Iterator[Browser]:
     """A Chromium that is closed behind the block; without one the test is skipped."""
-    webdriver = pytest.importorskip("selenium.webdriver")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: run `make setup`")
     if not installed():
-        pytest.skip("chromium is not installed: apt-get install chromium chromium-driver")
+        pytest.skip("chromium is not installed: run `apt-get install chromium chromium-driver`")
     from selenium.webdriver.chrome.service import Service
 
     options = webdriver.ChromeOptions()

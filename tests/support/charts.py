@@ -34,7 +34,7 @@ print(json.dumps({"lint": helm_python.lint(chart, values, strict=True), "manifes
 def rendered(name: str = "concertina", **values: object) -> list[Manifest]:
     """The objects of a release with this name; fails for what Helm's lint says beyond hints."""
     if not (_INSTALLED / ".ready").exists():
-        pytest.skip("needs Helm: make charts")
+        pytest.skip("Helm is not installed: run `make charts`")
     ended = subprocess.run(
         [sys.executable, "-c", _HELM, CHART, name, json.dumps(values)],
         env={**os.environ, "PYTHONPATH": str(_INSTALLED)},

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs Debian's prometheus"),
+    pytest.mark.skipif(
+        shutil.which("prometheus") is None, reason="prometheus is not installed: run `apt-get install prometheus`"
+    ),
 ]
 
 SCREENS = FORMS["messages, tool"]

@@ -19,7 +19,9 @@ from proxy.overflow.classify import classify
 from tests.support.conversations import Json, body_of, conversation, pairing_defects, parsed
 
 REFERENCE = os.environ.get("CONCERTINA_REFERENCE")
-pytestmark = pytest.mark.skipif(REFERENCE is None, reason="CONCERTINA_REFERENCE is not set")
+pytestmark = pytest.mark.skipif(
+    REFERENCE is None, reason="the reference data is not there: set CONCERTINA_REFERENCE to its folder"
+)
 FOLDER = Path(REFERENCE or ".")
 
 

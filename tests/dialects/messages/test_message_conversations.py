@@ -251,7 +251,7 @@ def captures() -> Iterator[tuple[str, Json]]:
         yield f"{file.parent.name}/{file.name}", json.loads(file.read_text())["body"]
 
 
-@pytest.mark.skipif(REFERENCE is None, reason="CONCERTINA_REFERENCE is not set")
+@pytest.mark.skipif(REFERENCE is None, reason="the reference data is not there: set CONCERTINA_REFERENCE to its folder")
 @pytest.mark.parametrize(("name", "body"), list(captures()))
 def test_a_real_conversation_is_cut_without_harm_wherever_it_may_be_cut(name: str, body: Json) -> None:
     fields = {key: value for key, value in body.items() if key not in ("messages", "model", "max_tokens")}

@@ -197,7 +197,7 @@ def captures() -> Iterator[Path]:
         yield from sorted(folder.glob(f"captures/{client}/*v1_responses.json"))
 
 
-@pytest.mark.skipif(REFERENCE is None, reason="CONCERTINA_REFERENCE is not set")
+@pytest.mark.skipif(REFERENCE is None, reason="the reference data is not there: set CONCERTINA_REFERENCE to its folder")
 @pytest.mark.parametrize("file", list(captures()), ids=lambda file: f"{file.parent.name}/{file.name}")
 def test_a_real_request_is_cut_without_harm_wherever_it_may_be_cut(file: Path) -> None:
     sent: Json = json.loads(file.read_text())["body"]
