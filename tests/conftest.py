@@ -78,6 +78,14 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let commands find the running proxies of this test process alone, not those of another or of the developer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
+
+
 @pytest.fixture
 def one_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other has to learn of an erasure, so none is waited for."""

@@ -166,7 +166,7 @@ async def test_http_libraries_read_figures(tmp_path: Path) -> None:
         async with aiohttp.ClientSession() as session, session.get(url) as reply:
             assert reply.status == 200
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        assert (await asyncio.to_thread(opener.open, url, timeout=10)).status == 200
+        assert (await asyncio.to_thread(opener.open, url, timeout=30)).status == 200
 
 
 async def test_the_link_gives_a_cookie_for_reading(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ class Serving:
         return f"http://127.0.0.1:{self.port}"
 
     def connected(self) -> closing[http.client.HTTPConnection]:
-        return closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10))
+        return closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30))
 
     def end(self, by: signal.Signals = signal.SIGTERM) -> Ended:
         self._process.send_signal(by)
@@ -498,7 +498,7 @@ def test_the_link_with_the_token_is_printed_on_a_terminal_alone(tmp_path: Path) 
             shown += os.read(ours, 10_000)
         (link,) = re.findall(r"admin pages (http://127\.0\.0\.1:\d+/admin/\?token=[\w-]{43})\r?\n", shown.decode())
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor())
-        page = direct.open(link, timeout=10)
+        page = direct.open(link, timeout=30)
         assert (page.geturl(), b"Overview" in page.read()) == (link.partition("?")[0], True)
         process.terminate()
         assert process.stderr is not None

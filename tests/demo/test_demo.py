@@ -17,7 +17,6 @@ from rich.console import Console
 from proxy.demo import run_demo, session
 from proxy.demo.model_server import ModelServer
 from proxy.demo.prompt import Chat, defects
-from proxy.demo.session import PORT
 from proxy.demo.show import AskedFact, DemoStep, Result
 from proxy.demo.story import PLANTED, TURNS, histories
 
@@ -102,14 +101,13 @@ def figure(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-async def test_a_taken_port_is_no_obstacle() -> None:
+async def test_a_taken_port_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     console, shown = recording()
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", PORT))
-        taken.listen()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(session, "PORT", port)
         assert await run_demo(once=True, console=console) == 0
-    assert f":{PORT}" not in shown.getvalue()
+    assert f":{port}" not in shown.getvalue()
 
 
 async def test_a_window_that_never_overflows_shows_nothing_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,7 +170,7 @@ async def test_the_log_says_how_an_upstream_failed_that_was_reached(
         async with (
             stage(tmp_path, upstreams={"main": main}) as play,
             connected(play.address) as client,
-            asyncio.timeout(10),
+            asyncio.timeout(30),
         ):
             await client.send(request("POST", "/v1/embeddings", [HOST, JSON], chat("a")))
             while not play.logged("request"):  # noqa: ASYNC110 - the log sets no event
@@ -267,7 +267,7 @@ async def test_an_upstream_that_takes_too_long(tmp_path: Path, script: Script, s
     async with proxied(tmp_path, script, main={setting: 0.1}) as (address, behind):
         for number, path in enumerate((CHAT, "/v1/models")):
             assert await refused(address, path) == error(504, message, "upstream_timeout")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await behind.calls[number].closed.wait()
         assert len(behind.calls) == 2
 

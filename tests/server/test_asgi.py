@@ -237,7 +237,7 @@ async def test_a_writer_that_waits_goes_on_when_the_server_says_that_the_client_
     exchange = AsgiExchange(head_of(Served(refused), scope), JSONErrors())
     exchange.begin(200, [EVENTS])
     assert not exchange.put(b"x" * 100_000, more=True)
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         tasks.create_task(exchange.wait_for_room())
         tasks.create_task(exchange.send_all(refused))
     assert exchange.disconnected
@@ -268,13 +268,13 @@ async def test_a_server_ends_at_its_start_if_the_config_is_wrong(
     (tmp_path / "asgi.yaml").write_text(content)
     monkeypatch.setenv("CONCERTINA_CONFIG", "asgi.yaml")
     server = uvicorn.Server(uvicorn.Config(Application(), port=reserve_port(), log_config=None))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         with pytest.raises(SystemExit):
             await server.serve()
     assert (said in caplog.text, "Traceback" in caplog.text) == (True, False)
     config = hypercorn.config.Config()
     config.bind = [f"127.0.0.1:{reserve_port()}"]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         with pytest.raises(LifespanFailureError) as failed:
             await hypercorn.asyncio.serve(Application(), config, shutdown_trigger=asyncio.Event().wait)  # type: ignore[arg-type]
     assert said in str(failed.value)

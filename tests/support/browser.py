@@ -116,7 +116,7 @@ class Browser:
     def press_button(self, text: str) -> None:
         self.driver.find_element("xpath", f"//button[normalize-space()='{text}']").click()
 
-    def wait_for(self, text: str, seconds: float = 10.0) -> None:
+    def wait_for(self, text: str, seconds: float = 60.0) -> None:
         """Until the page says this by itself; another may take its place meanwhile."""
         from selenium.common.exceptions import WebDriverException
         from selenium.webdriver.support.ui import WebDriverWait
@@ -125,7 +125,7 @@ class Browser:
             lambda _: text in self.text()
         )
 
-    def wait_until_at(self, part: str, seconds: float = 10.0) -> None:
+    def wait_until_at(self, part: str, seconds: float = 60.0) -> None:
         """Until the browser is at an address with this in it: what a key set off may take a while."""
         from selenium.webdriver.support.ui import WebDriverWait
 

@@ -410,7 +410,7 @@ async def test_an_answer_that_nobody_took_for_a_while_flows_on_into_a_sink_that_
         while not flowing.is_paused:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0)
         sink = Taking()
-        async with within(5):
+        async with within(30):
             await flowing.pour(sink)
         assert sink.size == size
 
