@@ -105,7 +105,7 @@ class Decider:
         plan = decide(view.conversation, case.limits, policy, standing_of(record), force=force)
         if isinstance(plan, Compact):
             plan = await self._without_futile_model(case, plan, record, force=force)
-        if plan == Forward("nothing_to_compact") and any(message.stored for message in case.conversation.body):
+        if plan == Forward("nothing_to_compact") and _has_stored_items(case):
             return Decision(Bypass("stored_items"))
         return Decision(plan, record, view)
 
@@ -139,8 +139,10 @@ class Decider:
         window = case.route.window.tokens
         view = await self._cooler.cool(case, record.covered if record else 0, use.first if use else None)
         view = await self._media.age(case, view)
-        # A turn without a legal cut has to be sent whole.
+        # A turn without a legal cut has to be sent whole. Of stored items the provider alone knows the size.
         newest = max(case.cuts, default=0)
+        if newest == 0 and _has_stored_items(case):
+            return view
         if not case.cannot_take(least_tokens(view.conversation, newest)):
             return view
         harness = case.request.harness_shares(kept_behind(view.conversation, newest))
@@ -216,6 +218,10 @@ def small_reason(case: CompactionContext) -> str | None:
     if needs_attention(case.conversation, case.limits, case.caller.policy):
         return None
     return "below_floor" if case.limits.known else "unknown_window"
+
+
+def _has_stored_items(case: CompactionContext) -> bool:
+    return any(message.stored for message in case.conversation.body)
 
 
 def draft_or_original(case: CompactionContext, draft: Draft) -> Draft:
