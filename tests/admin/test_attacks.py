@@ -212,10 +212,12 @@ async def test_no_page_no_answer_and_no_line_tells_a_secret(tmp_path: Path) -> N
     }
     assert {*secrets_in(Config)} == {
         *("server.admin_token", "store.secret", "store.encryption_key", "store.retired_keys"),
-        *("upstreams.*.api_key", "upstreams.*.proxy", "tenants.*.api_key", "telemetry.traces.headers"),
+        *("upstreams.*.api_key", "upstreams.*.proxy", "upstreams.*.headers", "tenants.*.api_key"),
+        "telemetry.traces.headers",
     }, "a secret setting that this test does not set"
     token, told = f"{CANARY}-4", list[bytes]()
-    upstream = {
+    upstream: dict[str, object] = {
+        "upstream_headers": {"x-gateway-key": f"{CANARY}-8"},
         "upstream_key": f"{CANARY}-5",
         "upstream_proxy": f"http://user:{CANARY}-7@127.0.0.1:{reserve_port()}",
     }

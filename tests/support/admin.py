@@ -82,6 +82,7 @@ async def played(
     server: Json | None = None,
     upstream_key: str = "",
     upstream_proxy: str = "",
+    upstream_headers: Json | None = None,
     **more: object,
 ) -> AsyncIterator[Played]:
     """`server` and `more`: settings beside these."""
@@ -92,7 +93,12 @@ async def played(
                 "server": {"admin_token": token, **(server or {})},
                 "store": {"url": store} if isinstance(store, str) else store,
                 "upstreams": {
-                    "main": {"base_url": f"{behind.address}/v1", "api_key": upstream_key, "proxy": upstream_proxy}
+                    "main": {
+                        "base_url": f"{behind.address}/v1",
+                        "api_key": upstream_key,
+                        "proxy": upstream_proxy,
+                        "headers": upstream_headers or {},
+                    }
                 },
                 **more,
             },
