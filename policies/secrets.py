@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from policies.formats import FORMATS
 from policies.transcript import Utterance
 
 _LAST = 4
@@ -26,8 +27,9 @@ _MASK = "[secret:"
 _ESCAPED = re.compile(r"\\{1,7}u((?!00|d[89a-f]|D[89A-F])[0-9a-fA-F]{4}|00[c-fC-F][0-9a-fA-F])")
 _NOT_SHOWN = re.compile(r"[^\w+/=.!#$%~-]")
 _NO_KEY = re.compile(r"-----[A-Z ]+-----|\\[nr]|[^A-Za-z0-9+/=]")
+_ALPHABET = "abcdefghijklmnopqrst"
 # Changes between large and small letters, of a text at random.
-_RANDOM_SWITCHES = 0.3
+_RANDOM_SWITCHES = 0.36
 
 
 class _SecretSpan(NamedTuple):
@@ -38,147 +40,250 @@ class _SecretSpan(NamedTuple):
     kind: str
 
 
-# What providers' keys look like, by what they begin with: a text without that is done with after one look.
-_FORMATS: tuple[tuple[str, str, str], ...] = (
-    ("anthropic", "sk-ant-", r"[\w-]{20,300}"),
-    ("openai", "sk-", r"(?=[^\d\s]{0,60}\d)(?:proj-|svcacct-|or-v1-|admin-)?[\w-]{20,300}"),
-    ("stripe", "k_live_", r"\w{16,200}"),
-    ("stripe", "k_test_", r"\w{16,200}"),
-    ("stripe", "whsec_", r"\w{16,200}"),
-    ("aws", "AKIA", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    ("aws", "ASIA", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    ("github", "ghp_", r"\w{30,300}"),
-    ("github", "gho_", r"\w{30,300}"),
-    ("github", "ghu_", r"\w{30,300}"),
-    ("github", "ghs_", r"\w{30,300}"),
-    ("github", "ghr_", r"\w{30,300}"),
-    ("github", "github_pat_", r"\w{30,300}"),
-    ("gitlab", "glpat-", r"[\w.-]{20,100}"),
-    ("gitlab", "gldt-", r"[\w-]{20,100}"),
-    ("gitlab", "glrt-", r"[\w-]{20,100}"),
-    ("gitlab", "glptt-", r"[\w-]{20,100}"),
-    ("slack", "xox", r"[abeoprs]-[A-Za-z0-9-]{10,300}"),
-    ("slack", "xapp-", r"[A-Za-z0-9-]{10,300}"),
-    ("slack", "hooks.slack.com/", r"(?P<before>(?:services|workflows|triggers)/)[\w/]{20,200}"),
-    ("discord", "/api/webhooks/", r"(?P<before>)\d{15,22}/[\w-]{40,100}"),
-    ("google", "AIza", r"[\w-]{35}"),
-    ("google", "ya29.", r"[\w-]{20,2000}"),
-    ("npm", "npm_", r"[A-Za-z0-9]{36}"),
-    ("pypi", "pypi-", r"[\w-]{50,300}"),
-    ("huggingface", "hf_", r"[A-Za-z0-9]{30,100}"),
-    ("sendgrid", "SG.", r"[\w-]{16,40}\.[\w-]{30,80}"),
-    ("groq", "gsk_", r"[A-Za-z0-9]{30,100}"),
-    ("xai", "xai-", r"[A-Za-z0-9]{30,100}"),
-    ("perplexity", "pplx-", r"[A-Za-z0-9]{30,100}"),
-    ("replicate", "r8_", r"[A-Za-z0-9]{30,60}"),
-    ("mailgun", "key-", r"[0-9a-f]{32}(?![\w-])"),
-    ("twilio", "SK", r"[0-9a-f]{32}(?!\w)"),
-    ("digitalocean", "dop_v1_", r"[0-9a-f]{60,70}"),
-    ("digitalocean", "doo_v1_", r"[0-9a-f]{60,70}"),
-    ("shopify", "shpat_", r"[0-9a-fA-F]{30,40}"),
-    ("shopify", "shpss_", r"[0-9a-fA-F]{30,40}"),
-    ("shopify", "shpca_", r"[0-9a-fA-F]{30,40}"),
-    ("databricks", "dapi", r"[0-9a-f]{32}(?:-\d)?(?!\w)"),
-    ("vault", "hvs.", r"[\w-]{24,200}"),
-    ("linear", "lin_api_", r"\w{30,60}"),
-    ("postman", "PMAK-", r"[0-9a-f-]{40,80}"),
-    ("jwt", "eyJ", r"[\w-]{10,2000}\.[\w-]{10,4000}\.[\w-]{10,1000}"),
-)
-# What stands before them: no letter or digit, but that of an escape (`\nsk-`), and of what base64 may hold no sign.
-_LEFT = re.compile(r"(?<![\w-])|(?<=\\[nrt])", re.ASCII)
-_LEFT_OF_BASE64 = re.compile(r"(?<![\w+/-])|(?<=\\[nrt])", re.ASCII)
-_LEFT_OF_URL = re.compile("")
-_IN_BASE64 = ("AKIA", "ASIA", "AIza", "SG.", "eyJ", "dapi", "SK", "sk-", "key-", "xox")
-_LEFT_OF = dict.fromkeys(_IN_BASE64, _LEFT_OF_BASE64) | dict.fromkeys(
-    ("hooks.slack.com/", "/api/webhooks/"), _LEFT_OF_URL
-)
-# A letter more stands before these.
-_OF_STRIPE = ("k_live_", "k_test_")
-
-
-class _Format(NamedTuple):
-    """What keys of a kind begin with, what they look like from there on, and so many characters before it."""
-
-    kind: str
-    begin: str
-    left: re.Pattern[str]
-    pattern: re.Pattern[str]
-    before: int
-
-
-def _format(kind: str, begin: str, rest: str) -> _Format:
-    before = 1 if begin in _OF_STRIPE else 0
-    return _Format(
-        kind, begin, _LEFT_OF.get(begin, _LEFT), re.compile("[sr]" * before + re.escape(begin) + rest, re.ASCII), before
-    )
-
-
-_KEYS = tuple(_format(*each) for each in _FORMATS)
-
 _PEM_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_LINES = re.compile(
-    r"(?:[\s\"'+,>|#]{0,12}(?:\\[nr]){0,4}[A-Za-z0-9+/=]{16,}){0,400}[\s\"'+,\\nr]{0,8}[A-Za-z0-9+/=]{0,16}"
+    r"(?:\s{0,4}(?:\\[nr]){0,4}(?:Proc-Type|DEK-Info|Version|Comment|Hash): [^\n\\]{0,80}){0,4}"
+    r"(?:[\s\"'+,>|#]{0,12}(?:\\{1,7}[nr]){0,4}(?:\d{1,5}[ \t|→:]{1,8})?[A-Za-z0-9+/=]{16,}){0,400}"
+    r"(?:(?:\s|\\{1,7}[nr]){0,6}(?![A-Z]?[a-z]+\b)[A-Za-z0-9+/]{1,16}={0,2}(?![\w-]))?"
 )
 _MOST_PEM = 20_000
+_PEM_CUT_BEGIN = re.compile(r"(?:\A|(?<=[\n\"'…]))(?:(?:P?R)?I)?V?ATE KEY(?: BLOCK)?-----(?:\s|\\{1,7}[nr]){0,4}")
+_REVERSED_LINES = re.compile(
+    r"(?:[nr]\\{1,7}){0,2}(?:[\s\"'+,>|#\\→]{0,12}(?:\d{1,5}\s{1,8})?[A-Za-z0-9+/=]{16,}){0,400}"
+)
+# PKCS #1, PKCS #8 of RSA, EC and Ed25519, and OpenSSH: what a key's DER or magic bytes are in base64.
+_KEY_DATA = re.compile(
+    r"(?<![A-Za-z0-9+/=-])(?:MII[A-Za-z0-9+/]{3}IBA(?:DANBgkqhkiG9w0BAQEFAASC|AKC)|MHcCAQEEI|MIG[A-Z]AgEAMBMGByqGSM49"
+    r"|MC4CAQAwBQYDK2Vw|b3BlbnNzaC1rZXktdjE)"
+)
+_KEY_DATA_SIGNS = ("MII", "MHcCAQEEI", "MIG", "MC4CAQAwBQYDK2Vw", "b3BlbnNzaC1rZXktdjE", "Private-Lines:")
+_PUTTY = re.compile(
+    r"Private-Lines:[ \t]{0,4}\d{1,3}(?:\r?\n|\\{1,7}n)"
+    r"(?P<value>[A-Za-z0-9+/=]{4,80}(?:(?:\r?\n|\\{1,7}n)[A-Za-z0-9+/=]{4,80}(?![A-Za-z0-9+/=:-])){0,400})"
+)
 
 _DSN = re.compile(r"(?<=[a-zA-Z0-9])://[^\s:/@\"'<>\\`?#\[]{0,100}:(?P<value>[^\s/\"'<>\\`]{1,300})(?=@[\w\[$%{-])")
 _BEARER = re.compile(
-    r"(?:earer|ization\\{0,7}[\"']?:[ \t]{0,4}\\{0,7}[\"']?(?:[Tt]oken|[Aa]pi[Kk]ey))[ \t]{1,4}"
+    r"(?:earer[ \t]{1,4}|uthorization\\{0,7}[\"']?[ \t]{0,2}[:=][ \t]{0,4}\\{0,7}[\"']?(?!AWS4-|Digest"
+    r"|Basic)(?:[A-Za-z-]{2,20}[ \t]{1,4})?)"
     r"(?P<value>[\w.~+/-]{16,4000}={0,2})"
 )
 _BASIC = re.compile(r"(?:asic[ \t]{1,4}|\"auth\\{0,7}\"\s{0,4}:\s{0,4}\\{0,7}\")(?P<value>[A-Za-z0-9+/]{8,2000}={0,2})")
 _COOKIE = re.compile(r"ookie\\{0,7}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,7}[\"']?(?P<value>[^\n\"'\\]{8,4000})")
 _COOKIE_VALUE = re.compile(r"(?:^|[;\s])[^\s=;]{1,100}=(?P<value>[^\s;]{12,4000})")
 _TELEGRAM = re.compile(r"(?<!\d)(?P<value>\d{8,10}:AA[\w-]{32,34})")
-_SIGNATURE = re.compile(r"[?&;](?:sig|[Ss]ignature|X-(?:Amz|Goog)-Signature)=(?P<value>[\w%+/=.-]{20,600})")
+_SIGNATURE = re.compile(
+    r"(?:[?&;](?:sig|[Ss]ignature|X-(?:Amz|Goog)-Signature|auth|key|jwt|pat|hmac|code)|,[ \t]?Signature)="
+    r"(?P<value>[\w%+/=.-]{20,600})"
+)
+_LOGIN_OF_URL = re.compile(r"(?<=[a-z])://(?P<value>[\w.~-]{20,300})@(?!o\d{1,12}\.ingest|[\w.-]{0,60}sentry)")
+_ORACLE = re.compile(r":(?:thin|oci):[\w$]{1,60}/(?P<value>[^@\s\"'/]{4,100})@")
 _CURL_USER = re.compile(
+    r"\b(?:curl|xh|http)\b[^|;]{0,400}?[ \t\n](?:-[a-zA-Z]{0,6}u|--(?:proxy-)?user|-a|--auth)[ \t=]{0,2}\\{0,7}[\"']?"
+    r"(?:[A-Za-z][\w.@+-]{0,80})?:(?P<value>[^\s\"'\\:]{4,200})"
+)
+_CURL_KEY = re.compile(
+    r"[ \t](?:-[a-zA-Z]{0,6}u|--user)[ \t=]{0,2}\\{0,7}[\"']?(?P<value>[\w.-]{16,200}):(?=[\s\"'\\])"
+)
+_USER_OPTION = re.compile(
     r"(?<![\w-])(?:-u|--(?:proxy-)?user)[ \t=]{0,2}[\"']?[A-Za-z][\w.@+-]{0,80}:(?P<value>[^\s\"'\\:]{4,200})"
 )
-_COMMAND = re.compile(
-    r"\b(?:mysql|mysqldump|mysqladmin|mariadb|sshpass|login|htpasswd|redis-cli|mongo|mongosh|ldapsearch)\b"
-    r"(?:[ \t]+(?!-[pawP])[\w./:@=,-]{1,80}){0,8}[ \t]+(?:-p ?|-a |-w )[\"']?(?P<value>[^\s\"'\\|;&<>]{4,200})"
+_ARGUMENTS = r"(?:[ \t]{1,8}(?!-[pawPN])[\w./:@=,-]{1,80}){0,8}[ \t]{1,8}"
+_MYSQL = re.compile(
+    r"\b(?:mysql|mysqldump|mysqladmin|mariadb|mariadb-dump|7za?)\b"
+    + _ARGUMENTS
+    + r"-p[\"']?(?P<value>[^\s\"'\\|;&<>]{4,200})"
 )
-_SQL = re.compile(r"(?i:\bidentified\s{1,4}by\s{1,4})\\?['\"](?P<value>[^'\"\n\\]{4,200})")
-_MACHINE = re.compile(r"\blogin\s{1,4}\S{1,100}\s{1,4}password\s{1,4}(?P<value>[^\s\"'\\]{3,200})")
+_COMMAND = re.compile(
+    r"\b(?:sshpass|login|htpasswd|redis-cli|mongo|mongosh|mongodump|ldapsearch|ldapmodify|sqlcmd|bcp|zip|unzip|unrar"
+    r"|ssh-keygen)\b" + _ARGUMENTS + r"(?:-p ?|-a |-w |-P |-N )[\"']?(?P<value>[^\s\"'\\|;&<>]{4,200})"
+)
+_OPTION = re.compile(
+    r"(?:(?<=\s)-U[ \t=]{0,2}[\"']?[\w.\\/-]{1,60}%|(?<=\s)-pass(?:in|out)?[ \t]{1,4}[\"']?pass:"
+    r"|\bhtpasswd[ \t]{1,4}-\w{0,4}b\w{0,4}[ \t]{1,4}\S{1,80}[ \t]{1,4}\S{1,80}[ \t]{1,4}[\"']?)"
+    r"(?P<value>[^\s\"'\\]{4,200})"
+)
+_OF_WINDOWS = re.compile(
+    r"(?:[ \t]/r?p(?:ass(?:word)?)?:|[ \t]/user:[\w\\.@-]{1,60}[ \t]{1,4}"
+    r"|\bnet[ \t]{1,4}user[ \t]{1,4}[\w.-]{1,60}[ \t]{1,4})[\"']?(?P<value>[^\s\"'/\\][^\s\"'\\]{3,200})"
+)
+_PIPED = re.compile(
+    r"\b(?:echo|printf)[ \t]{1,4}(?:-n[ \t]{1,4}|[\"']%s"
+    r"(?:\\{1,7}n)?[\"'][ \t]{1,4})?\\{0,7}[\"']?(?P<user>[\w.-]{1,40}:)?"
+    r"(?P<value>[^\s\"'|\\:]{4,500})\\{0,7}[\"']?[ \t]{0,4}"
+    r"\|[ \t]{0,4}(?(user)(?:sudo[ \t]{1,4})?chpasswd|[^\n|;]{0,200}?(?:--password-stdin|--with-token"
+    r"|\bsudo[ \t]{1,4}-S))"
+)
+_ARGUMENT = re.compile(
+    r"(?:ConvertTo-SecureString(?:[ \t]{1,4}-String)?[ \t]{1,4}|\b(?:HTTP)?(?:Basic|basic_?"
+    r"|Digest)[Aa]uth\([ \t]{0,4}\\{0,7}[\"'][^\"'\n]{1,60}[\"'],[ \t]{0,4}"
+    r"|\bauth[ \t]?=[ \t]?\(\\{0,7}[\"'][^\"'\n]{1,60}[\"'],[ \t]{0,4})"
+    r"\\{0,7}[\"'](?P<value>[^\s\"'\\]{4,200})(?=\\{0,7}[\"'])"
+)
+_HERE = re.compile(r"--(?:password-stdin|with-token)[ \t]{0,4}<<<[ \t]{0,4}\\{0,7}[\"']?(?P<value>[^\s\"'\\]{4,500})")
+_LITERAL = re.compile(r"--from-literal[ \t=]{1,2}\\{0,7}[\"']?[\w.-]{1,80}=\\{0,7}[\"']?(?P<value>[^\s\"'\\]{4,300})")
+_DOCKER_CONFIG = re.compile(
+    r"dockerc(?:onfigjson|fg)\\{0,7}[\"']?:[ \t]{1,4}\\{0,7}[\"']?(?P<value>[A-Za-z0-9+/]{20,20000}={0,2})"
+)
+_NPM_AUTH = re.compile(r"(?<![\w-])_auth[ \t]{0,4}=[ \t]{0,4}[\"']?(?P<value>[A-Za-z0-9+/]{8,2000}={0,2})")
+_REDIS = re.compile(
+    r"(?:(?<![\w-])|(?<=\\n))(?:requirepass|masterauth|AUTH)[ \t]{1,8}[\"']?(?P<value>[^\s\"'\\]{4,200})"
+)
+_PGPASS = re.compile(
+    r"(?<![\w.:/-])[\w.*-]{1,100}:(?:54\d\d|6432|\*):[\w.*-]{1,60}:(?!password:|user:password)[\w.*@-]{1,60}:"
+    r"(?P<value>[^\s:\"'`\\]{4,200})(?=[\s\"'`\\]|\Z)"
+)
+_SQL = re.compile(r"(?i:\bidentified\s{1,4}by\s{1,4}|=\s{0,4}password\()\\?['\"](?P<value>[^'\"\n\\]{4,200})")
+_GAP = r"(?:\s|\\{1,7}[nrt]){1,20}"
+_MACHINE = re.compile(
+    rf"(?:\b(?:machine{_GAP}[^\s\"'\\]{{1,100}}|default(?={_GAP}login))(?:{_GAP}(?:login|account){_GAP}[^\s\"'\\]{{1,100}}){{0,2}}"
+    rf"|(?:^|(?<=\n))[ \t]{{0,8}}login[ \t]{{1,8}}\S{{1,100}}){_GAP}password{_GAP}(?P<value>[^\s\"'\\]{{3,200}})"
+)
+
+_LINE = r"(?:[^\n\\]|\\(?!\\{0,7}n)){3,1000}+"
+_HEAD = re.compile(
+    rf"(?:^|(?<=\n)|(?<=\\n))(?P<head>(?=[^\n|,;\t]{{0,300}}[|,;\t]){_LINE})(?P<rule>(?:\r?\n"
+    rf"|\\{{1,7}}n)[ \t]{{0,8}}[|+:]?[-+|: ]{{3,500}})?(?:\r?\n|\\{{1,7}}n)"
+)
+_CSV_HEAD = re.compile(r"\"?[A-Za-z][\w .-]{0,40}\"?(?:[,;\t]\"?[A-Za-z][\w .-]{0,40}\"?){1,60}")
+_AROUND_CELL = ' \t`*"\\'
+_ROW = re.compile(rf"(?P<row>{_LINE})(?:\r?\n|\\{{1,7}}n)?")
+_HEAD_NAME = re.compile(
+    r"(?i)(?:[\w ]{0,20}[ _-])?(?:password|passwd|pwd|pass|pw|token|secret|(?:api|secret|access)[ _-]?key)\Z"
+)
 
 # The names of secrets. Of the strong ones a plain word may be the value; of others it must look like one of a machine.
-_STRONG = ("pwd", "kennwort", "contrase\\u00f1a", "contrasena", "senha", "wachtwoord")
-_STRONG_ABROAD = ("contraseña", "hasło", "пароль", "パスワード", "비밀번호", "密码", "密碼", "口令")
-_WEAK = ("secret", "token", "credential")
-_WEAK_ABROAD = ("密钥", "密鑰", "令牌", "凭证")
-_PASS = re.compile(r"pass(?:word|wd|phrase|[_-]?code|wort)|(?<=mot[ _]de[ _])passe|(?P<weak>(?<=[_-])pass)")
+_STRONG = (
+    *("pwd", "kennwort", "contrase\\u00f1a", "contrasena", "senha", "wachtwoord", "heslo", "salasana", "adgangskode"),
+    "kata sandi",
+)
+_STRONG_ABROAD = (
+    *(
+        "contraseña",
+        "hasło",
+        "пароль",
+        "パスワード",
+        "비밀번호",
+        "密码",
+        "密碼",
+        "口令",
+        "lösenord",
+        "mật khẩu",
+        "şifre",
+    ),
+    *("jelszó", "كلمة المرور", "كلمة السر", "סיסמה", "סיסמא", "รหัสผ่าน", "पासवर्ड", "κωδικός"),
+)
+_WEAK = (
+    "secret",
+    "auth_salt",
+    "nonce_salt",
+    "logged_in_salt",
+    "token",
+    "credential",
+    "credentials",
+    "jeton",
+    "clave",
+    "chave",
+    "chiave",
+    "parola",
+)
+_WEAK_ABROAD = (
+    *(
+        "密钥",
+        "密鑰",
+        "令牌",
+        "凭证",
+        "токен",
+        "ключ",
+        "トークン",
+        "シークレット",
+        "キー",
+        "토큰",
+        "시크릿",
+        "키",
+        "clé",
+    ),
+    *("schlüssel", "clé api", "clé d'api", "مفتاح"),
+)
+_PASS = re.compile(r"pass(?:word|wd|phrase|[_-]?code|wort|ord\b)|(?<=mot[ _]de[ _])passe|(?P<weak>(?<=[_-])pass)")
+# Short names that are words of their own.
+_SHORT = re.compile(
+    r"(?<![a-z0-9])(?:pw|psk|pass|(?P<weak>pat))(?![a-z0-9])"
+    r"|(?:(?<=pg)|(?<=db)|(?<=key)|(?<=user)|(?<=root)|(?<=smtp)|(?<=mail)|(?<=store)|(?<=admin))pass(?![a-z])"
+)
 _KEY_OF = re.compile(
     r"(?i:api|access|private|account|auth|secret|encrypt(?:ion)?|sign(?:ing)?|master|license|service|storage|client|app"
-    r"|deploy|consumer|admin|webhook)[ _-]?\Z"
+    r"|deploy|consumer|admin|webhook|subscription|application|functions?|session|(?:pre)?shared|fernet|recovery|server"
+    r"|wallet|root|team|project|personal|ingest(?:ion)?|hmac|jwt|merchant|partner|bot|write)[ _-]?\Z"
 )
-Strength = Literal["strong", "weak", "faint"]
+# chosen: may be a password, and must look like one.
+Strength = Literal["strong", "chosen", "weak", "faint"]
 _NAMES: tuple[tuple[Strength, tuple[str, ...]], ...] = (("strong", _STRONG), ("weak", _WEAK))
 _NAMES_ABROAD: tuple[tuple[Strength, tuple[str, ...]], ...] = (("strong", _STRONG_ABROAD), ("weak", _WEAK_ABROAD))
 _PREFIX = re.compile(r"[\w.-]{0,40}\Z")
 # What may follow in a name; these make it the name of something else, and so do those before it.
 _SUFFIX = re.compile(r"(?:[_-][\w-]{1,30}|(?i:key|value|base)(?![a-z])|\d{1,2}(?!\w))?")
 _OTHER_SUFFIX = re.compile(
-    r"(?i)[_-](?:id|name|file|path|dir|url|uri|type|ref|counts?|len(?:gth)?|size|limit|expir\w*|ttl|version|field|label"
-    r"|policy|hash|digest|prefix|suffix|arn|env|var|index|usage|budget|used|provider|store|manager|endpoint|class|format"
+    r"(?i)(?:[_-][a-z]{1,20})?[_-](?:id|name|file|path|dir|url|uri|type|ref|counts?|len(?:gth)?|size"
+    r"|limit|expir\w*|ttl|version|field|label"
+    r"|policy|hash|digest|prefix|suffix|arn|env|var|index|usage|budget|used|provider|store|manager"
+    r"|endpoint|class|format"
     r"|mode|kind|alg\w*|min|max|regex|pattern|hint|reset|fingerprint)s?\b"
 )
 _OTHER_PREFIX = re.compile(
-    r"(?i)(?:^|[_.-])(?:next|page|continuation|sync|pad|eos|bos|unk|sep|cls|mask|stop|start|end|special|input|output|prompt"
+    r"(?i)(?:^|[_.-])(?:next|page|continuation|sync|pad|eos|bos|unk|sep|cls|mask|stop|start|end|special"
+    r"|input|output|prompt"
     r"|completion|total|cached?|max|min|num|n|per|public|primary|foreign)[_-]?\Z"
 )
+_OTHER_WORD = re.compile(r"(?i)\b(?:public|primary|foreign|partition|cache|sort|object|host)[ _-]\Z")
 # Between the name and its value. The words stand for a sentence: "the password for the box is", "密码改成了".
-_OF = r"(?:[ \t](?:for|of|to|on|del?|da|für)[ \t][\w.@'-]{1,40}(?:[ \t][\w.@'-]{1,40}){0,3}?)?"
+_OF = r"(?:[ \t]?\([^()\n]{1,40}\)|[ \t](?:for|of|to|on|del?|da|für)[ \t][\w.@'-]{1,40}(?:[ \t][\w.@'-]{1,40}){0,3}?)?"
+_SPACE, _NEW_LINE = r"(?:\s|\\{1,7}[nrt])", r"(?:\r?\n|\\{1,7}n)"
+_BLOCK = rf"(?:N(?='))?(?:[|>][+-]?{_NEW_LINE}[ \t]{{1,16}})?"
+_TRIPLE = r"(?:\\{0,7}\"\\{0,7}\"(?=\\{0,7}\")|''(?='))?"
 _OPERATOR = re.compile(
-    r"(?P<said>" + _OF + r"[ \t]{1,4}(?:is|was|ist|es|est|è|é)(?:[ \t]now|[ \t]still)?[ \t]{1,4}(?:[:：][ \t]{0,4})?"
-    r"|[ \t]{0,2}[已被改设置重更新修就]{0,6}[是为為成了は]{1,2}[ \t]{0,4}(?:[:：][ \t]{0,4})?)"
-    r"|" + _OF + r"\\{0,7}[\"'`]?\]?[ \t]{0,8}(?:===?|!==?|:=|=>|[:=：])[ \t]{0,8}"
-    r"|\\{0,7}[\"']?,?(?:\s|\\{1,7}[nrt]){0,40}-?\s{0,4}\\{0,7}[\"']?(?i:value)\\{0,7}[\"']?\s{0,4}[:=]\s{0,4}"
-    r"|>(?=[^\s<>=])|[ \t](?=\\{0,7}[\"'][^\s\"'])|(?<=[码令钥牌])[ \t](?=[\w!-~]{0,40}\d)"
+    r"(?P<said>" + _OF + r"[ \t]{1,4}(?:is|was|ist|lautet|es|est|è|é|är|er|это|–|—)(?:[ \t]now|[ \t]still)?[ \t]{1,4}"
+    r"(?:[:：][ \t]{0,4})?"
+    r"|[ \t]{0,2}[已被改设置重更新修就]{0,6}[是为為成了はは은는]{1,2}[ \t]{0,4}(?:[:：][ \t]{0,4})?)"
+    r"|"
+    + _OF
+    + r"\\{0,7}[\"'`]?\]?[ \t]{0,8}(?:===?|!==?|:=|=>|[:=：])[ \t]{0,8}"
+    + _BLOCK
+    + _TRIPLE
+    + r"|\\{0,7}[\"']?,?(?:\s|\\{1,7}[nrt]){0,40}-?\s{0,4}\\{0,7}[\"']?(?i:value)\\{0,7}[\"']?\s{0,4}[:=]\s{0,4}"
+    r"|(?:[ \t]{1,4}[\w:]{1,20}=\\{0,7}[\"'][^\"'<>\n]{0,40}[\"'])?>(?:<!\[CDATA\[)?(?=[^\s<>=@:])"
+    rf"|</(?:key|[Nn]ame)>{_SPACE}{{0,20}}<(?:string|[Vv]alue)>(?=[^\s<>=])"
+    r"|[ \t](?=\\{0,7}[\"'][^\s\"'])|(?<=[码令钥牌])[ \t](?=[\w!-~]{0,40}\d)"
 )
-_FLAG = re.compile(r"[ \t](?=[^\s-])")
+# The default of a variable or parameter that has the name: of Terraform and JSON, and of YAML.
+_DEFAULT = re.compile(
+    r"\\{0,7}[\"']?[ \t]{0,4}[:=]?[ \t]{0,4}\{(?:[^{}Dd]"
+    r"|[Dd](?!efault\b)){0,600}+[Dd]efault\\{0,7}[\"']?[ \t]{0,20}[:=][ \t]{0,8}"
+    rf"|:[ \t]{{0,8}}{_NEW_LINE}(?P<indent>[ \t]{{1,16}})(?![ \t])"
+    rf"(?:(?![Dd]efault:)[^\n\\]{{0,200}}{_NEW_LINE}(?P=indent)[ \t]{{0,8}}){{0,8}}+[Dd]efault:[ \t]{{1,4}}"
+)
+_MOST_OF_DEFAULT = 700
+# After these the value must look like a secret: a cell of a table, an argument, an element, a word of a sentence.
+_LOOSE = re.compile(
+    r"\\{0,7}[\"'`*]{0,3}[ \t]{0,20}(?:[|│┃\t]|\\{1,7}t)[ \t]{0,20}"
+    r"|\\{0,7}[\"'],[ \t]{0,8}(?=\\{0,7}[\"'])"
+    r"|\\{0,7}[\"']>(?=[^\s<>]{1,300}<)"
+    rf"|</t[dh]>{_SPACE}{{0,8}}<t[dh]>"
+    r"|(?:[ \t](?:was |has been )?(?:changed|set|reset|updated|rotated))?[ \t]to[ \t]"
+    r"|[ \t](?:[-–—][ \t])?(?=[\w\"'`])"
+)
+_LEAST_LOOSE = 16
+# A command that sets the variable that it names next.
+_SETTING = re.compile(
+    r"\b(?:set(?:[ \t]{1,4}--?[\w-]{1,12}){1,3}|setenv|setx|ENV|secrets?[ \t]set|config(?:ure)?"
+    r"(?:[ \t]{1,4}--?[\w-]{1,12})?(?:[ \t]{1,4}set)?)"
+    r"[ \t]{1,4}\Z"
+)
+_FLAG = re.compile(r"[ \t](?:--?[a-z]{1,10}[ \t=])?(?=[^\s-])")
+_LOOSE_STRENGTHS: dict[Strength, Strength] = {"strong": "chosen"}
 _CLOSED = {quote: re.compile(rf"(?P<value>(?:[^\n{quote}\\]|\\.){{1,500}}){quote}") for quote in "\"'`"}
-_OPEN = re.compile(r"(?:[bruf]{0,2}(?=\\{0,7}[\"']))?(?P<escape>\\{0,7})(?P<quote>[\"'`])")
+_OPEN = re.compile(r"(?:[bBrRuUfF]{0,2}(?=\\{0,7}[\"']))?(?P<escape>\\{0,7})(?P<quote>[\"'`])")
 _LONGEST_QUOTED = 500
 _ASIAN = "\u3000-\u9fff\uac00-\ud7af\uff00-\uffef"
 _BARE = re.compile(rf"(?:[^\s\"'`\\,;&<>{_ASIAN}]{{1,2000}}|\\(?![nrtu\"'\\])){{1,20}}")
@@ -187,7 +292,8 @@ _ENDING = re.compile(r"(?<![.)\]}:,;&|])[.)\]}:,;&|]++\Z")
 
 # What stands in the place of a secret.
 _PLACEHOLDER = re.compile(
-    r"\A(?:(?:\$\w+|\$\{.*|\$\(.*|\$\{\{.*|%\w+%?|%[({].*|\{.*|<.*|\[.*|\(.*|\*+|&\w+|!\w.*|@\w+@?|\.{2,}.*|-+|\|.*|\#\{.*)\Z"
+    r"\A(?:(?:\$\w+(?:/\S*)?|\$\{.*|\$\(.*|\$\{\{.*|%\w+%?|%[({].*|\{.*|<.*|\[.*|\(.*|\*+|&\w+|!\w.*"
+    r"|@\w+@?|\.{2,}.*|-+|\|.*|\#\{.*)\Z"
     r"|.*(?:x{4,}|\*{3,}|\.{3}|…|\$\{|\{\{|<[a-z_ -]+>)"
     r"|(?:your|my|the|a|some|insert|enter|put|add|replace|use|see|change)(?:[-_ ]|\Z)|change_?(?:me|it)\b|your[A-Z]"
     r"|(?:example|dummy|placeholder|sample|todo|tbd|fixme|redacted|removed|hidden|masked|omitted|undisclosed)\b"
@@ -216,19 +322,28 @@ _WORDS = _OF_CODE | _words("""
     mandatory case being been what where how it that there here just already safe secure exposed leaked rotated
     gone ready okay fine good bad old new your my our their his her its all each one or if so as obligatoria
     obligatoire obrigatória falsch richtig ungültig erforderlich incorrecta incorrecte
+    must should may please minimum mínimo minimo mindestens au
 """)
 _OF_SENTENCES = _words("""
     a an and are at be been can cannot enter field for has have if in incorrect invalid is must my not of or
-    please required should that the this to type was when will with without wrong your
+    please required should too least minimum characters chars digits that the this to type was when will with without
+    wrong your
 """)
 _IDENTIFIER = re.compile(r"\A[A-Za-z_$@][\w$]*\Z")
-_PATH_OF_CODE = re.compile(r"\A[&*!]?[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+\Z")
+_PATH_OF_CODE = re.compile(r"\A[&*!]?[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.|!\.)[A-Za-z_$][\w$]*)+[!?]?\Z")
 _CALL = re.compile(r"\A[&*!]?(?:await\s|new\s)?[A-Za-z_$][\w$.:?>-]*[(\[<{]")
 _NAMES_ONE = re.compile(r"(?i)passw|passphrase|secret|token|pwd|cred|api_?key|auth")
 _OF_ENV = re.compile(r"\A[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\Z")
 _LOCATION = re.compile(r"(?:\.{0,2}|~|[A-Za-z]:)[/\\]")
 _PART = re.compile(r"[-_./: ]")
-_CODE_WORD = re.compile(r"\A(?:[A-Za-z]+|v?\d{1,4}|[a-z]+\d{1,2}|[A-Z]+\d{1,2})\Z")
+# Names of algorithms, encodings and kinds, which hold digits.
+_ALGORITHM = re.compile(
+    r"(?i)(?:sha|md|base|utf|argon|pbkdf|oauth|http|ipv|rfc|aes|rsa|[bs]crypt|ed|x|pkcs|python|node|v|tls"
+    r"|int|uint|float"
+    r"|varchar|level|step|test|type|user|line|part|field|input|column|page|es|hs|rs|ps|iso|uuid|blake|k8s|s3|ec)[-_]?\d"
+)
+_CHOSEN_SIGNS = frozenset("!@#$%^&*+~?")
+_CODE_WORD = re.compile(r"\A(?:[A-Za-z]+|v?\d{1,4}|[A-Z]?[a-z]+\d{1,2}|[A-Z]+\d{1,2})\Z")
 
 
 def masked_in(said: Utterance) -> Utterance:
@@ -309,30 +424,63 @@ def _places(text: str, part: str) -> Iterator[int]:
 
 
 def _by_format(text: str) -> Iterator[_SecretSpan]:
-    for kind, begin, left, pattern, before in _KEYS:
+    for begin in FORMATS:
         if begin not in text:  # nearly always: asked first, it takes a quarter of the time
             continue
+        kind, left, pattern, lead = FORMATS[begin]
         for place in _places(text, begin):
-            found = pattern.match(text, place - before) if place >= before else None
+            found = pattern.match(text, place - lead) if place >= lead else None
             if found is None or not left.match(text, found.start()):
                 continue
             start = found.end("before") if "before" in pattern.groupindex else found.start()
-            if not _PLACEHOLDER.match(text[start : found.end()]):
+            key = text[start : found.end()]
+            if not _PLACEHOLDER.match(key) and not _is_words(key[:_JUDGED]):
                 yield _SecretSpan(start, found.end(), kind)
 
 
 def _by_place(text: str) -> Iterator[_SecretSpan]:
-    if "PRIVATE KEY" in text:
+    if "ATE KEY" in text:
         yield from _pem(text)
+    if any(sign in text for sign in _KEY_DATA_SIGNS):
+        yield from _key_data(text)
     for parts, pattern, kind, is_secret in _PLACES:
         if any(part in text for part in parts):
             yield from _values(text, pattern, kind, is_secret)
+    if any(sign in text for sign in "|\t;,"):
+        yield from _columns(text)
     if "ookie" in text:
         for found in _COOKIE.finditer(text):
             for pair in _COOKIE_VALUE.finditer(found["value"]):
                 if _is_random(pair["value"]):
                     start = found.start("value")
                     yield _SecretSpan(start + pair.start("value"), start + pair.end("value"), "cookie")
+
+
+def _columns(text: str) -> Iterator[_SecretSpan]:
+    """Yield the values below a column of secrets: of a table with a line below its head, and of CSV."""
+    at = 0
+    while head := _HEAD.search(text, at):
+        at = head.end()
+        separator = next((sign for sign in "|\t;," if sign in head["head"]), ",")
+        if (separator == "|") != bool(head["rule"]):
+            continue
+        if separator != "|" and not _CSV_HEAD.fullmatch(head["head"].rstrip("\r")):
+            continue
+        cells = head["head"].split(separator)
+        columns = {number for number, cell in enumerate(cells) if _HEAD_NAME.match(cell.strip(_AROUND_CELL))}
+        while columns and (row := _ROW.match(text, at)) and row["row"].count(separator) == len(cells) - 1:
+            at = row.end()
+            yield from _cells(row["row"].split(separator), columns, row.start())
+
+
+def _cells(cells: list[str], columns: set[int], start: int) -> Iterator[_SecretSpan]:
+    """Yield the secrets of one row, which begins at `start`."""
+    for number, cell in enumerate(cells):
+        value = cell.strip(_AROUND_CELL)
+        if number in columns and not _is_code(value, "", is_quoted=False) and _is_random_or_chosen(value):
+            place = start + cell.index(value)
+            yield _SecretSpan(place, place + len(value), "value")
+        start += len(cell) + 1
 
 
 def _values(text: str, pattern: re.Pattern[str], kind: str, is_secret: Callable[[str], bool]) -> Iterator[_SecretSpan]:
@@ -342,15 +490,46 @@ def _values(text: str, pattern: re.Pattern[str], kind: str, is_secret: Callable[
 
 
 def _pem(text: str) -> Iterator[_SecretSpan]:
-    """Whole blocks; of one that is cut off what looks like its lines."""
+    """Yield whole blocks, and what is left of blocks that are cut off at their beginning or end."""
+    closed_ends = set[int]()
     for found in _PEM_BEGIN.finditer(text):
         following = _PEM_BEGIN.search(text, found.end(), found.end() + _MOST_PEM)
         limit = following.start() if following else found.end() + _MOST_PEM
         closed = _PEM_END.search(text, found.end(), limit)
         lines = _PEM_LINES.match(text, found.end())
         end = closed.end() if closed else lines.end() if lines else found.end()
+        if closed:
+            closed_ends.add(closed.start())
         if end > found.end() + 16:
             yield _SecretSpan(found.start(), end, "private_key")
+    yield from _pem_without_begin(text, closed_ends)
+    for found in _PEM_CUT_BEGIN.finditer(text):
+        lines = _PEM_LINES.match(text, found.end())
+        if lines and lines.end() > found.end() + 16:
+            yield _SecretSpan(found.end(), lines.end(), "private_key")
+
+
+def _pem_without_begin(text: str, closed_ends: set[int]) -> Iterator[_SecretSpan]:
+    """Yield the lines before an end that has no beginning, read backwards from it."""
+    passed = 0
+    for found in _PEM_END.finditer(text):
+        begin, passed = max(passed, found.start() - _MOST_PEM), found.end()
+        lines = _REVERSED_LINES.match(text[begin : found.start()][::-1])
+        if found.start() in closed_ends or lines is None or lines.end() <= 16:
+            continue
+        start = found.start() - lines.end()
+        start += text[start - 1 : start] == "\\"  # the letter of an escape
+        yield _SecretSpan(start, found.end(), "private_key")
+
+
+def _key_data(text: str) -> Iterator[_SecretSpan]:
+    """Yield private keys in base64 without the lines around them: by how their data begins, and those of PuTTY."""
+    for found in _KEY_DATA.finditer(text):
+        lines = _PEM_LINES.match(text, found.start())
+        if lines and lines.end() > found.start() + 40:
+            yield _SecretSpan(found.start(), lines.end(), "private_key")
+    for found in _PUTTY.finditer(text):
+        yield _SecretSpan(*found.span("value"), "private_key")
 
 
 def _by_name(text: str) -> Iterator[_SecretSpan]:
@@ -359,23 +538,44 @@ def _by_name(text: str) -> Iterator[_SecretSpan]:
         if start < passed:
             continue
         prefix, suffix = _prefix(text, start), None if strength == "faint" else _SUFFIX.match(text, stem)
-        if _OTHER_SUFFIX.match(text, stem) or _OTHER_PREFIX.search(prefix) or text.startswith(_MASK, start - 1):
-            continue
-        if strength == "weak" and not prefix and text[start - 1 : start] == ":":  # of an ARN
+        before = start - len(prefix)
+        if _is_other_name(text, start, stem, prefix, strength):
             continue
         end = suffix.end() if suffix else stem
-        is_flag, name = prefix.startswith("--"), prefix + text[start:end]
-        operator = _OPERATOR.match(text, end) or (_FLAG.match(text, end) if is_flag else None)
+        name = prefix + text[start:end]
+        is_flag = prefix.startswith("-") or bool(_SETTING.search(text, max(0, before - 40), before))
+        operator = _operator(text, end, is_flag=is_flag)
+        is_loose = operator is None
+        operator = operator or _LOOSE.match(text, end)
         if operator is None:
             continue
         is_said = is_flag or operator.lastgroup == "said"
         value = _value(text, operator.end(), is_of_shell=name.isupper() and operator[0] == "=")
-        if value is None:
+        if value is None or (text[value.start - 1] == "`" and " " in text[value.start : value.end]):  # a command
             continue
         if value.end - value.start > _LONGEST_QUOTED:  # names in what is as long are looked at once, with it
             passed = value.end
-        if _is_secret(text, value, strength, name, is_said=is_said):
+        needed = _LOOSE_STRENGTHS.get(strength, strength) if is_loose else strength
+        is_telling = not is_loose or needed != "weak" or _is_long_and_random(text[value.start : value.end][:_JUDGED])
+        if is_telling and _is_secret(text, value, needed, name, is_said=is_said):
             yield _SecretSpan(value.start, value.end, "value")
+
+
+def _is_other_name(text: str, start: int, stem: int, prefix: str, strength: Strength) -> bool:
+    """Return True if the name is of something else, of an address, or in a mask."""
+    if text.endswith(("://", _MASK), 0, start - len(prefix)) or text.startswith(_MASK, start - 1):
+        return True
+    if strength == "weak" and not prefix and text[start - 1 : start] == ":":  # of an ARN
+        return True
+    is_other = _OTHER_SUFFIX.match(text, stem) or _OTHER_PREFIX.search(prefix)
+    return bool(is_other or _OTHER_WORD.search(text, max(0, start - 12), start))
+
+
+def _operator(text: str, end: int, *, is_flag: bool) -> re.Match[str] | None:
+    """Return what stands between a name and its value, or None."""
+    has_default = text.find("efault", end, end + _MOST_OF_DEFAULT) >= 0
+    operator = (_DEFAULT.match(text, end) if has_default else None) or _OPERATOR.match(text, end)
+    return operator or (_FLAG.match(text, end) if is_flag else None)
 
 
 def _names(text: str) -> Iterator[tuple[int, int, Strength]]:
@@ -390,10 +590,23 @@ def _names(text: str) -> Iterator[tuple[int, int, Strength]]:
     for start in _places(small, "pass"):
         if found := _PASS.match(small, start):
             yield start, found.end(), "weak" if found["weak"] else "strong"
+    if any(name in small for name in ("pw", "psk", "pat", "pass")):
+        for found in _SHORT.finditer(small):
+            yield found.start(), found.end(), "weak" if found["weak"] else "chosen"
+    yield from _key_names(text, small)
+
+
+def _key_names(text: str, small: str) -> Iterator[tuple[int, int, Strength]]:
+    """Yield where `key` stands for a secret key, or for any key."""
     for start in _places(small, "key"):
-        if _KEY_OF.search(text, max(0, start - 12), start):
+        before = text[max(0, start - 2) : start]
+        if _KEY_OF.search(text, max(0, start - 14), start):
             yield start, start + 3, "weak"
-        elif not (text[start - 1 : start].isalnum() or text[start - 1 : start] in ("_", "-")):
+        elif (
+            text[start - 1 : start + 3] == "_KEY"
+            or before in ("\\n", "\\r", "\\t")
+            or not (before[-1:].isalnum() or before[-1:] in ("_", "-"))
+        ):
             yield start, start + 3, "faint"
 
 
@@ -432,9 +645,9 @@ def _closing(text: str, opened: re.Match[str]) -> int | None:
     if not opened["escape"]:
         closed = _CLOSED[opened["quote"]].match(text, opened.end())
         return None if closed is None else closed.end("value")
-    end = text.find(opened[0].lstrip("bruf"), opened.end(), opened.end() + _LONGEST_QUOTED)
+    end = text.find(opened["escape"] + opened["quote"], opened.end(), opened.end() + _LONGEST_QUOTED)
     while end > 0 and text[end - 1] == "\\":  # of a deeper one
-        end = text.find(opened[0].lstrip("bruf"), end + 1, opened.end() + _LONGEST_QUOTED)
+        end = text.find(opened["escape"] + opened["quote"], end + 1, opened.end() + _LONGEST_QUOTED)
     return None if end <= opened.end() or "\n" in text[opened.end() : end] else end
 
 
@@ -450,6 +663,7 @@ def _is_secret(text: str, value: _Value, strength: Strength, name: str, *, is_sa
     said = text[value.start : min(value.end, value.start + _JUDGED)]
     if (
         len(said) < 4
+        or _ALPHABET in said.lower()
         or said.startswith("-----")
         or _PLACEHOLDER.match(said)
         or _is_code(said, text[value.end : value.end + 1], is_quoted=value.is_quoted)
@@ -458,8 +672,12 @@ def _is_secret(text: str, value: _Value, strength: Strength, name: str, *, is_sa
     if strength == "strong":
         is_plain = not value.is_quoted and not is_said and not name.isupper()
         return _is_word(said) and not (is_plain and "_" in said and said.islower() and _IDENTIFIER.match(said))
+    if strength == "chosen":
+        return _is_chosen(said)
     if strength == "faint":
-        return len(said) >= 32 and _is_mixed(said) and "/" not in said
+        return len(said) >= 32 and _is_mixed(said) and ("/" not in said or said.endswith("="))
+    if name.endswith(("KEY", "Key", "key")) and not value.is_quoted and all(map(_CODE_WORD.match, said.split("_"))):
+        return _is_random(said)
     return _is_random(said) or ((value.is_quoted or name.isupper()) and _is_phrase(said))
 
 
@@ -493,7 +711,7 @@ def _is_password_of_address(value: str) -> bool:
 
 def _is_random(value: str) -> bool:
     """Whether it looks like made by a machine: letters and digits, and not words with numbers behind them."""
-    if len(value) < 8 or _PLACEHOLDER.match(value):
+    if len(value) < 8 or _PLACEHOLDER.match(value) or _ALPHABET in value.lower():
         return False
     if value.isdigit():
         return len(value) >= 20
@@ -501,6 +719,34 @@ def _is_random(value: str) -> bool:
         return len(value) >= 16 and _switches(value) > _RANDOM_SWITCHES * len(value)
     parts = _PART.split(value)
     return not all(_CODE_WORD.match(part) for part in parts if part) or (len(parts) == 1 and _is_numbered(value))
+
+
+def _is_words(value: str) -> bool:
+    """Return True if the value is words in a row, as the name of a class or a table is."""
+    parts = [part for part in _PART.split(value) if part]
+    return len(parts) > 3 and all(map(_CODE_WORD.match, parts))
+
+
+def _is_chosen(value: str) -> bool:
+    """Return True if the value looks like a password without a name next to it: letters and digits, no word of code."""
+    has_letter, digits = any(map(str.isalpha, value)), sum(map(str.isdigit, value))
+    if len(value) < 6 or not has_letter or not digits or not _is_word(value) or _ALGORITHM.match(value):
+        return False
+    has_sign = not _CHOSEN_SIGNS.isdisjoint(value)
+    if any(sign in value for sign in "(){}[]<>=/\\:;,|") or (value.endswith(("!", "?")) and not has_sign):
+        return False
+    parts = [part for part in _PART.split(value) if part]
+    if len(parts) > 1 and all(map(_CODE_WORD.match, parts)):
+        return False
+    return has_sign or digits > 1 or not (value.islower() or value.isupper())
+
+
+def _is_random_or_chosen(value: str) -> bool:
+    return _is_random(value) or _is_chosen(value)
+
+
+def _is_long_and_random(value: str) -> bool:
+    return len(value) >= _LEAST_LOOSE and _is_random(value) and (value.isalpha() or _is_numbered(value))
 
 
 def _is_numbered(value: str) -> bool:
@@ -531,15 +777,46 @@ def _is_encoded_login(value: str) -> bool:
         return False
 
 
+_COMMANDS = (
+    *(
+        "sshpass",
+        "login",
+        "htpasswd",
+        "redis-cli",
+        "mongo",
+        "ldapsearch",
+        "ldapmodify",
+        "sqlcmd",
+        "bcp",
+        "zip",
+        "unrar",
+    ),
+    "ssh-keygen",
+)
 # What stands in a place for secrets: what a text must hold for it, how it is found, and which values are secrets.
 _PLACES: tuple[tuple[tuple[str, ...], re.Pattern[str], str, Callable[[str], bool]], ...] = (
     (("://",), _DSN, "dsn", _is_password_of_address),
-    (("earer", "ization: "), _BEARER, "bearer", _is_random),
+    (("earer", "uthorization"), _BEARER, "bearer", _is_random),
     (("asic ", '"auth'), _BASIC, "basic", _is_encoded_login),
     ((":AA",), _TELEGRAM, "telegram", _is_random),
-    (("sig=", "ignature="), _SIGNATURE, "signature", _is_random),
-    ((" -u", "-user"), _CURL_USER, "value", _is_word),
-    (("mysql", "mariadb", "sshpass", "login", "redis-cli", "mongo", "ldapsearch"), _COMMAND, "value", _is_word),
-    (("dentified", "DENTIFIED"), _SQL, "value", _is_word),
-    (("login ", "login\n"), _MACHINE, "value", _is_word),
+    (("sig=", "ignature=", "auth=", "key=", "jwt=", "pat=", "hmac=", "code="), _SIGNATURE, "signature", _is_random),
+    (("://",), _LOGIN_OF_URL, "dsn", _is_random),
+    ((":thin:", ":oci:"), _ORACLE, "dsn", _is_password_of_address),
+    (("curl", "xh ", "http "), _CURL_USER, "value", _is_word),
+    (("u ", "-user"), _CURL_KEY, "value", _is_random),
+    ((" -u", "-user"), _USER_OPTION, "value", _is_chosen),
+    (("mysql", "mariadb", "7z"), _MYSQL, "value", _is_word),
+    (_COMMANDS, _COMMAND, "value", _is_word),
+    ((" -U", " -pass", "htpasswd"), _OPTION, "value", _is_word),
+    (("/p", "/rp", "/user:", "net "), _OF_WINDOWS, "value", _is_chosen),
+    (("echo ", "printf "), _PIPED, "value", _is_word),
+    (("SecureString", "uth"), _ARGUMENT, "value", _is_chosen),
+    (("<<<",), _HERE, "value", _is_word),
+    (("--from-literal",), _LITERAL, "value", _is_random_or_chosen),
+    (("dockerc",), _DOCKER_CONFIG, "value", _is_random),
+    (("_auth",), _NPM_AUTH, "basic", _is_encoded_login),
+    (("requirepass", "masterauth", "AUTH"), _REDIS, "value", _is_random_or_chosen),
+    ((":54", ":6432:", ":*:"), _PGPASS, "value", _is_word),
+    (("dentified", "DENTIFIED", "assword(", "ASSWORD("), _SQL, "value", _is_word),
+    (("login", "machine", "account", "default"), _MACHINE, "value", _is_word),
 )

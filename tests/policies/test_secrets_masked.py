@@ -14,7 +14,10 @@ from policies.transcript import ToolCall, Utterance
 from tests.policies.secrets_table import (
     HELD_OUT_LOOKALIKES,
     HELD_OUT_SECRETS,
+    KEYS,
     LOOKALIKES,
+    MORE_LOOKALIKES,
+    PLACES,
     broken_up,
     whole,
 )
@@ -102,7 +105,7 @@ def test_what_only_looks_like_one_stays(text: str) -> None:
     assert mask_secrets(text) == text
 
 
-@pytest.mark.parametrize("text", [*TEXTS, *HELD_OUT_SECRETS])
+@pytest.mark.parametrize("text", [*TEXTS, *HELD_OUT_SECRETS, *KEYS, *PLACES])
 def test_of_a_text_with_a_secret_the_words_around_it_stay(text: str) -> None:
     before, secret, after = broken_up(text)
     found = mask_secrets(before + secret + after)
@@ -110,13 +113,13 @@ def test_of_a_text_with_a_secret_the_words_around_it_stay(text: str) -> None:
     assert mask_secrets(found) == found
 
 
-@pytest.mark.parametrize("text", [*LOOKALIKES, *HELD_OUT_LOOKALIKES])
+@pytest.mark.parametrize("text", [*LOOKALIKES, *HELD_OUT_LOOKALIKES, *MORE_LOOKALIKES])
 def test_a_text_without_secrets_stays_as_it_is(text: str) -> None:
     assert mask_secrets(whole(text)) == whole(text)
 
 
 @pytest.mark.parametrize("around", ["{}", "see:\n{}\nend", "第一行\n{}\n完", "> {}", "  {}  "])
-@pytest.mark.parametrize("text", [*TEXTS, *HELD_OUT_SECRETS])
+@pytest.mark.parametrize("text", [*TEXTS, *HELD_OUT_SECRETS, *KEYS, *PLACES])
 def test_no_part_of_a_secret_is_left_wherever_its_text_stands(text: str, around: str) -> None:
     before, secret, after = broken_up(text)
     found = mask_secrets(around.format(f"{before}{secret}{after}"))
@@ -124,7 +127,7 @@ def test_no_part_of_a_secret_is_left_wherever_its_text_stands(text: str, around:
     assert "[secret:" in found
 
 
-@pytest.mark.parametrize("text", [each for each in (*TEXTS, *HELD_OUT_SECRETS) if "\\" not in each])
+@pytest.mark.parametrize("text", [each for each in (*TEXTS, *HELD_OUT_SECRETS, *KEYS, *PLACES) if "\\" not in each])
 def test_a_secret_in_an_escaped_text_is_masked_and_the_text_can_still_be_read(text: str) -> None:
     """As the argument of a tool, and as that in the log of a request."""
     before, secret, after = broken_up(text)
@@ -165,7 +168,29 @@ def test_masking_again_changes_nothing(parts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["token=", "password=", "api_key-", "secret: ", "密码是", "eyJ", "://a:", "x.token\n", 'token="']
+    "unit",
+    [
+        *(
+            "pw ",
+            "key{",
+            "password: {",
+            "a,b\n",
+            "token,token\n",
+            "| password |\n|---|---|\n",
+            "-----END PRIVATE KEY-----",
+        ),
+        *("curl -u ", "echo x", "machine a ", "Private-Lines: 1\nab\n", "password:\n  a\n", "MT", "pat.", "token="),
+        *('token",', "eyJaaaaaaaaaaa."),
+        "token=",
+        "password=",
+        "api_key-",
+        "secret: ",
+        "密码是",
+        "eyJ",
+        "://a:",
+        "x.token\n",
+        'token="',
+    ],
 )
 def test_no_text_takes_long_to_be_masked(unit: str) -> None:
     text = unit * (160_000 // len(unit))

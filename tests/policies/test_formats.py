@@ -1,0 +1,27 @@
+"""The rows of `formats.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from datetime import date
+from importlib.resources import files
+
+import pytest
+
+from policies.formats import FORMATS
+
+ROWS = tomllib.loads(files("policies").joinpath("formats.toml").read_text("utf-8"))["formats"]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[f"{row['kind']}:{row['begins'][0]}" for row in ROWS])
+def test_a_row_names_its_provider_its_source_and_its_date(row: dict[str, object]) -> None:
+    assert {"kind", "begins", "pattern", "source", "date"} <= row.keys()
+    assert row.keys() <= {"kind", "begins", "pattern", "source", "date", "lead", "lead_length", "left"}
+    assert str(row["kind"]).replace("_", "").islower()
+    assert row["source"] in ("gitleaks", "kingfisher", "provider", "issued_keys")
+    assert isinstance(row["date"], date)
+    assert ("lead" in row) == ("lead_length" in row)
+
+
+def test_no_two_rows_begin_alike() -> None:
+    assert len(FORMATS) == sum(len(row["begins"]) for row in ROWS)
