@@ -6,6 +6,7 @@ expire.
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Final, Literal, NamedTuple
 
@@ -36,6 +37,8 @@ CALIBRATION_OBSERVATIONS = 16
 _ENOUGH = 4
 # What one session alone may add to the estimates of others: its bills may count what its requests do not hold.
 _MOST_OF_ONE = 1.25
+# Calibrations of a session.
+_REMEMBERED = 1_000
 # Answers that are remembered.
 ANSWERS = 16
 # A prompt that was billed at less than this share of our estimate was not read whole ...
@@ -145,31 +148,35 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def calibration(self) -> float:
-        """What to multiply the estimates of a new session with."""
+        """Return the factor for the estimates of a new session."""
         return self.calibration_for("")
 
     def calibration_for(self, session: str) -> float:
-        """What to multiply a session's estimates with: the first guess before anything was billed.
+        """Return the factor for the estimates of a session: the first guess before anything was billed.
 
         The session's own bills hold for it at once. Those of another session hold beyond `_MOST_OF_ONE` only if those
         of a second one are as high.
         """
-        if not self.ratios:
-            return self.guessed
-        by_session: dict[str, list[float]] = {}
-        # A release before this one kept no sessions.
-        for name, ratio in zip_longest(reversed(self.sessions), reversed(self.ratios), fillvalue=""):
-            by_session.setdefault(name, []).append(float(ratio))
-        worst = [_worst(by_session.pop(name)) for name in {"", session} & by_session.keys()]
-        others = sorted(map(_worst, by_session.values()))
-        if len(others) == 1:
-            others = [min(others[0], _MOST_OF_ONE * self.guessed)]
-        return max(worst + others[-2:][:1])
+        return _calibration(self.ratios, self.sessions, self.guessed, session) if self.ratios else self.guessed
 
     @property
     def highest_calibration(self) -> float:
-        """At least what `calibration_for` returns for any session."""
+        """Return at least what `calibration_for` returns for any session."""
         return max(self.ratios, default=self.guessed)
+
+
+@lru_cache(_REMEMBERED)
+def _calibration(ratios: tuple[float, ...], sessions: tuple[str, ...], guessed: float, session: str) -> float:
+    """Return the factor of `ModelProfile.calibration_for`. Every request asks for it."""
+    by_session: dict[str, list[float]] = {}
+    # A release before this one kept no sessions.
+    for name, ratio in zip_longest(reversed(sessions), reversed(ratios), fillvalue=""):
+        by_session.setdefault(name, []).append(float(ratio))
+    worst = [_worst(by_session.pop(name)) for name in {"", session} & by_session.keys()]
+    others = sorted(map(_worst, by_session.values()))
+    if len(others) == 1:
+        others = [min(others[0], _MOST_OF_ONE * guessed)]
+    return max(worst + others[-2:][:1])
 
 
 def _worst(ratios: Sequence[float]) -> float:

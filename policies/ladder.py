@@ -22,7 +22,7 @@ _GUESS = 0.90
 # Share of a window from which on an error that may mean anything is taken for an overflow.
 _FULL = 0.75
 # Tokens of a prompt, of our estimate, that no window is too small for.
-_SMALL_PROMPT = 1_500
+SMALL_PROMPT = 1_500
 # What is left free below a stated limit that the upstream itself has counted up to: a share of it, and a share of what
 # must be cut, which may weigh less than the average.
 _STATED_MARGIN = 0.01
@@ -139,7 +139,7 @@ def is_plausible(stated: StatedLimit, sent_tokens: int, window: int | None, larg
     window = stated.limit or window
     if window is not None:
         return sent_tokens >= stated.from_share * window
-    return stated.action == "outsized" and sent_tokens > max(largest, _SMALL_PROMPT)
+    return stated.action == "outsized" and sent_tokens > max(largest, SMALL_PROMPT)
 
 
 def lowered_output(

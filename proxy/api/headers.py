@@ -38,23 +38,16 @@ _PROMPT_BETAS = (
     *(b"interleaved-thinking-", b"prompt-caching-", b"extended-cache-ttl-", b"effort-", b"output-128k-"),
     *(b"token-efficient-tools-", b"computer-use-"),
 )
-# What describes one request, its body or its response, and says nothing about a question of ours.
+# What describes one request, its body, its way or its response, and says nothing about a question of ours.
 _OF_ONE_REQUEST = frozenset(
     {
-        *(b"accept", b"accept-encoding", b"anthropic-beta", b"baggage", b"digest", b"expect", b"forwarded", b"origin"),
-        *(b"cookie", b"idempotency-key", b"x-idempotency-key", b"range", b"referer", b"request-id", b"sentry-trace"),
-        *(
-            b"signature",
-            b"signature-input",
-            b"traceparent",
-            b"tracestate",
-            b"via",
-            b"x-request-id",
-            b"x-client-request-id",
-        ),
-        *(b"x-correlation-id", b"x-amzn-trace-id", b"x-cloud-trace-context", b"x-stainless-retry-count"),
-        *(b"x-stainless-helper-method", b"x-stainless-timeout", b"x-portkey-trace-id", b"x-portkey-span-id"),
-        *(b"helicone-request-id", b"x-litellm-call-id", b"x-datadog-trace-id", b"x-datadog-parent-id", b"b3"),
+        *(HOP, b"accept", b"accept-encoding", b"anthropic-beta", b"b3", b"baggage", b"cookie", b"digest", b"expect"),
+        *(b"forwarded", b"helicone-request-id", b"idempotency-key", b"origin", b"range", b"referer", b"request-id"),
+        *(b"sentry-trace", b"signature", b"signature-input", b"traceparent", b"tracestate", b"via"),
+        *(b"x-amzn-trace-id", b"x-client-request-id", b"x-cloud-trace-context", b"x-correlation-id"),
+        *(b"x-datadog-parent-id", b"x-datadog-trace-id", b"x-idempotency-key", b"x-litellm-call-id"),
+        *(b"x-portkey-span-id", b"x-portkey-trace-id", b"x-request-id", b"x-stainless-helper-method"),
+        *(b"x-stainless-retry-count", b"x-stainless-timeout"),
     }
 )
 _OF_ONE_REQUEST_BY_BEGINNING = (b"content-", b"if-", b"sec-", b"x-forwarded-", b"x-b3-", b"access-control-")
@@ -85,6 +78,7 @@ def for_questions(headers: Headers, needed: Iterable[tuple[bytes, bytes]], *, is
 
 @lru_cache(REMEMBERED)
 def _is_of_one_request(name: bytes) -> bool:
+    name = hyphenated(name)
     return name in _OF_ONE_REQUEST or name.startswith(_OF_ONE_REQUEST_BY_BEGINNING)
 
 

@@ -238,7 +238,7 @@ class Upstream(Settings):
 
     @property
     def static_headers(self) -> list[tuple[bytes, bytes]]:
-        """Its configured headers, as they are sent."""
+        """Return the configured headers as they are sent."""
         return [(name.encode(), value.get_secret_value().encode()) for name, value in self.headers]
 
     @property

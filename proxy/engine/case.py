@@ -127,7 +127,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def planned_output(self) -> int | None:
-        """The output that is kept room for; None for a default."""
+        """Return the output to keep room for; None for a default."""
         return self.request.settings.max_output
 
     def real_tokens(self, tokens: int) -> int:
@@ -136,7 +136,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def calibration(self) -> float:
-        """The upstream's tokens for one of our estimate, in this session."""
+        """Return the upstream's tokens for one token of our estimate, in this session."""
         known = self.experience
         return known.calibration_for(session_key(self.chain.session)) if known.ratios else known.guessed
 
@@ -250,14 +250,14 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
 
     @property
     def planned_output(self) -> int | None:
-        """The output that is kept room for: less than the request's limit if that can be lowered."""
+        """Return the output to keep room for: less than the request's limit if that can be lowered."""
         limit, window, floor = self.request.settings.max_output, self.route.window, self.output_floor
         if limit is None or window is None or floor is None or not self.may_lower_output:
             return limit
         return planned_output(window.tokens, limit, floor)
 
     def reserved_output(self, window: int | None) -> int | None:
-        """What of a window that an upstream has stated is kept for the output; None without a limit for it."""
+        """Return the output to keep room for in a window that an upstream has stated; None without a limit."""
         limit, floor = self.request.settings.max_output, self.output_floor
         if limit is None or window is None or floor is None:
             return limit

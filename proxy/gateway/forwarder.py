@@ -5,7 +5,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from policies.assembly import Shape
-from policies.ladder import Retry, StatedLimit, is_plausible, next_retry, retries
+from policies.ladder import SMALL_PROMPT, Retry, StatedLimit, is_plausible, next_retry, retries
 from policies.media import MediaLimits
 from proxy.dialects import json_array
 from proxy.engine.case import CompactionContext, with_newest_lessons
@@ -31,8 +31,6 @@ from proxy.upstream.routes import conversation_url
 _FAILED = 400
 _CUT_OFF = "The upstream closed the connection in the middle of its answer."
 _REFUSED = (400, 422)
-# Tokens below which a prompt says nothing about what an upstream takes.
-_WORTH_KNOWING = 1_500
 # Bytes of a client's own body up to which a question for the usage is put into it.
 _MOST_ASKED = 1024 * 1024
 # The client's own request has overflowed already.
@@ -211,7 +209,7 @@ class Forwarder:
         """Send a draft; where a template refuses the record's place among the messages, in its other shapes too."""
         draft = await self._without_refused_reasoning(delivery, draft)
         refusal = await self._send(delivery, draft)
-        if not refusal.is_refusal and delivery.named is not None and draft.tokens >= _WORTH_KNOWING:
+        if not refusal.is_refusal and delivery.named is not None and draft.tokens > SMALL_PROMPT:
             self._windows.saw_taken(delivery.named.place, draft.tokens)
         if not refusal.is_refusal or (case := delivery.case) is None:
             return refusal, draft

@@ -21,7 +21,7 @@ Fields = msgspec.Struct | dict[str, object]
 
 
 class Stream(Protocol):
-    """Where lines go; `write` raises OSError or ValueError for a line that is lost."""
+    """A stream for lines. `write` raises OSError or ValueError for a line that is lost."""
 
     def write(self, line: bytes, /) -> object: ...
     def flush(self) -> object: ...

@@ -12,7 +12,7 @@ from proxy.config.settings import Upstream
 from proxy.errors import ProxyError
 from proxy.lru import remember
 from proxy.models.windows import Windows
-from proxy.server.headers import Headers
+from proxy.server.headers import Headers, first
 from proxy.upstream.http import TruncatedError, UpstreamClient
 from proxy.upstream.models_list import Family, natives_of_list, window_of_props, window_of_show, windows_of_list
 
@@ -84,7 +84,7 @@ class WindowAsker:
     async def _get(
         self, upstream: Upstream, method: str, url: str, own: Headers, question: bytes | None
     ) -> bytes | None:
-        headers = [*own, *_HEADERS]
+        headers = [*own, *(header for header in _HEADERS if first(own, header[0]) is None)]
         if question is not None:
             headers.append((b"content-type", b"application/json"))
         try:

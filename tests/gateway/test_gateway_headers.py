@@ -25,6 +25,8 @@ async def test_summaries_carry_the_clients_gateway_headers(tmp_path: Path) -> No
         assert outcome(await play.send(DUE, *sent))[0] == "applied"
         (summary,) = [request for request in play.model.received if request.is_summary]
     assert [value(summary, name) for name, _ in sent] == [b"pc-1", b"Bearer h", None]
+    names = [name.lower() for name, _ in summary.headers]
+    assert sorted(names) == sorted({*names}), "each once"
 
 
 async def test_configured_headers_go_with_every_request_to_their_upstream(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def merge(text: str, raw: bytes | memoryview) -> bytes:
 
 
 def words(raw: bytes | memoryview) -> bytes:
-    """What a person says in a message, and the client's own summary; nothing if there is neither."""
+    """Return the message with what a person says and the client's own summary; nothing if it has neither."""
     return _with_voices(raw, _OF_A_USER)
 
 
