@@ -13,6 +13,7 @@ from policies.record.record import Record
 from proxy.dialects import json_array
 from proxy.dialects.cache_marks import may_be_cached
 from proxy.dialects.reader import CountedRequest
+from proxy.dialects.surrogates import readable
 from proxy.engine.case import CompactionContext, Outcome, RoutedRequest
 from proxy.engine.prompt_view import PromptView
 
@@ -119,7 +120,7 @@ def unsealed_draft(case: RoutedRequest, draft: Draft) -> Draft | None:
     change = dialect.without_sealed
     if change is None or not case.request.history.is_signed:
         return None
-    parsed = json_array.parse(draft.body, dialect.array)
+    parsed = json_array.parse(readable(draft.body), dialect.array)
     if parsed is None:
         return None
     raws = [draft.body[slice(*span)] for span in parsed.spans]

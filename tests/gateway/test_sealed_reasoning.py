@@ -64,6 +64,14 @@ async def test_refused_reasoning_is_left_out_for_the_rest_of_the_session(tmp_pat
         assert b"gAAAAABy" in play.sent[-1].body
 
 
+async def test_it_is_left_out_beside_a_lone_surrogate_too(tmp_path: Path) -> None:
+    async with stage(tmp_path, refusing(*WORDS["as OpenAI says"]), native="no") as play:
+        body = asked([HEAD, said("Port it: HALF."), *rounds(2)]).replace(b"HALF", rb"\ud83d")
+        reply = await play.send(body, path=RESPONSES)
+        assert (reply.status, ours(reply)["warning"]) == (200, "reasoning_removed")
+        assert rb"Port it: \ud83d." in play.sent[-1].body
+
+
 @pytest.mark.parametrize("mode", [b"off", b"shadow"])
 async def test_where_nothing_may_be_changed_the_refusal_is_the_clients(tmp_path: Path, mode: bytes) -> None:
     async with stage(tmp_path, refusing(*WORDS["as OpenAI says"]), native="no") as play:
