@@ -21,10 +21,10 @@ def covers(messages: Iterable[Message]) -> str:
 def without_kept(
     tail: Sequence[Message], anchors: int, kept: Collection[bytes], behind: Collection[bytes]
 ) -> list[int]:
-    """Which of a tail's messages are sent, by index, where the client sends some of them itself.
+    """Return the indices of a tail's messages to send, without those that the client sends itself.
 
-    anchors: so many of the first are repeated from before the cut: of these, none that the client has kept before the
-    item. kept, behind: digests of what stands before the item, and behind it.
+    anchors: how many of the tail's first messages repeat messages from before the cut. kept, behind: digests of the
+    client's messages before and behind the item. An anchor is left out if it is in either, others if in `behind`.
     """
     sent: list[int] = []
     for at in range(len(tail) - 1, -1, -1):

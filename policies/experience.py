@@ -180,7 +180,7 @@ def _calibration(ratios: tuple[float, ...], sessions: tuple[str, ...], guessed: 
 
 
 def _worst(ratios: Sequence[float]) -> float:
-    """The worst but one; the worst if there are few."""
+    """Return the second largest ratio, or the largest if there are fewer than `_ENOUGH`."""
     ordered = sorted(ratios)
     return ordered[-2] if len(ordered) >= _ENOUGH else ordered[-1]
 
@@ -263,7 +263,7 @@ def with_answer(answers: tuple[int, ...], tokens: int) -> tuple[int, ...]:
 def after_overflow(
     known: ModelProfile, stated: StatedLimit, estimated: int, now: float, session: str = ""
 ) -> ModelProfile:
-    """After the refusal of a session's prompt of `estimated` tokens."""
+    """Return the profile updated with the refusal of a session's prompt of `estimated` tokens."""
     if stated.input_tokens is not None and not stated.is_lower_bound:
         known = after_bill(known, estimated, stated.input_tokens, session)
     if stated.limit is None or stated.limit <= 0 or not stated.learnable:
@@ -323,7 +323,7 @@ def after_success(known: ModelProfile, prompt: int, output: int, now: float) -> 
 
 
 def after_bill(known: ModelProfile, estimated: int, real: int, session: str = "") -> ModelProfile:
-    """After the upstream has told how many tokens it counted in a session's prompt that was estimated."""
+    """Return the profile updated with the upstream's own count, `real`, of a session's prompt."""
     if estimated < MIN_CALIBRATION_TOKENS or real <= 0:
         return known
     low, high = CALIBRATION_RANGE

@@ -71,7 +71,7 @@ async def open_engine(
 ) -> Engine:
     """Load the tokenizer and the model table, and wire the parts.
 
-    hooks: given every event, as the log is. summarizer: in place of one that asks upstreams.
+    hooks: called with every event, like the log. summarizer: used instead of the one that asks upstreams.
     """
     tokenizer, table, tallies = Tokenizer(), ModelTable(), Tallies(time.time)
     metrics = Metrics(tallies)

@@ -24,7 +24,7 @@ _MOST = 120
 
 
 NamesOf = Callable[[str], Set[str]]
-"""`names_in`, or the same that remembers what it found."""
+"""`names_in`, or a version of it with a cache."""
 
 
 def names_in(text: str) -> set[str]:

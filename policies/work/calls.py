@@ -89,7 +89,7 @@ def _judge(call: ToolCall, position: int, answer: Utterance | None, *, is_comple
 
 
 Judge = Callable[[ToolCall, int, Utterance | None], tuple[Done, ...]]
-"""`judge_call`, or the same that remembers what it found."""
+"""`judge_call`, or a version of it with a cache."""
 
 
 def done_in(utterances: Sequence[Utterance], judge: Judge = judge_call) -> list[Done]:

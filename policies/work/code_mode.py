@@ -55,7 +55,7 @@ class ScriptCall(NamedTuple):
 
 
 class _UnreadValueError(Exception):
-    """This value is no literal."""
+    """A value is not a literal."""
 
 
 class ScriptResult(NamedTuple):
@@ -216,7 +216,7 @@ class _ScriptReader:
             self._constants[name] = value
 
     def _call(self, at: int) -> ScriptCall | None:
-        """The call of a tool here; None if it is none, or its arguments are no literals."""
+        """Return the tool call at a token; None if there is none, or if its arguments are not literals."""
         if self._text(at + 1) == "." and self._kind(at + 2) == "name":
             name, at = self._text(at + 2), at + 3
         elif self._text(at + 1) == "[" and self._kind(at + 2) == "string" and self._text(at + 3) == "]":
@@ -234,7 +234,7 @@ class _ScriptReader:
         return ScriptCall(name, given) if is_whole and isinstance(given, (dict, str)) else None
 
     def _value(self, at: int, depth: int) -> tuple[object, int]:
-        """The literal here and where it ends; raises _UnreadValueError."""
+        """Return the literal at a token and the position behind it; raises _UnreadValueError."""
         value, at = self._operand(self._skip(at), depth)
         while self._text(after := self._skip(at)) == "+" and isinstance(value, str):
             other, at = self._operand(self._skip(after + 1), depth)
@@ -305,7 +305,7 @@ class _ScriptReader:
         return values, at + 1
 
     def _end_of_member(self, at: int) -> int:
-        """Where what stands in a member ends: at a comma or a bracket that closes the object."""
+        """Return the position of the comma or closing bracket that ends a member's value."""
         depth = 0
         for end in range(at, min(at + _MOST_SKIPPED, len(self._tokens))):
             text = self._tokens[end].text if self._tokens[end].kind == "sign" else ""

@@ -1,4 +1,4 @@
-"""How this replica and those beside it are: each thing in a few words, with the page that tells more of it."""
+"""The health of this replica and of the others: each part in a few words, with a link to the page with details."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -89,7 +89,7 @@ def _setup_parts(context: AdminContext, now: float) -> Iterator[HealthPart]:
 
 
 def _request_parts(requests: Sequence[RequestEnded]) -> Iterator[HealthPart]:
-    """Of conversations; what is relayed besides fails for reasons of the client."""
+    """Yield the parts about requests. Relayed requests are not counted: they fail for reasons of the client."""
     asked = [event for event in requests if event.wire != "relay"]
     failed = sum(not event.is_answered for event in asked)
     text = f"{_of(failed, len(asked))} failed in five minutes"

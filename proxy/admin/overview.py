@@ -118,7 +118,7 @@ class CompactionNote(msgspec.Struct, frozen=True):
 
 
 class HealthPart(msgspec.Struct, frozen=True):
-    """One thing, and how it is. link: the page that tells more, below /admin/; empty if the visitor may not open it."""
+    """The health of one part. link: the page with details, below /admin/; empty if the visitor may not open it."""
 
     text: str
     level: Level = "good"

@@ -125,7 +125,7 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, key: tuple[bytes, byt
 
 @lru_cache(REMEMBERED)
 def _kind(name: bytes) -> Literal["plain", "dropped", "coding", "credential"]:
-    """Return what becomes of a header on its way upstream."""
+    """Classify a header by how it is treated in a request to an upstream."""
     name = hyphenated(name)
     if name in NOT_UPSTREAM or is_control(name):
         return "dropped"

@@ -91,7 +91,7 @@ class _Period:
         return added
 
     def end(self, added: _Counters, counters: _Counters | None, call: int) -> None:
-        """Take the store's counters; None if it has not added what was sent."""
+        """Adopt the store's counters, or requeue what was sent if they are None: the store did not add it."""
         self.sending.subtract(added)
         if counters is None:
             self.unsent.update(added)
@@ -101,7 +101,7 @@ class _Period:
 
 @dataclass(slots=True)
 class _Meter:
-    """Of one key. synced: when the counters of the store were last read. is_due: they are about to be sent."""
+    """The usage of one key. synced: when the store's counters were last read. is_due: a call is about to send them."""
 
     last: float = 0.0
     is_due: bool = False
@@ -284,7 +284,7 @@ class KeyUsage:
             await self._send(self._begin_call(due[start : start + _KEYS_AT_ONCE], now))
 
     def _begin_call(self, meters: Sequence[tuple[str, _Meter]], now: float) -> _Call:
-        """Take what is new of these keys now, so that what is added while the store is asked is no part of it."""
+        """Collect the unsent usage of these keys. Usage that is added during the call belongs to the next call."""
         self._calls += 1
         wanted = _periods(now)
         periods = {

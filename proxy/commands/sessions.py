@@ -45,7 +45,7 @@ async def other_tenants(config: Config, caller: Caller) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ErasureResult:
-    """What came of an erasure.
+    """The result of an erasure.
 
     ids:      sessions that were erased.
     unknown:  names that no session has.

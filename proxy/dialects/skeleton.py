@@ -79,7 +79,10 @@ def cut_items(raw: bytes) -> CutItems:
 
 
 def _values(body: bytes) -> Iterator[tuple[int, int]]:
-    """Where the insides of large values in base64 lie. Each covers a block of half its size, and no quote is in it."""
+    """Yield the start and end of each large base64 value, without its quotes.
+
+    Only every `_LEAST // 2` bytes are looked at: a value of `_LEAST` bytes fills at least one such block.
+    """
     block, last = _LEAST // 2, 0
     for position in range(0, len(body), block):
         if position < last or body.find(b'"', position, position + block) >= 0:

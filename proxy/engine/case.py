@@ -60,7 +60,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def place(self) -> ModelKey:
-        """Where it goes, as lessons are kept."""
+        """The key of the model at its upstream, under which its profile is stored."""
         return self.route.place
 
     def said_in(self, position: int) -> list[Utterance]:
@@ -71,7 +71,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
         return masked_in(said) if self.caller.policy.secrets == "mask" else said
 
     def allowed_text(self, text: str) -> str:
-        """What was written about the conversation, likewise."""
+        """Mask the secrets of a text about the conversation, unless the policy keeps them."""
         return mask_secrets(text) if self.caller.policy.secrets == "mask" else text
 
     def allowed_record(self, record: Record) -> Record:
@@ -428,7 +428,7 @@ def context_of_pasted(
 
 
 def with_lessons(named: RoutedRequest, router: Router) -> CompactionContext:
-    """With what was learned of the place where it goes."""
+    """Add what the router learned about the model at its upstream."""
     return CompactionContext(
         named.request,
         named.caller,

@@ -209,12 +209,12 @@ class Windows:
         self.changes += 1
 
     def saw_overflow(self, place: ModelKey, stated: StatedLimit, estimated: int, session: bytes = b"") -> None:
-        """Take what the refusal of a session's prompt of `estimated` tokens taught."""
+        """Learn from the refusal of a session's prompt of `estimated` tokens."""
         known = self.experience(place)
         self._take(place, lessons.after_overflow(known, stated, estimated, self._clock(), session_key(session)))
 
     def saw_shrunk(self, place: ModelKey, session: bytes, stated: StatedLimit, refused: int) -> None:
-        """Take that a smaller prompt of a session was taken in the place of one of `refused` tokens."""
+        """Learn that a smaller prompt of a session was accepted after one of `refused` tokens was refused."""
         if len(place.model) <= MAX_NAME:
             remember(self._overflowed, (place, session), None, _SESSIONS)
         self._take(place, lessons.shrunk(self.experience(place), stated, refused, self._clock()))
@@ -226,8 +226,10 @@ class Windows:
         return bool(self._overflowed) and (place, session()) in self._overflowed
 
     def saw_answer(self, place: ModelKey, session: bytes, estimated: int, prompt: int, output: int) -> None:
-        """Take what a session's answer, of `output` tokens to a prompt of `estimated` of which `prompt` were billed,
-        taught."""
+        """Learn from an answer in a session.
+
+        estimated, prompt: the tokens of its prompt, by our estimate and as billed. output: the tokens of the answer.
+        """
         remember(self._answered, (place, session), self._clock(), _SESSIONS)
         known = lessons.after_bill(self.experience(place), estimated, prompt, session_key(session))
         known = lessons.rose(lessons.after_success(known, prompt, output, self._clock()), estimated, prompt)
@@ -238,7 +240,7 @@ class Windows:
         self._take(place, known)
 
     def saw_taken(self, place: ModelKey, tokens: int) -> None:
-        """Take that a prompt of so many tokens of our estimate was answered with something."""
+        """Learn that a prompt of so many estimated tokens got an answer that is not empty."""
         if tokens > self._largest.get(place, 0):
             remember(self._largest, place, tokens, self._max_entries)
 
@@ -251,29 +253,29 @@ class Windows:
         return self._clock() - self._answered.get((place, session), 0.0) < CACHE_TTL
 
     def may_try_larger(self, place: ModelKey) -> bool:
-        """Whether it is so long since a prompt was refused here as too long that one as large may be sent again."""
+        """Return True if enough time has passed since an overflow to try a prompt of that size again."""
         known = self.experience(place)
         return known.refused_at > 0 and known.is_trial_due(self._clock())
 
     def longest_answer(self, place: ModelKey, session: bytes) -> int | None:
-        """Of a session's newest answers, else of the model's; None where too few were seen."""
+        """Return the tokens of a session's longest recent answer, else of the model's; None if too few are known."""
         own = lessons.longest_answer(self._answers.get((place, session), ()))
         return own if own is not None else lessons.longest_answer(self.experience(place).answers)
 
     def saw_shape(self, place: ModelKey, shape: Shape) -> None:
-        """Take the shape that a template accepted after it had refused another."""
+        """Learn the shape that a template accepted after it had refused another."""
         self._take(place, msgspec.structs.replace(self.experience(place), shape=shape))
 
     def saw_usage_refused(self, place: ModelKey) -> None:
-        """Take that a stream must not be asked for its usage."""
+        """Learn that streams must not be asked for their usage."""
         self._take(place, msgspec.structs.replace(self.experience(place), tells_usage=False))
 
     def saw_marks_refused(self, place: ModelKey) -> None:
-        """Take that it refuses cache marks."""
+        """Learn that the upstream refuses cache marks."""
         self._take(place, msgspec.structs.replace(self.experience(place), takes_marks=False))
 
     def saw_sealed_refused(self, place: ModelKey, session: bytes) -> None:
-        """Take that sealed reasoning of a session was refused."""
+        """Learn that sealed reasoning of a session was refused."""
         remember(self._sealed_refused, (place, session), None, _SESSIONS)
 
     def refuses_sealed(self, place: ModelKey, session: Callable[[], bytes]) -> bool:
@@ -281,55 +283,55 @@ class Windows:
         return bool(self._sealed_refused) and (place, session()) in self._sealed_refused
 
     def saw_thinking_bound(self, place: ModelKey) -> None:
-        """Take that thinking holds only behind the prompt that it was made for."""
+        """Learn that thinking is valid only after the prompt that it was made for."""
         self._take(place, msgspec.structs.replace(self.experience(place), binds_thinking=True))
 
     def saw_media_refused(self, place: ModelKey, learned: MediaLimits) -> None:
-        """Take what a refusal of media has taught, once a request with fewer was taken."""
+        """Learn from a refusal of media, once a request with fewer was accepted."""
         if learned.is_any:
             self._take(place, lessons.after_media_refusal(self.experience(place), learned, self._clock()))
 
     def saw_media_taken(self, place: ModelKey, size: int, pictures: int) -> None:
-        """Take that a request of so many bytes with so many media was taken at once."""
+        """Learn that a request of so many bytes with so many media was accepted at the first attempt."""
         if (known := self.experience(place)).media_at:
             self._take(place, lessons.after_media_taken(known, size, pictures, self._clock()))
 
     def saw_medium_refused(self, place: ModelKey, digest: str, words: str) -> None:
-        """Take that a medium is refused by itself, in these words."""
+        """Learn that one medium is refused whatever comes with it; `words`: the refusal."""
         self._take(place, lessons.after_medium_refusal(self.experience(place), digest, words, self._clock()))
 
     def saw_media_in_vain(self, place: ModelKey) -> None:
-        """Take that fewer media were refused too."""
+        """Learn that fewer media were refused too."""
         remember(self._media_in_vain, place, self._clock(), _SESSIONS)
 
     def may_send_fewer_media(self, place: ModelKey) -> bool:
-        """Whether that was not in vain lately."""
+        """Return False for a while after fewer media were refused too."""
         return self._clock() - self._media_in_vain.get(place, -math.inf) >= _MEDIA_IN_VAIN
 
     def media_limits(self, place: ModelKey) -> MediaLimits:
-        """What was learned of media there."""
+        """Return the learned limits of media."""
         return self.experience(place).media_limits(self._clock())
 
     def saw_native(self, place: ModelKey, protocol: Protocol, *, answers: bool) -> None:
-        """Take whether a protocol of compaction was answered there."""
+        """Learn whether the upstream answers a protocol of compaction."""
         self._take(place, lessons.after_trial(self.experience(place), protocol, self._clock(), answers=answers))
 
     def answers_natively(self, place: ModelKey, protocol: Protocol) -> bool | None:
-        """Whether it is, by what the upstream says of itself, else as it was seen; None where neither is known."""
+        """Return True if the upstream says that it answers a protocol or was seen to; None if neither is known."""
         told = self._natives.get(place.base_url, {}).get(place.model, {}).get(protocol)
         return self.experience(place).answers_natively(protocol, self._clock()) if told is None else told
 
     def natives_from_upstream(self, base_url: str, natives: Mapping[str, Mapping[Protocol, bool]]) -> None:
-        """Take what an upstream says of its models' own compaction; nothing is an answer too."""
+        """Store what an upstream says about its models' own compaction, even if that is nothing."""
         remember(self._natives, base_url, natives, self._max_entries)
 
     def saw_copy_refused(self, place: ModelKey) -> None:
-        """Take that a copy of ours was refused where the client's own request was not."""
+        """Learn that our copy was refused but the client's own request was accepted."""
         until = self._clock() + lessons.ORIGINALS
         self._take(place, msgspec.structs.replace(self.experience(place), originals_until=until))
 
     def takes_copies(self, place: ModelKey) -> bool:
-        """Whether requests may be changed; they may not for a while after one was refused for it."""
+        """Return False for a while after a changed request was refused but its original was accepted."""
         return self._clock() >= self.experience(place).originals_until
 
     def price(self, model: str) -> Price | None:
@@ -347,7 +349,7 @@ class Windows:
 
 
 def session_key(session: bytes) -> str:
-    """Return what a session is called in lessons: its conversation, whatever its label."""
+    """Return the name of a session in a profile. All labels of a conversation share it."""
     return session[:_SESSION_DIGITS].hex()
 
 

@@ -47,7 +47,7 @@ class LineWriter:
                 self._thread.start()
 
     def flush(self) -> None:
-        """Nothing is buffered but the lines that wait."""
+        """Do nothing: only the waiting lines are buffered, and their thread writes them."""
 
     def _write_waiting(self) -> None:
         try:

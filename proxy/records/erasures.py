@@ -48,7 +48,7 @@ class Erasures:
         self._listed: OrderedDict[bytes, None] = OrderedDict()
         self._watched: dict[bytes, float] = {}
         self._newest = 0.0
-        """When the erasure expires that was enrolled last of those that were looked up."""
+        """The expiry time of the newest erasure that was looked up."""
 
     async def place(self, chain: Chain, *, stores: bool) -> Chain:
         """The chain under the link that its session has now. Where something of it may be stored, its label is listed

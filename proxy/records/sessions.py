@@ -62,7 +62,7 @@ class _Here(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """What came of an erasure. is_complete: False if some were left, and it is to be tried again."""
+    """The result of an erasure. is_complete: False if some sessions are left and the erasure must be repeated."""
 
     targets: list[Target]
     is_complete: bool

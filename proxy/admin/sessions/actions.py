@@ -72,7 +72,7 @@ async def erase_named(context: AdminContext, visitor: Visitor, caller: Caller, n
 async def _without_those_of_others(
     context: AdminContext, caller: Caller, pages: AsyncIterable[Sequence[Target]]
 ) -> AsyncIterator[list[Target]]:
-    """Yield the targets but for whole conversations of another tenant: an id does not tell whose it is."""
+    """Yield the targets except whole conversations that are listed only for another tenant."""
     async for page in pages:
         yield [
             target for target in page if target.mark is not None or not await _is_of_another(context, caller, target)

@@ -47,10 +47,10 @@ class Natives:
 
     @staticmethod
     def is_maker(route: Route, dialect: Dialect) -> bool:
-        """Whether the upstream is that of the protocols' own maker, or serves the maker's models under the same API."""
+        """Whether the upstream's host belongs to the protocol's vendor, or serves its models under the same API."""
         host = urlsplit(route.upstream.base_url).hostname or ""
         return any(host == maker or (maker[0] == "." and host.endswith(maker)) for maker in dialect.compacts_at)
 
     def saw(self, route: Route, how: How | None, *, answers: bool) -> None:
-        """Take what a trial has taught."""
+        """Learn from a trial."""
         self._windows.saw_native(route.place, _PROTOCOLS[how], answers=answers)

@@ -99,7 +99,7 @@ def _entries(data: bytes) -> list[_RecordedValue]:
 
 
 def _lines(data: bytes, whole: str) -> list[_RecordedValue]:
-    """`whole` is what is wrong with the file as one JSON value."""
+    """Parse one JSON value per line; `whole` is the error of the attempt to parse the file as one value."""
     entries: list[_RecordedValue] = []
     for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():

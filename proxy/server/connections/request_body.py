@@ -117,7 +117,7 @@ class RequestBody:
         return await asyncio.to_thread(b"".join, [bytes(piece) for piece in pieces])
 
     async def _collect(self, limit: int, hold: Callable[[int], None]) -> None:
-        """Read on to the end, or past the limit."""
+        """Read until the body ends, the client leaves or the limit is exceeded."""
         while self.is_coming and not self.is_lost:
             await self._more(min(limit, self._size + _AT_ONCE))
             if self._size > limit:
