@@ -24,6 +24,19 @@ _NEAR = 0.1
 # What stands for a part that no call could take: its beginning and end, in characters, at most.
 _EXTRACT = 1_500
 _CHARACTERS_PER_TOKEN = 3
+# The share of a refused part that is tried next, if the limit is not stated: a little more than half, since halves are
+# not equal.
+_NEXT_SIZE = 0.6
+# The share of all calls that are made at once before a capacity is known to be right.
+_UNPROVEN_CALLS = 1 / 2
+# A summary of a part has at most a fourth of its tokens, but so many in any case: fewer hold the headings alone.
+_PART_SHARE = 1 / 4
+_LEAST_SUMMARY = 250
+
+
+def part_length(tokens: int, length: int) -> int:
+    """Return the tokens that the summary of a part of `tokens` may have, if that of the whole may have `length`."""
+    return min(length, max(_LEAST_SUMMARY, int(_PART_SHARE * tokens)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +124,22 @@ def bisect(
     capacity: int | None,
     settings: BisectSettings,
     count: CountTokens,
-    part: int = 0,
+    length: int = 0,
+    carried: int = 0,
+    taken: int = 0,
 ) -> Generator[tuple[Call, ...], tuple[Result, ...], BisectOutcome]:
     """Summarize `blocks` in calls of at most `capacity` tokens (None: unknown, found out by overflowing).
 
     `previous`, the standing summary, joins the merge as its oldest part; a single call carries it by itself.
-    part: tokens that the summary of a part may have, by which calls are kept for the merges; 0: all fit one merge.
+    length:  tokens that the summary may have, by which calls are kept for the merges; 0: all parts fit one merge.
+    carried: tokens that a single call has beside its blocks and a part has not, `previous` among them.
+    taken:   tokens of the largest prompt that the model is known to take.
     """
-    run = _BisectionCounters(settings, capacity, count, part)
+    carried_by_merges = max(0, carried - (count(previous) if previous else 0))
+    run = _BisectionCounters(settings, capacity, count, length, carried_by_merges, proven=2 * taken > (capacity or 0))
     leaves = [_Leaf(tuple(blocks), 0)]
+    if capacity is not None and leaves[0].tokens <= capacity < leaves[0].tokens + carried:
+        leaves = run.halved(leaves[0])
     while any(leaf.pending for leaf in leaves):
         leaves = yield from run.summarize_wave(leaves)
     text = None
@@ -131,18 +151,28 @@ def bisect(
     return BisectOutcome(text, run.calls, chunks, run.max_depth, run.truncated, run.is_bounded)
 
 
+@dataclass(slots=True)
 class _BisectionCounters:
-    """The counters of one bisection; everything else is passed along."""
+    """The counters of one bisection; everything else is passed along.
 
-    def __init__(self, settings: BisectSettings, capacity: int | None, count: CountTokens, part: int) -> None:
-        self.settings = settings
-        self.capacity = capacity
-        self.count = count
-        self.part = part
-        self.calls = 0
-        self.max_depth = 0
-        self.truncated = False
-        self.is_bounded = False
+    capacity: tokens of a part that one call takes, as far as that is known.
+    length:   tokens that the whole summary may have; 0 if nobody says so.
+    carried:  tokens that a merge has beside the texts and a part has not.
+    proven:   whether a call near the capacity has been answered.
+    guessed:  whether the capacity is what a refused call led us to try.
+    """
+
+    settings: BisectSettings
+    capacity: int | None
+    count: CountTokens
+    length: int
+    carried: int
+    proven: bool
+    guessed: bool = False
+    calls: int = 0
+    max_depth: int = 0
+    truncated: bool = False
+    is_bounded: bool = False
 
     @property
     def calls_left(self) -> int:
@@ -151,7 +181,11 @@ class _BisectionCounters:
     @property
     def extract_size(self) -> int:
         """Characters that stand for what nobody has summarized: about what a summary of a part may have."""
-        return min(_EXTRACT, max(_LEAST_PART, _CHARACTERS_PER_TOKEN * self.part)) if self.part else _EXTRACT
+        return min(_EXTRACT, max(_LEAST_PART, _CHARACTERS_PER_TOKEN * self.length)) if self.length else _EXTRACT
+
+    def halved(self, leaf: _Leaf) -> list[_Leaf]:
+        """Return both halves of a leaf, or the leaf itself if it cannot be split."""
+        return self._halves(leaf) or [leaf]
 
     def split_to_capacity(self, leaves: list[_Leaf]) -> list[_Leaf]:
         """Split what the estimate already says cannot fit. Only what cannot be split is cut; what lies too deep to be
@@ -173,56 +207,95 @@ class _BisectionCounters:
         return ready
 
     def summarize_wave(self, leaves: list[_Leaf]) -> Generator[tuple[Call, ...], tuple[Result, ...], list[_Leaf]]:
-        """One wave: pending leaves side by side, the newest of them as far as the calls last beside those that merge;
-        of the others together, beginning and end stand for them."""
-        leaves = self._without_oldest(self.split_to_capacity(leaves))
-        asked = [i for i, leaf in enumerate(leaves) if leaf.pending]
-        outcome: dict[int, list[_Leaf]] = {}
-        if asked:
-            calls = tuple(SummarizeCall(leaves[i].blocks, leaves[i].depth, len(leaves)) for i in asked)
-            results = yield from self._ask(calls)
-            for i, result in zip(asked, results, strict=True):
-                outcome[i] = self._settle(leaves[i], result)
+        """Ask for the newest pending leaves side by side, as many as the calls last for.
+
+        The others wait for calls that merges turn out not to need. If none is left, their beginning and end stand for
+        them.
+        """
+        leaves = self.split_to_capacity(self._within_calls(leaves))
+        asked = self._affordable(leaves)
+        if not asked:
+            return self._without_pending(leaves)
+        calls = tuple(SummarizeCall(leaves[i].blocks, leaves[i].depth, len(leaves)) for i in asked)
+        results = yield from self._ask(calls)
+        outcome = {i: self._settle(leaves[i], result) for i, result in zip(asked, results, strict=True)}
         return [after for i, leaf in enumerate(leaves) for after in outcome.get(i, [leaf])]
 
-    def _without_oldest(self, leaves: list[_Leaf]) -> list[_Leaf]:
-        """The leaves; of those that the calls do not last for, each run as one that is left out."""
-        pending = [i for i, leaf in enumerate(leaves) if leaf.pending]
-        others = len(leaves) - len(pending)
-        fits = (n for n in range(len(pending), 0, -1) if self._costs(others, n, len(pending)) <= self.calls_left)
-        most = next(fits, min(1, self.calls_left))
-        if most == len(pending):
+    def _within_calls(self, leaves: list[_Leaf]) -> list[_Leaf]:
+        """Return the leaves without what no call is left to read: the oldest pending messages are one left-out leaf."""
+        room = self.calls_left * (self.capacity or 0)
+        if self.capacity is None or sum(leaf.tokens for leaf in leaves if leaf.pending) <= room:
             return leaves
+        kept: list[_Leaf] = []
+        for i, leaf in reversed([*enumerate(leaves)]):
+            room -= leaf.tokens if leaf.pending else 0
+            if room < 0:
+                # As many of its messages as fit stay, for legal cuts need not lie where calls end.
+                cut = next((c for c in leaf.cuts if sum(b.tokens for b in leaf.blocks[:c]) >= -room), None)
+                if cut is not None:  # from here on it is halved anew
+                    kept.insert(0, _Leaf(leaf.blocks[cut:], 0))
+                    leaves = [*leaves[:i], replace(leaf, blocks=leaf.blocks[:cut])]
+                elif kept:
+                    leaves = leaves[: i + 1]
+                else:
+                    return leaves
+                return [*self._without_pending(leaves), *kept]
+            kept.insert(0, leaf)
+        return kept
+
+    def _affordable(self, leaves: list[_Leaf]) -> list[int]:
+        """Return the indexes of the pending leaves to ask for: the newest, and few as long as the capacity is a guess.
+
+        One is asked for in any case if nothing has been summarized yet.
+        """
+        pending = [i for i, leaf in enumerate(leaves) if leaf.pending]
+        most = len(pending) if self.proven else 1 if self.guessed else int(_UNPROVEN_CALLS * self.settings.max_calls)
+        for number in range(min(len(pending), max(1, most), self.calls_left), 0, -1):
+            asked = pending[-number:]
+            if number + self._merges_of(leaves, asked) <= self.calls_left:
+                return asked
+        if any(not leaf.pending and not leaf.extracted for leaf in leaves):
+            return []
+        return pending[-min(1, self.calls_left) :] if self.calls_left else []
+
+    def _merges_of(self, leaves: list[_Leaf], asked: list[int]) -> int:
+        """Return the calls that merge what there is once the leaves `asked` are summarized and the others left out."""
+        sizes: list[int] = []
+        was_left_out = False
+        for i, leaf in enumerate(leaves):
+            is_left_out = leaf.pending and i not in asked
+            if is_left_out and not was_left_out:
+                sizes.append(self.extract_size // _CHARACTERS_PER_TOKEN)
+            elif not is_left_out:
+                text = leaf.text
+                sizes.append(part_length(leaf.tokens, self.length) if text is None else self.count(text))
+            was_left_out = is_left_out
+        calls = 0
+        while len(sizes) > 1:
+            groups = self._groups(sizes, len(sizes))
+            calls += sum(len(group) > 1 for group in groups)
+            sizes = [min(self.length, sum(sizes[i] for i in group)) for group in groups]
+        return calls
+
+    def _without_pending(self, leaves: list[_Leaf]) -> list[_Leaf]:
+        """Return the leaves with one that is left out in the place of each run of pending ones."""
         self.truncated = self.is_bounded = True
         kept: list[_Leaf] = []
         run: list[_Leaf] = []
-        skipped = set(pending[: len(pending) - most])
-        for i, leaf in enumerate(leaves):
-            if i in skipped:
+        for leaf in leaves:
+            if leaf.pending:
                 run.append(leaf)
                 continue
             kept += [*_left_out(run, self.extract_size), leaf]
             run = []
         return [*kept, *_left_out(run, self.extract_size)]
 
-    def _costs(self, others: int, asked: int, pending: int) -> int:
-        """Calls that it takes to ask for so many of the pending leaves, and to merge all there is then."""
-        return asked + self._merges(others + asked + (1 if asked < pending else 0))
-
-    def _merges(self, texts: int) -> int:
-        if texts <= 1:
-            return 0
-        if not self.capacity or not self.part:
-            return 1
-        at_once = max(2, self.capacity // self.part)
-        return ceil((texts - 1) / (at_once - 1))
-
     def merge(self, texts: list[str]) -> Generator[tuple[Call, ...], tuple[Result, ...], str]:
         """One text: of as many parts at once as fit, on overflow of two, until one is left; a pair that overflows is
         halved."""
         most = len(texts)
         while len(texts) > 1 and self.calls_left > 0:
-            groups = self._groups(texts, most)
+            groups = [tuple(texts[i] for i in group) for group in self._groups([*map(self.count, texts)], most)]
             asked = [i for i, group in enumerate(groups) if len(group) > 1][: self.calls_left]
             depth = 0 if len(groups) == 1 and most > 2 else 1
             results = yield from self._ask(tuple(MergeCall(groups[i], depth) for i in asked))
@@ -239,17 +312,23 @@ class _BisectionCounters:
             self.truncated = True
         return "\n\n".join(texts)
 
-    def _groups(self, texts: list[str], most: int) -> list[tuple[str, ...]]:
-        """Neighbours that one call may merge: at most so many, and as many as fit, but for two, which are tried."""
-        groups: list[tuple[str, ...]] = []
-        group: list[str] = []
-        for text in texts:
-            tokens = sum(map(self.count, [*group, text]))
-            if len(group) >= 2 and (len(group) == most or (self.capacity and tokens > self.capacity)):
-                groups.append(tuple(group))
-                group = []
-            group.append(text)
-        return [*groups, tuple(group)]
+    def _groups(self, sizes: Sequence[int], most: int) -> list[list[int]]:
+        """Return the indexes of neighbours that one call may merge, of texts of so many tokens.
+
+        A group has at most `most`, and as many as fit, but for two, which are tried.
+        """
+        room = None if self.capacity is None else self.capacity - self.carried
+        groups: list[list[int]] = []
+        tokens = 0
+        for i, size in enumerate(sizes):
+            tokens += size
+            last = groups[-1] if groups else []
+            if not last or (len(last) >= 2 and (len(last) == most or (room is not None and tokens > room))):
+                groups.append([i])
+                tokens = size
+            else:
+                last.append(i)
+        return groups
 
     def _halve_pair(self, pair: tuple[str, ...]) -> list[str]:
         """Both halves of a pair that overflowed, or, when there is little left to halve, both as one."""
@@ -268,7 +347,10 @@ class _BisectionCounters:
 
     def _settle(self, leaf: _Leaf, result: Result) -> list[_Leaf]:
         if isinstance(result, str):
+            self.proven = True
             return [replace(leaf, text=result)]
+        if self.capacity is None or leaf.tokens <= self.capacity:
+            self.capacity, self.guessed, self.proven = int(_NEXT_SIZE * leaf.tokens), True, False
         halves = self._halves(leaf)
         if halves is not None:
             return halves

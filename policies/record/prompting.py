@@ -32,7 +32,10 @@ class Continuity:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A system and a user message. `target`: tokens that a merge may have, however short its parts are."""
+    """A system and a user message.
+
+    target: tokens that a merge may have, or the summary of a part, however short what it is made from is.
+    """
 
     system: str
     user: str
@@ -46,7 +49,8 @@ def fill(
     characters."""
     match call:
         case SummarizeCall():
-            return Prompt(_rules(prompts.summarize, texts, target, segment), _transcript(call, continuity))
+            allowed = target if call.parts > 1 else 0
+            return Prompt(_rules(prompts.summarize, texts, target, segment), _transcript(call, continuity), allowed)
         case MergeCall():
             return Prompt(_rules(prompts.merge, texts, target, segment), _parts(call.texts, continuity), target)
 

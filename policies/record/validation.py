@@ -83,7 +83,7 @@ def validate(
     """Check an answer against the text it was made from; lines with paths or hashes that are not in it are dropped.
 
     source_tokens: size of that text. cap: the most tokens the summary may have.
-    target: tokens it may have although they are more than half of its source, as a merge of short parts may.
+    target: tokens it may have although they are more than half of its source, as a part or a merge of short parts may.
     """
     text = _visible(answer)
     reason = _fault(answer, text) or _size(text, source_tokens, cap, count, target) or _shape(text, headings)

@@ -10,7 +10,7 @@ from policies.ledger import ledger
 from policies.plan import tokens_with
 from policies.price import Price, Tokens
 from policies.record import record as records
-from policies.record.bisect import BisectOutcome, Call, MergeCall, Overflow, Result, SummarizeCall, bisect
+from policies.record.bisect import BisectOutcome, Call, MergeCall, Overflow, Result, SummarizeCall, bisect, part_length
 from policies.record.prompting import Continuity, Prompt, Prompts, fill, fill_aligned
 from policies.record.record import Segment, Spent, WrittenSummary
 from policies.record.texts import Texts, texts_for
@@ -33,9 +33,15 @@ from proxy.upstream.summarizer import FormRefusedError, Kind, Summarizer, Summar
 _THOUGHT_SHARE = 1 / 8
 _PARALLEL_CALLS = 8
 _LEAST_ANSWER = 1_024
+# The same if the window is too small for that: half of the prompt's tokens, but so many in any case.
+_SMALL_ANSWER = 400
+_ANSWER_SHARE = 1 / 2
+# Tokens of an answer for each token of the summary that is asked for.
+_SLACK = 1.3
 # Share of a summarizer's window that is planned with: its own template and our miscounting take the rest.
 _USED_WINDOW = 0.95
-_LEAST_CAPACITY = 200
+# Below it the prompt's own words are most of what is read.
+_LEAST_CAPACITY = 500
 # Share of a summarizer's window for the numbered statements of the user.
 _STATEMENTS_SHARE = 0.1
 
@@ -72,9 +78,13 @@ class Bill:
             self.refused.append(verdict.reason)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _SharedWork:
-    """What the calls of one job share."""
+    """What the calls of one job share.
+
+    window:   of the summarizer, in its own tokens, as far as it is known or an overflow stated it.
+    is_tight: whether a prompt overflowed without a stated limit, so answers get less room.
+    """
 
     job: Job
     target: SummaryTarget
@@ -83,6 +93,8 @@ class _SharedWork:
     count: CountTokens
     bill: Bill
     deadline: within
+    window: int | None
+    is_tight: bool = False
 
     @property
     def length(self) -> int:
@@ -93,9 +105,21 @@ class _SharedWork:
     def segment(self) -> int:
         return self.job.policy.summarizer.segment_characters
 
-    def length_of(self, call: Call) -> int:
-        merging = self.job.policy.summarizer.merge_target_tokens if isinstance(call, MergeCall) else None
-        return merging or self.length
+    @property
+    def longest(self) -> int:
+        """Tokens that the summary of the whole span may have: what one call writes, or the last merge."""
+        return max(self.length, self.job.policy.summarizer.merge_target_tokens or 0)
+
+    def length_of(self, call: Call, room: int) -> int:
+        """Tokens that the summary of a call should have, whose answer has room for `room` tokens."""
+        fits = max(1, int(room / (_SLACK * self.target.calibration)))
+        match call:
+            case MergeCall():
+                return min(fits, self.job.policy.summarizer.merge_target_tokens or self.length)
+            case SummarizeCall(parts=1):
+                return min(fits, self.length)
+            case SummarizeCall():
+                return min(fits, part_length(_content_tokens(call, self.count), self.length))
 
 
 @dataclass(eq=False, repr=False)
@@ -126,9 +150,8 @@ class Writer:
         blocks = await self._workers.run(lambda: render(job.source, count, job.policy.parts_to_keep))
         texts = texts_for(records.language_for(job.parent, job.span))
         room = int(_STATEMENTS_SHARE * (target.window or job.plan.budget.window) / target.calibration)
-        work = _SharedWork(
-            job, target, texts, await self._workers.run(lambda: _continuity(job, room, count)), count, bill, deadline
-        )
+        continuity = await self._workers.run(lambda: _continuity(job, room, count))
+        work = _SharedWork(job, target, texts, continuity, count, bill, deadline, target.window)
         outcome = await self._drive(work, blocks)
         if outcome.text is None:
             # One that takes no part in so many calls is left alone for a while; a depth of our own is not its fault.
@@ -145,10 +168,11 @@ class Writer:
 
     async def _drive(self, work: _SharedWork, blocks: list[Block]) -> BisectOutcome:
         """Run the bisection: every wave of calls side by side."""
-        around = self._around(work)
-        window = work.target.window
+        around, carried = self._around(work)
+        window, place = work.window, work.target.place
         capacity = None if window is None else _capacity(work, window, around, work.target.calibration)
-        run = bisect(blocks, work.continuity.summary, capacity, work.job.policy.bisect, work.count, work.length)
+        bounds, taken = work.job.policy.bisect, self._windows.largest_answered(place)
+        run = bisect(blocks, work.continuity.summary, capacity, bounds, work.count, work.longest, carried, taken)
         # Of this job alone: nobody's slow summarizer holds up another's.
         slots = asyncio.Semaphore(_PARALLEL_CALLS)
         results: tuple[Result, ...] | None = None
@@ -161,43 +185,59 @@ class Writer:
             results = await _side_by_side([self._result(work, call, around, slots) for call in calls])
 
     async def _result(self, work: _SharedWork, call: Call, around: int, slots: asyncio.Semaphore) -> Result:
+        tokens = around + _content_tokens(call, work.count)
         try:
             async with slots:
-                return await self._summarize(work, call)
+                text = await self._summarize(work, call, tokens)
         except SummarizerOverflowError as error:
             target, stated = work.target, error.stated
-            estimated = around + _content_tokens(call, work.count)
-            self._windows.saw_overflow(target.place, stated, estimated, work.job.case.chain.session)
+            self._windows.saw_overflow(target.place, stated, tokens, work.job.case.chain.session)
             if stated.limit is None:
+                work.is_tight = True
                 return Overflow()
-            calibration = max(1.0, stated.input_tokens / estimated) if stated.input_tokens else target.calibration
+            work.window = min(stated.limit, work.window or stated.limit)
+            calibration = max(1.0, stated.input_tokens / tokens) if stated.input_tokens else target.calibration
             return Overflow(_capacity(work, stated.limit, around, calibration))
+        self._windows.saw_taken(work.target.place, tokens)
+        return text
 
-    def _around(self, work: _SharedWork) -> int:
-        """Tokens of a prompt without its transcript."""
-        empty = fill(self._templates(work), SummarizeCall((), 0), work.continuity, work.texts, work.length)
-        return work.count(empty.system) + work.count(empty.user)
+    def _around(self, work: _SharedWork) -> tuple[int, int]:
+        """Tokens of a part's prompt without its transcript, and what a single call carries beside those."""
 
-    async def _summarize(self, work: _SharedWork, call: Call) -> str:
-        """The summary of one call; a part of several is looked up first and kept afterwards."""
-        prompt = fill(self._templates(work), call, work.continuity, work.texts, work.length_of(call), work.segment)
+        def tokens_of(call: Call) -> int:
+            empty = fill(self._templates(work), call, work.continuity, work.texts, work.length)
+            return work.count(empty.system) + work.count(empty.user)
+
+        around = tokens_of(SummarizeCall((), 0, parts=2))
+        return around, max(0, tokens_of(SummarizeCall((), 0)) - around)
+
+    async def _summarize(self, work: _SharedWork, call: Call, tokens: int) -> str:
+        """The summary of one call, whose prompt has so many tokens; a part of several is looked up first and kept
+        afterwards."""
+        room = _answer_room(work, tokens)
+        prompt = fill(
+            self._templates(work), call, work.continuity, work.texts, work.length_of(call, room), work.segment
+        )
         if isinstance(call, SummarizeCall) and call.parts == 1:
-            return await self._validated_answer(work, prompt, await self._aligned_answer(work, prompt))
+            return await self._validated_answer(work, prompt, room, await self._aligned_answer(work, prompt))
         content = b"\0".join(
             (work.job.case.caller.scope, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
         )
         if (known := await self._checkpoints.recall_part(work.job.case.chain.tag, content)) is not None:
             return work.job.case.allowed_text(known)
-        summary = await self._validated_answer(work, prompt)
+        summary = await self._validated_answer(work, prompt, room)
         await self._checkpoints.keep_part(work.job.case.chain.tag, content, summary)
         return summary
 
-    async def _validated_answer(self, work: _SharedWork, prompt: Prompt, first: Valid | Invalid | None = None) -> str:
-        """One validated answer; an unusable one, or the `first` that was had otherwise, gets a single reminder."""
-        verdict = first or await self._ask(work, prompt)
+    async def _validated_answer(
+        self, work: _SharedWork, prompt: Prompt, room: int, first: Valid | Invalid | None = None
+    ) -> str:
+        """One validated answer of at most `room` tokens; an unusable one, or the `first` that was had otherwise, gets a
+        single reminder."""
+        verdict = first or await self._ask(work, prompt, room)
         if isinstance(verdict, Invalid):
             reminder = self._prompts.reminder.replace("{reason}", verdict.reason)
-            verdict = await self._ask(work, replace(prompt, user=f"{prompt.user}\n\n{reminder}"), "reminded")
+            verdict = await self._ask(work, replace(prompt, user=f"{prompt.user}\n\n{reminder}"), room, "reminded")
         if isinstance(verdict, Invalid):
             self._summarizer.note_failure(work.target, "invalid")
             raise SummarizerError("invalid", verdict.reason)
@@ -261,8 +301,8 @@ class Writer:
             aligned=f"{prompts.aligned}\n{own}",
         )
 
-    async def _ask(self, work: _SharedWork, prompt: Prompt, fine: CallResult = "ok") -> Valid | Invalid:
-        answer = await self._summarizer.ask(work.target, prompt, _answer_room(work), work.deadline)
+    async def _ask(self, work: _SharedWork, prompt: Prompt, room: int, fine: CallResult = "ok") -> Valid | Invalid:
+        answer = await self._summarizer.ask(work.target, prompt, room, work.deadline)
         return await self._judge_answer(work, prompt, answer, fine)
 
     async def _judge_answer(
@@ -280,7 +320,7 @@ class Writer:
             answer,
             source=prompt.user,
             source_tokens=tokens,
-            cap=2 * max(work.length, work.job.policy.summarizer.merge_target_tokens or 0),
+            cap=2 * work.longest,
             headings=work.texts.headings,
             count=work.count,
             target=prompt.target,
@@ -324,7 +364,7 @@ def _aligned_body(work: _SharedWork, instruction: str) -> bytes | None:
     end = conversation.index(job.plan.cut.position)
     upto = [item for item in items if isinstance(item, Injected | MergedMessage | UserWords | Rules) or item < end]
     body = request.dialect.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)
-    fields, limit = request.parsed.envelope.fields, (request.settings.output_key, _answer_room(work))
+    fields, limit = request.parsed.envelope.fields, (request.settings.output_key, _full_room(work))
     return request.dialect.questions.continuation(body, fields, limit, work.target.temperature)
 
 
@@ -334,20 +374,29 @@ def _has_room(work: _SharedWork, instruction: str) -> bool:
     conversation = job.cooled.conversation
     sent = tokens_with(conversation, standing_of(job.parent)) - conversation.tokens_from[job.plan.cut.position]
     window = target.window or job.plan.budget.window
-    return target.calibration * (sent + work.count(instruction)) + _answer_room(work) <= _USED_WINDOW * window
+    return target.calibration * (sent + work.count(instruction)) + _full_room(work) <= _USED_WINDOW * window
 
 
-def _answer_room(work: _SharedWork) -> int:
-    """Tokens the summarizer may write, in its own; the length asked for is in ours."""
-    answer = max(_LEAST_ANSWER, int(1.3 * work.length * work.target.calibration))
-    window = work.target.window or work.job.plan.budget.window
+def _full_room(work: _SharedWork) -> int:
+    """Tokens the summarizer may write, in its own, if its window has room; the length asked for is in ours."""
+    answer = max(_LEAST_ANSWER, int(_SLACK * work.length * work.target.calibration))
+    window = work.window or work.job.plan.budget.window
     # What a model thinks beside its answer must not take the place of what it is to read.
     return min(work.target.dialect.questions.room(answer), max(answer, int(_THOUGHT_SHARE * window)))
 
 
+def _answer_room(work: _SharedWork, tokens: int) -> int:
+    """Tokens the summarizer may write behind a prompt of `tokens` of our estimate, in its own."""
+    full, prompt, window = _full_room(work), int(work.target.calibration * tokens), work.window
+    if not work.is_tight and (window is None or prompt + full <= _USED_WINDOW * window):
+        return full
+    return min(full, max(_SMALL_ANSWER, int(_ANSWER_SHARE * prompt)))
+
+
 def _capacity(work: _SharedWork, window: int, around: int, calibration: float) -> int:
     """Tokens of transcript that fit one call, of our estimate; `window` is in the summarizer's own tokens."""
-    prompt = int((_USED_WINDOW * window - _answer_room(work)) / calibration)
+    usable = _USED_WINDOW * window
+    prompt = int(max(usable - _full_room(work), usable / (1 + _ANSWER_SHARE)) / calibration)
     return max(_LEAST_CAPACITY, prompt - around)
 
 

@@ -49,9 +49,9 @@ def run(
     previous: str | None = None,
     capacity: int | None = None,
     settings: BisectSettings = DEFAULT,
-    part: int = 0,
+    length: int = 0,
 ) -> BisectOutcome:
-    work = bisect(given_blocks, previous, capacity, settings, count, part)
+    work = bisect(given_blocks, previous, capacity, settings, count, length)
     results: tuple[Result, ...] | None = None
     while True:
         try:

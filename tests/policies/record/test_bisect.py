@@ -192,7 +192,7 @@ def test_calls_are_kept_for_merging_pair_by_pair_to_one_text() -> None:
             return Overflow()
         return "merged".ljust(200) if isinstance(call, MergeCall) else "part".ljust(200)
 
-    outcome = run(blocks(*[50] * 60), answer, capacity=100, part=50)
+    outcome = run(blocks(*[50] * 60), answer, capacity=100, length=50)
     assert outcome.text is not None
     assert outcome.text.startswith("merged")
     assert outcome.text.count("merged") == 1
@@ -210,7 +210,7 @@ def test_parts_that_are_too_many_for_one_merge_are_merged_by_as_many_as_fit() ->
             return "m".ljust(100, "m")
         return "s".ljust(100, "s")
 
-    outcome = run(blocks(*[50] * 16), answer, capacity=100, part=25)
+    outcome = run(blocks(*[50] * 16), answer, capacity=100, length=25)
     assert outcome.text == "m" * 100
     assert (outcome.calls, texts) == (8 + 3, 3)
 
@@ -218,9 +218,47 @@ def test_parts_that_are_too_many_for_one_merge_are_merged_by_as_many_as_fit() ->
 def test_a_depth_that_is_used_up_is_not_paid_twice() -> None:
     model = Model(60)
     outcome = run(blocks(*[50] * 32), model.answer, settings=BisectSettings(max_depth=2, max_calls=200))
-    assert outcome.calls == 1 + 2 + 4
-    assert outcome.text is None
+    asked = [call for call in model.calls if isinstance(call, SummarizeCall)]
+    assert len({call.blocks for call in asked}) == len(asked)
+    assert outcome.max_depth == 2
     assert outcome.is_bounded
+
+
+def test_calls_that_a_merge_does_not_need_read_older_parts() -> None:
+    """The length asked for lets two texts into a merge; these summaries are short, so one merge takes all."""
+    model = Model(1_000)
+    outcome = run(blocks(*[100] * 140), model.answer, capacity=1_000, length=500)
+    assert outcome.text is not None
+    assert all(f"<{i}>" in outcome.text for i in range(140))
+    assert not outcome.truncated
+    assert outcome.calls == DEFAULT.max_calls - 1
+
+
+def test_an_unknown_window_is_found_by_one_refused_call_after_another() -> None:
+    model = Model(1_000)
+    outcome = run(blocks(*[100] * 80), model.answer)
+    asked = [sum(b.tokens for b in call.blocks) for call in model.calls if isinstance(call, SummarizeCall)]
+    assert asked[0] == 8_000
+    assert [tokens > 1_000 for tokens in asked[:4]] == [True, True, True, False]
+    assert sum(tokens > 1_000 for tokens in asked) <= 5
+    assert outcome.calls <= DEFAULT.max_calls
+    assert outcome.text is not None
+    assert all(f"<{i}>" in outcome.text for i in range(80))
+
+
+def test_a_window_that_was_told_wrong_costs_half_of_the_calls_at_most() -> None:
+    model = Model(1_000)
+    outcome = run(blocks(*[100] * 100), model.answer, capacity=1_500)
+    assert outcome.calls <= DEFAULT.max_calls
+    assert outcome.text is not None
+    assert all(f"<{i}>" in outcome.text for i in range(75, 100))
+
+
+def test_what_no_call_is_left_to_read_does_not_use_up_the_depth() -> None:
+    model = Model(100)
+    outcome = run(blocks(*[20] * 2_000), model.answer, capacity=100, length=25)
+    assert outcome.text is not None
+    assert all(f"<{i}>" in outcome.text for i in range(1_960, 2_000))
 
 
 def test_a_depth_that_is_known_to_be_too_little_asks_for_the_newest_that_fit() -> None:
@@ -248,8 +286,8 @@ def test_no_message_that_fits_a_call_is_cut(
     span = blocks(*given_sizes)
     model = Model(capacity)
     settings = BisectSettings(max_calls=max_calls, min_messages=data.draw(st.integers(2, 8)))
-    outcome = run(span, model.answer, capacity=capacity, settings=settings, part=data.draw(st.integers(0, 500)))
+    outcome = run(span, model.answer, capacity=capacity, settings=settings, length=data.draw(st.integers(0, 500)))
     asked = [b for call in model.calls if isinstance(call, SummarizeCall) for b in call.blocks]
-    assert asked == span[len(span) - len(asked) :]
+    assert set(asked) == set(span[len(span) - len(asked) :])
     assert outcome.calls <= max_calls
     assert outcome.text is not None
