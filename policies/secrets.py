@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from policies.formats import FORMATS
+from policies.formats import BEGINS_BY_SIGN, FORMATS
 from policies.transcript import Utterance
 
 _LAST = 4
@@ -424,7 +424,8 @@ def _places(text: str, part: str) -> Iterator[int]:
 
 
 def _by_format(text: str) -> Iterator[_SecretSpan]:
-    for begin in FORMATS:
+    begins = (begin for sign, group in BEGINS_BY_SIGN.items() if sign in text for begin in group)
+    for begin in begins:
         if begin not in text:  # nearly always: asked first, it takes a quarter of the time
             continue
         kind, left, pattern, lead = FORMATS[begin]

@@ -334,30 +334,35 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
             return False
         return text_protocol.has_tools_in_text(self.request.utterances(0, len(opening)))
 
-    def utterances(
-        self, start: int, end: int, read: dict[int, list[Utterance]] | None = None, *, answered: bool = False
-    ) -> list[Utterance]:
+    def utterances(self, start: int, end: int, *, answered: bool = False) -> list[Utterance]:
         """What body[start:end] says, each by whoever says it, likewise as it may be written down.
 
-        read: what messages say by their positions, so far as that was read before. answered: with the output of the
-        last call of an agent that has its tools in text, which stands in the message behind.
+        answered: with the output of the last call of an agent that has its tools in text, which stands in the message
+        behind.
         """
-        read = {} if read is None else read
-        for at in range(start, end):
-            if at not in read:
-                read[at] = [self._allow_utterance(said) for said in self.request.utterances(at, at + 1)]
-        found = [said for at in range(start, end) for said in read[at]]
+        found = [said for at in range(start, end) for said in self._allowed(at)]
         if self.has_tools_in_text:
             before, after = self._last(start - 1), self._last(end) if answered else None
             found = text_protocol.as_tools(found, before, after)
         return told_apart(found, self._spoken, self._foreign)
 
+    def _allowed(self, position: int) -> list[Utterance]:
+        """What one message of the body says, as it may be written down; decoded and masked once."""
+        known = self._read.get(position)
+        if known is None:
+            said = self.request.utterances(position, position + 1)
+            known = self._read[position] = [self._allow_utterance(each) for each in said]
+        return known
+
+    @cached_property
+    def _read(self) -> dict[int, list[Utterance]]:
+        return {}
+
     def _last(self, position: int) -> Utterance | None:
         """The last thing that a message says; None where there is no such message."""
         if not 0 <= position < len(self.conversation.body):
             return None
-        said = self.request.utterances(position, position + 1)
-        return self._allow_utterance(said[-1]) if said else None
+        return next(reversed(self._allowed(position)), None)
 
     @cached_property
     def _spoken(self) -> frozenset[int]:

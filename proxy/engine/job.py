@@ -30,7 +30,7 @@ class Job:
     started:  when the conversation was first seen, in Unix seconds.
     deadline: seconds that all calls together may take.
     rebuild:  summarize the whole history anew instead of going on from the parent's summary.
-    names, judge: what texts and calls say, each read once. said: what messages say, by their positions.
+    names, judge: what texts and calls say, each read once.
     counted:  tokens of texts.
     """
 
@@ -44,7 +44,6 @@ class Job:
     rebuild: bool = False
     names: NamesOf = field(default_factory=lambda: cache(names_in), compare=False)
     judge: Judge = field(default_factory=lambda: cache(judge_call), compare=False)
-    said: dict[int, list[Utterance]] = field(default_factory=dict, compare=False)
     counted: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
@@ -103,16 +102,12 @@ class Job:
     def kept(self) -> list[str]:
         """What the messages that are sent beside the record say and call."""
         case, cut = self.case, self.plan.cut.position
-        said = [
-            each
-            for at in self.cooled.conversation.repeated_messages(cut)
-            for each in case.utterances(at, at + 1, self.said)
-        ]
-        said += case.utterances(cut, len(case.conversation.body), self.said)
+        said = [each for at in self.cooled.conversation.repeated_messages(cut) for each in case.utterances(at, at + 1)]
+        said += case.utterances(cut, len(case.conversation.body))
         return [text for each in said for text in (each.text, *(call.arguments for call in each.calls))]
 
     def _utterances(self, start: int) -> tuple[Utterance, ...]:
-        found = self.case.utterances(start, self.plan.cut.position, self.said, answered=True)
+        found = self.case.utterances(start, self.plan.cut.position, answered=True)
         if not self.cooled.conversation.instructions_covered:
             found = [u for u in found if u.role not in INSTRUCTION_ROLES]
         if not self.case.shift:
