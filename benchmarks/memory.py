@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.recall import Recall, RecallMeasure
 from policies.record.names import names_in
 from proxy.commands.common import caller_of
 from proxy.commands.replay import found
 from proxy.config.loading import load_text
-from proxy.engine.replay.memory import MemoryMeasure
 from proxy.engine.replay.replay import replay, with_window
 from proxy.wiring import open_apart
 
@@ -48,7 +48,7 @@ _SHARES = (
     *("steps_possible", "steps_full_window"),
 )
 
-Played = dict[str, "PolicyRow"]
+Played = dict[str, tuple["PolicyRow", Recall | None]]
 
 
 def common_names(files: Sequence[Path]) -> frozenset[str]:
@@ -66,10 +66,12 @@ def played(file: Path, window: int, common: frozenset[str]) -> dict[str, Played]
     config = load_text("benchmark", json.dumps(_CONFIG), {})
     callers = [caller_of(config, "default", name) for name in _POLICIES]
     recordings = found(file, _MODEL, print)
-    measure = replay(
-        open_apart, with_window(config, window), recordings, callers, lambda: None, print, memory=MemoryMeasure(common)
-    )
-    return {session.name: session.policies for session in asyncio.run(measure).sessions}
+    measure, config = RecallMeasure(common), with_window(config, window)
+    played = asyncio.run(replay(open_apart, config, recordings, callers, lambda: None, print, answered=measure))
+    return {
+        session.name: {name: (row, measure.of(session.name, name)) for name, row in session.policies.items()}
+        for session in played.sessions
+    }
 
 
 def main() -> None:
@@ -111,7 +113,7 @@ def _show(window: int, sessions: dict[str, Played]) -> None:
         table.add_column(column, justify="right")
     for name, policies in sessions.items():
         for policy in _POLICIES:
-            if policies[policy].memory is not None:
+            if policies[policy][1] is not None:
                 table.add_row(name, policy, *_cells([policies[policy]]))
         table.add_section()
     for policy in _POLICIES:
@@ -121,8 +123,8 @@ def _show(window: int, sessions: dict[str, Played]) -> None:
     Console(width=150).print(table)
 
 
-def _cells(rows: Sequence[PolicyRow], *, by_need: bool = False) -> list[str]:
-    met = [row.memory for row in rows if row.memory is not None]
+def _cells(rows: Sequence[tuple[PolicyRow, Recall | None]], *, by_need: bool = False) -> list[str]:
+    met = [recall for _, recall in rows if recall is not None]
     if not met:
         return ["0"]
     weights = [each.needs if by_need else 1 for each in met]
@@ -130,12 +132,12 @@ def _cells(rows: Sequence[PolicyRow], *, by_need: bool = False) -> list[str]:
     def share(name: str) -> str:
         return f"{fmean((getattr(each, name) for each in met), weights):.3f}"
 
-    reuse = [row.prefix_reuse for row in rows if row.prefix_reuse is not None]
+    reuse = [row.prefix_reuse for row, _ in rows if row.prefix_reuse is not None]
     return [
         str(sum(each.needs for each in met)),
         *map(share, _SHARES),
         f"{fmean(each.tokens_sent for each in met):,.0f}",
-        str(sum(row.compactions_inline + row.compactions_background for row in rows)),
+        str(sum(row.compactions_inline + row.compactions_background for row, _ in rows)),
         f"{fmean(reuse):.3f}",
     ]
 

@@ -24,12 +24,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.memory import common_names
+from benchmarks.recall import RecallMeasure
 from policies.price import Price, Tokens, prompt_behind
 from proxy.commands.common import caller_of
 from proxy.commands.replay import found
 from proxy.config.loading import load_text
 from proxy.engine.replay.figures import LEAST_CACHED, NO_PROXY
-from proxy.engine.replay.memory import MemoryMeasure
 from proxy.engine.replay.replay import replay, with_window
 from proxy.models.table import ModelTable
 from proxy.wiring import open_apart
@@ -74,18 +74,20 @@ def played(file: Path, window: int, points: dict[str, object], common: frozenset
             calls.setdefault(policy, []).append(call)  # noqa: B023 - used up within this turn of the loop
             summaries[policy] = summaries.get(policy, 0) + is_summary  # noqa: B023
 
-        measure = replay(
+        measure = RecallMeasure(common, _FAR)
+        playing = replay(
             open_apart,
             with_window(config, window),
             [recording],
             callers,
             lambda: None,
             print,
-            memory=MemoryMeasure(common, _FAR),
             paid=paid,
+            answered=measure,
         )
-        (session,) = asyncio.run(measure).sessions
-        recall = {name: row.memory.recall if row.memory else None for name, row in session.policies.items()}
+        (session,) = asyncio.run(playing).sessions
+        met = {name: measure.of(recording.name, name) for name in session.policies}
+        recall = {name: each.recall if each else None for name, each in met.items()}
         sessions.append(Played(recording.name, calls[NO_PROXY][0].prompt, calls, summaries, recall))
     return sessions
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from http.client import HTTPException
 from importlib.metadata import version as installed_version
@@ -56,12 +57,6 @@ app.command(
     help="Look whether all that a config names is there and works, a line each.",
 )
 app.command(
-    "proxy.commands.watching.top:top",
-    name="top",
-    help_epilogue="Example: concertina top --url http://proxy:8795",
-    help="Watch the running proxy: health, rates, sessions, compactions.",
-)
-app.command(
     "proxy.commands.watching.tail:tail",
     name="tail",
     help_epilogue="Example: concertina tail deploy",
@@ -85,6 +80,12 @@ app.command(
     help_epilogue="Example: concertina print client codex",
     help="Print a dashboard, alerts, or what a client needs.",
 )
+
+_REMOVED = {
+    ("top", ""): "`concertina open` opens the Live page, and `concertina tail` prints requests as they end",
+    ("replay", "--memory"): "`python -m benchmarks.memory FOLDER` of the repository measures it",
+}
+"""Commands and options of earlier releases, and what replaces each."""
 
 _LEAST_WINDOW = 256
 _MOST_NAME = 64
@@ -257,7 +258,6 @@ def replay(
     policy: Annotated[list[str] | None, Parameter(negative=())] = None,
     model: str | None = None,
     window: Annotated[int | None, Parameter(validator=Number(gte=_LEAST_WINDOW))] = None,
-    memory: Annotated[bool, Parameter(negative=())] = False,
     config: ConfigPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -267,11 +267,9 @@ def replay(
     :param policy: Policy to play them under; may be repeated. Without it: every preset.
     :param model: Model to price and count for, instead of the recorded one.
     :param window: Its context window in tokens, instead of the known one.
-    :param memory: Measure too what of the names that the agent needs again is still in the prompt.
     :param as_json: Print the figures as JSON.
     """
     from proxy.commands.replay import found, run, show
-    from proxy.engine.replay.memory import MemoryMeasure
 
     loaded = load_config(config)
     callers = [caller_of(loaded, DEFAULT, name) for name in dict.fromkeys(policy or preset_names())]
@@ -280,9 +278,7 @@ def replay(
         err(f"skipped {why}")
 
     recordings = found(path, model, skipped)
-    replayed = run(
-        loaded, recordings, callers, window, console(stderr=True), skipped, MemoryMeasure() if memory else None
-    )
+    replayed = run(loaded, recordings, callers, window, console(stderr=True), skipped)
     if not replayed.sessions:
         fail(f"{path}: nothing to replay")
     output(replayed, show, as_json=as_json, indent=2)
@@ -486,7 +482,15 @@ def _refuse_itself(config: Config, host: str, port: int) -> None:
         sys.exit(1)
 
 
+def _refuse_removed(arguments: Sequence[str]) -> None:
+    """End if the arguments name a command or an option of an earlier release."""
+    for (command, option), instead in _REMOVED.items():
+        if arguments[:1] == [command] and (not option or option in arguments):
+            fail(f"{f'{command} {option}'.strip()} was removed in 0.3.0: {instead} (docs/upgrading.md)")
+
+
 def main() -> None:
+    _refuse_removed(sys.argv[1:])
     if isinstance(sys.stdout, TextIOWrapper):  # what a terminal's encoding lacks must end no command
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

@@ -16,23 +16,15 @@ from proxy.callers.tenants import Caller
 from proxy.commands.common import plain
 from proxy.config.loading import Config, preset_names
 from proxy.engine.replay.figures import LEGEND, NO_PROXY, PolicyRow, Replayed, ReplayedSession
-from proxy.engine.replay.memory import MemoryMeasure
 from proxy.engine.replay.recordings import Recording, RecordingError, read_recordings
 from proxy.engine.replay.replay import replay, with_window
 from proxy.wiring import open_apart
 
 _COLUMNS = ("policy", "sent", "saved", "inline", "ahead", "cooled", "calls", "reuse", "over", "cost $", "net $")
-_MEMORY_COLUMNS = ("policy", "needs", "recall", "in context", "newest, same size", "newest, full window", "sent")
 # Elsewhere than on a terminal lines are as long as they must be.
 _WIDTH = 240
 # Seconds before a progress bar is worth showing.
 _PATIENCE = 1.0
-
-_MEMORY_LEGEND = (
-    "needs: names (paths, identifiers, values) in an answer that stood last more than half a window back, where a"
-    " request fills the window; recall: of these still in the prompt; in context: with what stood beside them.",
-    "newest: recall of the newest messages alone, as many as were sent and as many as the window takes.",
-)
 
 
 def found(path: Path, model: str | None, skipped: Callable[[str], None]) -> list[Recording]:
@@ -53,12 +45,11 @@ def run(
     window: int | None,
     console: Console,
     skipped: Callable[[str], None],
-    memory: MemoryMeasure | None = None,
 ) -> Replayed:
     """Play everything; where that takes over a second, a terminal sees how far it is."""
     steps = (len(callers) + 1) * sum(recording.requests for recording in recordings)
     with _progress(steps, console) as advance:
-        played = replay(open_apart, with_window(config, window), recordings, callers, advance, skipped, memory=memory)
+        played = replay(open_apart, with_window(config, window), recordings, callers, advance, skipped)
         return asyncio.run(played)
 
 
@@ -90,12 +81,8 @@ def show(replayed: Replayed, console: Console) -> None:
         tell("")
         tell(_heading(session))
         console.print(_table(session))
-        if any(row.memory for row in session.policies.values()):
-            tell("")
-            console.print(_memory(session))
     tell("")
-    measured = any(row.memory for session in replayed.sessions for row in session.policies.values())
-    for line in (*LEGEND, *(_MEMORY_LEGEND if measured else ()), *_notes(replayed)):
+    for line in (*LEGEND, *_notes(replayed)):
         tell(line)
     tell("")
     for name in replayed.sessions[0].policies:
@@ -127,17 +114,6 @@ def _table(session: ReplayedSession) -> Table:
         table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
     for name, row in session.policies.items():
         table.add_row(name, *_cells(row), style="dim" if name == NO_PROXY else "")
-    return table
-
-
-def _memory(session: ReplayedSession) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in _MEMORY_COLUMNS:
-        table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
-    for name, row in session.policies.items():
-        if (met := row.memory) is not None:
-            shares = (met.recall, met.in_context, met.newest_same_size, met.newest_full_window)
-            table.add_row(name, str(met.needs), *(f"{share:.0%}" for share in shares), f"{met.tokens_sent:,}")
     return table
 
 

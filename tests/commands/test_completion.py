@@ -19,9 +19,9 @@ def printed(capsys: pytest.CaptureFixture[str], shell: str) -> str:
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
-        (("to",), ["top"]),
+        (("ta",), ["tail"]),
         (("sessions", "ex"), ["export"]),
-        (("top", "--ur"), ["--url"]),
+        (("tail", "--ur"), ["--url"]),
         (("completion", "f"), ["fish"]),
     ],
 )

@@ -361,7 +361,6 @@ def test_the_figures_of_a_small_session_are_those_of_a_calculation_by_hand(run: 
         "first_over": None,
         "cost_usd": round(cost, 6),
         "net_usd": 0.0,
-        "memory": None,
     }
 
 

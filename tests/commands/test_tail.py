@@ -105,7 +105,7 @@ async def test_a_refusal_is_told_with_the_way_out(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("given", ["foo", "localhost", "127.0.0.1:8795", "file:///etc"])
-@pytest.mark.parametrize("command", ["top", "tail", "open", "healthcheck"])
+@pytest.mark.parametrize("command", ["tail", "open", "healthcheck"])
 def test_what_is_no_address_is_told_in_a_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, given: str
 ) -> None:

@@ -25,7 +25,7 @@ from policies.record import record as records
 from policies.record.record import Record, Span
 from policies.settings import DEFAULTS, PolicySettings
 from policies.transcript import Utterance
-from proxy.commands import printing
+from proxy.commands import cli, printing
 from proxy.commands.cli import app
 from proxy.config.loading import load, load_text, preset_names
 from proxy.dialects.chat.messages import describe, utterances
@@ -111,7 +111,10 @@ def table(heading: str) -> list[list[str]]:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_command_that_is_mentioned_exists(document: str) -> None:
     mentioned = [found for code in _CODE.findall(text_of(document)) for found in _COMMAND.findall(code)]
+    removed = {command for command, option in cli._REMOVED if not option} if document == "CHANGELOG.md" else set()
     for command, sub in mentioned:
+        if command in removed:
+            continue
         assert command in app, command
         known = {*printing._FILES, "helm", "client"} if command == "print" else app[command]
         assert not sub or sub in known, f"{command} {sub}"

@@ -1,1 +1,1 @@
-"""`concertina top`, `tail` and `open`: what the running proxy does, and the way to its dashboard."""
+"""`concertina tail` and `open`: what the running proxy does, and the way to its dashboard."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, fields
 
 import msgspec
 
-from proxy.engine.replay.memory import Remembered
-
 NO_PROXY = "no proxy"
 # Prompt caches of providers begin at so many tokens: OpenAI's, and Anthropic's for most models.
 LEAST_CACHED = 1_024
@@ -37,7 +35,6 @@ class PolicyRow(msgspec.Struct, frozen=True):
                     the first in its session, None for several sessions.
     cost_usd:       of prompts and of summaries; net_usd: what that is above the same without a proxy. None where a
                     price is unknown.
-    memory:         None where it was not measured, or nothing was needed.
     """
 
     tokens_received: int
@@ -52,25 +49,6 @@ class PolicyRow(msgspec.Struct, frozen=True):
     first_over: int | None
     cost_usd: float | None
     net_usd: float | None
-    memory: Recall | None = None
-
-
-class Recall(msgspec.Struct, frozen=True):
-    """Names that answers needed of far back, in requests that fill the window, and the share that was met: by what was
-    sent, there with their surroundings too; by the newest messages of the same size; by as many as the window takes.
-
-    tokens_sent: of such a request, on average. steps_possible: of the answers, those that had every such name in what
-    was sent; steps_full_window: in as many of the newest messages as the window takes.
-    """
-
-    needs: int
-    recall: float
-    in_context: float
-    newest_same_size: float
-    newest_full_window: float
-    tokens_sent: int
-    steps_possible: float
-    steps_full_window: float
 
 
 class ReplayedSession(msgspec.Struct, frozen=True):
@@ -114,7 +92,6 @@ class ReplayTally:
     cost: float = 0.0
     reuse: list[float] = field(default_factory=list)
     over: list[int] = field(default_factory=list)
-    remembered: Remembered = field(default_factory=Remembered)
 
     def __add__(self, other: ReplayTally) -> ReplayTally:
         return ReplayTally(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
@@ -132,21 +109,6 @@ def total_of(tallies: Mapping[str, ReplayTally]) -> ReplayedSession:
     return msgspec.structs.replace(session, policies=rows)
 
 
-def _recall(met: Remembered) -> Recall | None:
-    if not met.needs:
-        return None
-    return Recall(
-        needs=met.needs,
-        recall=round(met.sent.recalled / met.needs, 3),
-        in_context=round(met.sent.in_context / met.needs, 3),
-        newest_same_size=round(met.truncated.recalled / met.needs, 3),
-        newest_full_window=round(met.window.recalled / met.needs, 3),
-        tokens_sent=met.sent_tokens // met.requests,
-        steps_possible=round(met.sent.steps / met.requests, 3),
-        steps_full_window=round(met.window.steps / met.requests, 3),
-    )
-
-
 def _row(tally: ReplayTally, without: ReplayTally) -> PolicyRow:
     return PolicyRow(
         tokens_received=tally.received,
@@ -161,5 +123,4 @@ def _row(tally: ReplayTally, without: ReplayTally) -> PolicyRow:
         first_over=min(tally.over, default=None),
         cost_usd=None if tally.unpriced else round(tally.cost, 6),
         net_usd=None if tally.unpriced or without.unpriced else round(tally.cost - without.cost, 6),
-        memory=None if tally is without else _recall(tally.remembered),
     )

@@ -21,7 +21,6 @@ from proxy.engine.case import CompactionContext, case_of, with_newest_lessons
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.engine.replay.figures import LEAST_CACHED, NO_PROXY, Replayed, ReplayTally, session_of, total_of
-from proxy.engine.replay.memory import MemoryMeasure
 from proxy.engine.replay.recordings import Recording, RecordingError
 from proxy.engine.replay.stand_in import ModelCall, StandIn
 from proxy.errors import InvalidJSONError
@@ -41,6 +40,14 @@ class Paid(Protocol):
     summarizer was asked."""
 
     def __call__(self, policy: str, call: Tokens, *, is_summary: bool) -> None: ...
+
+
+class Answered(Protocol):
+    """Gets a request of a session, what was sent for it, and the next request, which repeats its answer."""
+
+    def __call__(
+        self, session: str, case: CompactionContext, sent: CountedRequest, following: CountedRequest, /
+    ) -> None: ...
 
 
 Opens = Callable[[Config, Summarizer, Hook], AbstractAsyncContextManager[Engine]]
@@ -63,15 +70,15 @@ async def replay(
     advance: Callable[[], None],
     skipped: Callable[[str], None],
     *,
-    memory: MemoryMeasure | None = None,
     paid: Paid | None = None,
+    answered: Answered | None = None,
 ) -> Replayed:
     """Every recording under the policy of every caller, and without a proxy.
 
     opens:   an engine that keeps nothing, asks this summarizer alone and tells this hook.
     advance: called after every request. skipped: told of recordings that hold something else than requests.
-    memory:  measures what the answers need of far back; None where nobody wants to know. paid: told of every prompt
-             that was sent, and of every question to a summarizer.
+    paid:    gets every prompt that was sent, and every question to a summarizer. answered: gets every answered request
+             of a policy that is not off.
     """
     off = callers[0].policy.model_copy(update={"mode": "off"})
     everyone = (replace(callers[0], policy_name=NO_PROXY, policy=off), *callers)
@@ -82,7 +89,7 @@ async def replay(
             triggers.append(event.trigger)
 
     async with opens(config, stand_in, count) as engine:
-        player = _Player(engine, engine.router(config), stand_in, triggers, memory, paid)
+        player = _Player(engine, engine.router(config), stand_in, triggers, paid, answered)
         played: list[tuple[str, Mapping[str, ReplayTally]]] = []
         for recording in recordings:
             try:
@@ -114,8 +121,8 @@ class _Player:
         router: Router,
         stand_in: StandIn,
         triggers: list[Trigger],
-        memory: MemoryMeasure | None,
         paid: Paid | None,
+        answered: Answered | None,
     ) -> None:
         self.windows: dict[str, int | None] = {}
         self.unpriced: set[str] = set()
@@ -124,8 +131,8 @@ class _Player:
         self._router = router
         self._stand_in = stand_in
         self._triggers = triggers
-        self._memory = memory
         self._paid = paid
+        self._answered = answered
         self._numbers = count()
 
     async def play(self, recording: Recording, caller: Caller, advance: Callable[[], None]) -> ReplayTally:
@@ -143,8 +150,8 @@ class _Player:
             new = _shortened_messages(case, draft) - cooled
             tally.batches += bool(new)
             cooled |= new
-            if self._memory is not None and following is not None and case.mode != "off":
-                tally.remembered += self._memory.measure(case, sent, following)
+            if self._answered is not None and following is not None and case.mode != "off":
+                self._answered(recording.name, case, sent, following)
             answered = _answer_in(following, request) if following is not None else 0
             await self._follow_up(case, draft, Usage(draft.tokens, answered))
             for call in self._stand_in.take_calls():

@@ -8,8 +8,9 @@ characters that it stood beside before: a bare list of names meets none so.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import accumulate, islice, takewhile
 
@@ -70,14 +71,56 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryMeasure:
-    """The measure. common: names that mean nothing, since most sessions have them. far: tokens between a name and its
-    need, where that is less than half a window."""
+class Recall:
+    """Names that answers needed of far back, in requests that fill the window, and the share that was met: by what was
+    sent, there with their surroundings too; by the newest messages of the same size; by as many as the window takes.
+
+    tokens_sent: of such a request, on average. steps_possible: of the answers, those that had every such name in what
+    was sent; steps_full_window: in as many of the newest messages as the window takes.
+    """
+
+    needs: int
+    recall: float
+    in_context: float
+    newest_same_size: float
+    newest_full_window: float
+    tokens_sent: int
+    steps_possible: float
+    steps_full_window: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecallMeasure:
+    """Measures recall as a replay goes on.
+
+    common: names that mean nothing, since most sessions have them. far: tokens between a name and its need, if that is
+    less than half a window. sums: by session and policy.
+    """
 
     common: frozenset[str] = frozenset()
     far: int | None = None
+    sums: dict[tuple[str, str], Remembered] = field(default_factory=lambda: defaultdict(Remembered))
 
-    def measure(self, case: CompactionContext, sent: CountedRequest, following: CountedRequest) -> Remembered:
+    def __call__(self, session: str, case: CompactionContext, sent: CountedRequest, following: CountedRequest) -> None:
+        self.sums[session, case.caller.policy_name] += self._measure(case, sent, following)
+
+    def of(self, session: str, policy: str) -> Recall | None:
+        """Return the recall of a session under a policy; None if nothing was needed."""
+        met = self.sums[session, policy]
+        if not met.needs:
+            return None
+        return Recall(
+            needs=met.needs,
+            recall=round(met.sent.recalled / met.needs, 3),
+            in_context=round(met.sent.in_context / met.needs, 3),
+            newest_same_size=round(met.truncated.recalled / met.needs, 3),
+            newest_full_window=round(met.window.recalled / met.needs, 3),
+            tokens_sent=met.sent_tokens // met.requests,
+            steps_possible=round(met.sent.steps / met.requests, 3),
+            steps_full_window=round(met.window.steps / met.requests, 3),
+        )
+
+    def _measure(self, case: CompactionContext, sent: CountedRequest, following: CountedRequest) -> Remembered:
         """What the answer to a request, which the next one repeats, needs of far back."""
         request, window = case.request, case.route.window
         if window is None:
