@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import selectors
 import socket
 import time
@@ -16,7 +17,10 @@ _TIMEOUT = 60.0
 
 @dataclass
 class Load:
-    """What to send where, and for how long, in seconds; at least `least` requests are made."""
+    """What to send where, and for how long, in seconds; at least `least` requests are made.
+
+    SEQUENCE in the body or in the headers is another number in every request.
+    """
 
     port: int
     body: bytes
@@ -46,7 +50,7 @@ class _Connection:
             f"authorization: Bearer sk-bench\r\n{load.headers}content-length: {len(load.body)}\r\n\r\n"
         )
         self.request = bytearray(head.encode() + load.body)
-        self.mark = self.request.rindex(_MARK) + 3
+        self.marks = [found.start() + 3 for found in re.finditer(_MARK, self.request)]
         self.socket = socket.create_connection(("127.0.0.1", load.port), timeout=_TIMEOUT)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.answer = b""
@@ -54,7 +58,8 @@ class _Connection:
         self.seen = 0.0
 
     def send(self, number: int) -> None:
-        self.request[self.mark : self.mark + 8] = b"%08d" % (number % 10**8)
+        for mark in self.marks:
+            self.request[mark : mark + 8] = b"%08d" % (number % 10**8)
         self.answer = b""
         self.seen = 0.0
         self.started = time.perf_counter()

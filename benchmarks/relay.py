@@ -30,6 +30,7 @@ class _Kind:
     name: str
     body: bytes
     connections: int
+    headers: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,12 @@ _KINDS = (
     *(
         _Kind(f"{size} x {connections}", bodies.body(bodies.SIZES[size], stream=False), connections)
         for size, connections in (("1 kB", 16), ("40 kB", 4), ("400 kB", 1), ("1 kB", 1), ("40 kB", 1))
+    ),
+    _Kind(
+        "1 kB x 16, a new x-request-id",
+        bodies.body(bodies.SIZES["1 kB"], stream=False),
+        16,
+        f"x-request-id: {bodies.SEQUENCE}\r\n",
     ),
     _Kind("64 chunks x 8", bodies.body(bodies.SIZES["1 kB"], stream=True), 8),
 )
@@ -85,7 +92,7 @@ def _measured(rounds: int, beside: Path | None, only: str) -> tuple[list[str], d
 
 
 def _round(workers: ProcessPoolExecutor, server: servers.Server, kind: _Kind) -> _Figures:
-    load = client.Load(server.port, kind.body, kind.connections, _SECONDS, headers=server.headers)
+    load = client.Load(server.port, kind.body, kind.connections, _SECONDS, headers=server.headers + kind.headers)
     before = server.cpu_seconds()
     timings = workers.submit(client.run, load).result()
     done = len(timings.total)

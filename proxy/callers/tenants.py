@@ -2,11 +2,8 @@
 
 import hashlib
 import hmac
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-
-import xxhash
 
 from policies.settings import PolicySettings
 from proxy.callers import store_secret
@@ -17,7 +14,6 @@ from proxy.server.headers import bearer_key
 
 # Without a configured secret, sessions are still kept apart; only their addresses can be computed by outsiders.
 
-_REMEMBERED = 10_000
 # In place of a key's digest, which has 32 bytes.
 _INDEX = b"index"
 _LABELS = b"labels"
@@ -60,9 +56,6 @@ class Tenants:
         self._issued = issued or KeyRing()
         self._policies = config.policies
         self._closed = config.closed
-        self._seen: dict[bytes, Caller] = {}
-        self._seen_version = 0
-        self._seed = secrets.randbits(64)
         self._secret = store_secret.secret_in_force(config.store)
         self._key_prefix = key_prefix(self._secret).encode()
         self._shared = {name for name, tenant in config.tenants.items() if tenant.sessions_of == "tenant"}
@@ -90,21 +83,6 @@ class Tenants:
         refused when the config is closed; those with different keys are kept apart, by the first one that they have
         sent.
         """
-        if self._seen_version != self._issued.version:
-            self._seen, self._seen_version = {}, self._issued.version
-        # Remembered under a keyed hash, so that no key is kept; only callers that were let in are.
-        sent = (authorization or b"", api_key_header or b"", *(part for other in others for part in other))
-        seen = xxhash.xxh3_128_digest(b"\0".join(sent), self._seed)
-        caller = self._seen.get(seen)
-        if caller is None:
-            caller = self._identify(authorization, api_key_header, others)
-            if len(self._seen) < _REMEMBERED:
-                self._seen[seen] = caller
-        return caller
-
-    def _identify(
-        self, authorization: bytes | None, api_key_header: bytes | None, others: Sequence[tuple[bytes, bytes]]
-    ) -> Caller:
         sent = ((b"authorization", bearer_key(authorization or b"")), (b"x-api-key", api_key_header), *others)
         digests = {header: hashlib.sha256(key).digest() for header, key in sent if key}
         if not self._viewers.isdisjoint(digests.values()):

@@ -6,7 +6,7 @@ from proxy.api.headers import KEY_HEADERS
 from proxy.callers.admin_token import carries
 from proxy.callers.tenants import Caller
 from proxy.engine.case import Mode
-from proxy.server.headers import MAX_HOPS, hops
+from proxy.server.headers import MAX_HOPS, Headers, hops
 from proxy.upstream.active import Active
 
 _OTHERS = tuple(name for name in KEY_HEADERS if name not in (b"authorization", b"x-api-key"))
@@ -30,10 +30,7 @@ def identify(head: ApiHead, active: Active) -> tuple[Caller, Mode]:
         )
     if head.reading.has_dots:
         raise errors.AmbiguousPathError("The path holds dot segments (. or ..), encoded or not; send it without them.")
-    if carries(active.admin_token.value.encode(), head.headers, head.query):
-        raise errors.AuthenticationError(
-            "This is the admin token, not an API key: it is for /admin and /metrics alone."
-        )
+    _check_admin_token(head.headers, head.query, active)
     tenants = active.tenants
     others = [(name, key) for name in _OTHERS if (key := head.header(name))]
     caller = tenants.identify(head.header(b"authorization"), head.header(b"x-api-key"), others)
@@ -43,6 +40,21 @@ def identify(head: ApiHead, active: Active) -> tuple[Caller, Mode]:
     if policy is not None:
         caller = tenants.with_policy(caller, policy.decode("latin-1"))
     return caller, _mode(head, caller)
+
+
+def check_placement(headers: Headers, active: Active, caller: Caller) -> None:
+    """Raise AuthenticationError if one of these headers holds an issued key that is not the caller's own, or the admin
+    token."""
+    _check_admin_token(headers, b"", active)
+    if any(active.tenants.is_astray(value, caller) for _, value in headers):
+        raise errors.AuthenticationError(_ASTRAY)
+
+
+def _check_admin_token(headers: Headers, query: bytes, active: Active) -> None:
+    if carries(active.admin_token.value.encode(), headers, query):
+        raise errors.AuthenticationError(
+            "This is the admin token, not an API key: it is for /admin and /metrics alone."
+        )
 
 
 def _mode(head: ApiHead, caller: Caller) -> Mode:

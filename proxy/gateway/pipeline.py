@@ -55,12 +55,11 @@ from proxy.gateway.client_compaction import (
     stored_state_in,
 )
 from proxy.gateway.forwarder import Forwarder
-from proxy.gateway.identify import identify
 from proxy.gateway.lessons import WORTH_LOOKING_UP, Lessons
 from proxy.gateway.open_requests import OpenRequests
 from proxy.gateway.relay import relay
 from proxy.gateway.report import between_events, commenting, ended_event, headers_of, item_headers
-from proxy.gateway.sender import sender_of
+from proxy.gateway.sender import Senders
 from proxy.gateway.stages import Delivery, Prepared, Progress, Received, Sent, delivery_of
 from proxy.gateway.trial import BEYOND, ItemSeen
 from proxy.gateway.usage import UsageTap
@@ -105,6 +104,7 @@ class Gateway:
         self._key_usage = key_usage
         self.admission = Admission()
         self.open_requests = OpenRequests()
+        self._senders = Senders()
         self._engine = engine
         self._client = client
         self._fail_open = fail_open
@@ -115,6 +115,7 @@ class Gateway:
     def activate(self, active: Active, upstreams: Iterable[Upstream]) -> None:
         """Put a config in force for the requests to come; its upstreams are the only ones that keep connections."""
         self.active = active
+        self._senders.forget()
         self._client.keep_pools(upstreams)
 
     async def answer(self, exchange: Exchange) -> None:
@@ -202,7 +203,7 @@ class Gateway:
     async def _receive(self, progress: Progress, *, goes_upstream: bool = True) -> Received:
         """The whole request of a caller that is let in, and may ask for it if it goes upstream."""
         exchange, active = progress.exchange, progress.active
-        exchange.memo = sender = sender_of(progress.head, active, exchange.memo)
+        sender = self._senders.find(progress.head, active)
         admitted = self._admit(progress, sender.caller)
         if goes_upstream and not sender.is_allowed:
             active.router.check_path(progress.head, sender.caller)
@@ -257,13 +258,13 @@ class Gateway:
             return _as_it_came(received, "bypass", await self._unread_reason(received))
         engine, router, sender = self._engine, received.active.router, received.sender
         sender.repeated = request.repeated
-        way, settled = sender.way(received.head, request.settings.model, self._client, read), None
+        way, settled = sender.route(received.head, request.settings.model, self._client, read), None
         if request.compacts or received.head.is_compact:
             request, settled = await self._compaction.settle(received, request, way.route)
         request = behind_separator(request, sender.caller, sender.mode)
         if request.tokens >= WORTH_LOOKING_UP and not engine.windows.is_looked_up(way.route.place):
             await engine.windows.look_up(way.route.place)
-            way = sender.way(received.head, request.settings.model, self._client, read)
+            way = sender.route(received.head, request.settings.model, self._client, read)
         label = sender.label(received.head) or label_given(request)
         named = named_as(request, sender.caller, sender.mode, label, way.route, way.experience)
         named = await engine.as_asked(named)
@@ -476,7 +477,7 @@ class Gateway:
     async def _pass_through(self, progress: Progress) -> None:
         """Any other request: relayed untouched, both bodies streamed."""
         exchange, active, head = progress.exchange, progress.active, progress.head
-        caller, _ = identify(head, active)
+        caller = self._senders.find(head, active).caller
         admitted = self._admit(progress, caller)
         # A handshake has this header (RFC 6455, section 4.1); the Upgrade itself ends at the connection.
         found = head.reading.found

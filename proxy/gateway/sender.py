@@ -1,6 +1,10 @@
-"""Who sends the requests of a connection, and where to: worked out once for as long as their heads say the same."""
+"""Who sends a request, and where its conversations go: worked out once for requests with the same headers."""
 
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from policies.experience import ModelProfile
 from proxy.api.head import ApiHead
@@ -8,80 +12,120 @@ from proxy.callers.session_label import label_of
 from proxy.callers.tenants import Caller
 from proxy.dialects.frames import Repeated
 from proxy.engine.case import Mode
-from proxy.gateway.identify import identify
-from proxy.server.headers import Headers
+from proxy.gateway.identify import check_placement, identify
+from proxy.lru import remember
+from proxy.server.headers import REMEMBERED, Headers
 from proxy.upstream.active import Active
 from proxy.upstream.http import RequestTemplate, UpstreamClient
 from proxy.upstream.routes import Route, conversation_url
 
+_MOST_SENDERS = 500
 _MOST_MODELS = 8
 # What is known of a window holds for hours and days.
 _MEASURED_SECONDS = 1.0
+# Headers that are new in each request of some clients. They say nothing about who sends it or where it goes.
+_NEW_IN_EACH_REQUEST = frozenset(
+    {
+        *(b"baggage", b"b3", b"content-length", b"date", b"helicone-request-id", b"idempotency-key", b"request-id"),
+        *(b"sentry-trace", b"traceparent", b"tracestate", b"x-amzn-trace-id", b"x-client-request-id"),
+        *(b"x-cloud-trace-context", b"x-correlation-id", b"x-datadog-parent-id", b"x-datadog-trace-id"),
+        *(b"x-idempotency-key", b"x-litellm-call-id", b"x-portkey-span-id", b"x-portkey-trace-id", b"x-request-id"),
+        *(b"x-stainless-retry-count", b"x-stainless-timeout"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRoute:
-    """Where requests for a model go. changes, until: for how long what is known of its window is up to date."""
+    """The route of requests for a model.
+
+    headers:        of the client's request from which the route's headers and the template were made.
+    changes, until: for how long what is known of its window is up to date.
+    """
 
     route: Route
     template: RequestTemplate | None
     experience: ModelProfile
+    headers: Headers
     changes: int
     until: float
 
 
 @dataclass(slots=True)
 class Sender:
-    """headers: without the length of the body, and ways by model. keys: the version of the keys that it was found by.
-    is_allowed: whether its path was found to be among those that the caller may ask for.
-    repeated: what stood around the items of its last request.
+    """The sender of requests that have the same method, target and headers, but for those that are new in each.
+
+    keys:       version of the issued keys by which the caller was found.
+    is_allowed: whether the caller may ask for this path; False until that is checked.
+    repeated:   what stood around the items of the last request.
+    routes:     by model.
     """
 
     active: Active
-    origin: object
-    target: str
-    headers: Headers
     caller: Caller
     mode: Mode
     keys: int
     is_allowed: bool = False
     repeated: Repeated | None = None
-    ways: dict[str, ModelRoute] = field(default_factory=dict)
+    routes: dict[str, ModelRoute] = field(default_factory=dict)
     _label: str | None = None
 
-    def is_up_to_date(self, active: Active) -> bool:
-        """Whether the same head has the same sender now."""
-        return self.active is active and self.keys == active.tenants.version
-
     def label(self, head: ApiHead) -> str:
-        """What the head calls the session; empty if it has no name for it."""
+        """Return the name of the session in the headers; empty if there is none."""
         if self._label is None:
             self._label = label_of(head.header)
         return self._label
 
-    def way(self, head: ApiHead, model: str, client: UpstreamClient, now: float) -> ModelRoute:
-        """Where its requests for a model go, with what is known of its window; `now` in seconds that go forward."""
-        known, router = self.ways.get(model), self.active.router
-        if known is not None and known.changes == router.changes and now < known.until:
+    def route(self, head: ApiHead, model: str, client: UpstreamClient, now: float) -> ModelRoute:
+        """Return the route of a request for a model. `now`: seconds that only go forward."""
+        known, router = self.routes.get(model), self.active.router
+        is_current = known is not None and known.changes == router.changes and now < known.until
+        headers = [header for header in head.headers if header[0] != b"content-length"]
+        if known is not None and is_current and known.headers == headers:
             return known
         if known is None:
             route = router.conversation(head, self.caller, model)
+        else:
+            route = known.route if is_current else router.measure(known.route)
+        if known is None or known.headers != headers:
+            route = route if known is None else router.with_headers(route, head, self.caller)
             template = client.template(route.upstream, conversation_url(route, head), route.headers)
         else:
-            route, template = router.measure(known.route), known.template
-        way = ModelRoute(route, template, router.experience(route.place), router.changes, now + _MEASURED_SECONDS)
-        if known is not None or len(self.ways) < _MOST_MODELS:
-            self.ways[model] = way
-        return way
+            template = known.template
+        if known is not None and is_current:
+            found = replace(known, route=route, template=template, headers=headers)
+        else:
+            experience = router.experience(route.place)
+            found = ModelRoute(route, template, experience, headers, router.changes, now + _MEASURED_SECONDS)
+        if known is not None or len(self.routes) < _MOST_MODELS:
+            self.routes[model] = found
+        return found
 
 
-def sender_of(head: ApiHead, active: Active, before: object) -> Sender:
-    """Who sends this request; `before`: who sent the last one of its connection. Raises what it is refused with."""
-    known = before if isinstance(before, Sender) and before.is_up_to_date(active) else None
-    if known is not None and known.origin is head.origin:
-        return known
-    headers = [header for header in head.headers if header[0] != b"content-length"]
-    if known is not None and (known.target, known.headers) == (head.target, headers):
-        return known
-    caller, mode = identify(head, active)
-    return Sender(active, head.origin, head.target, headers, caller, mode, active.tenants.version)
+class Senders:
+    """Finds the sender of a request, and remembers those of the newest requests; one per process."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[object, ...], Sender] = OrderedDict()
+
+    def find(self, head: ApiHead, active: Active) -> Sender:
+        """Return the sender. Raises ProxyError if the request is refused."""
+        of_sender = [header for header in head.headers if not _is_new_in_each(header[0])]
+        key = head.method, head.target, *of_sender
+        sender = self._known.get(key)
+        if sender is None or sender.active is not active or sender.keys != active.tenants.version:
+            sender = Sender(active, *identify(head, active), active.tenants.version)
+            return remember(self._known, key, sender, _MOST_SENDERS)
+        self._known.move_to_end(key)
+        if len(of_sender) + 1 < len(head.headers):
+            check_placement([header for header in head.headers if _is_new_in_each(header[0])], active, sender.caller)
+        return sender
+
+    def forget(self) -> None:
+        """Forget all senders, as when a config is put in force."""
+        self._known.clear()
+
+
+@lru_cache(REMEMBERED)
+def _is_new_in_each(name: bytes) -> bool:
+    return name in _NEW_IN_EACH_REQUEST

@@ -27,7 +27,6 @@ class AsgiConnection:
         self.loop = asyncio.get_running_loop()
         self.flow = Pausable()
         self.transport = self
-        self.memo: object = None
 
     def next_id(self) -> str:
         return os.urandom(8).hex()

@@ -26,8 +26,6 @@ EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b
 class ExchangeConnection(request_body.PausableConnection, Protocol):
     """The client's connection, as far as an exchange uses it."""
 
-    memo: object
-
     def error_shape(self, head: RequestHead) -> ErrorShape:
         """How the client of such a request is told of errors."""
 
@@ -96,15 +94,6 @@ class Exchange:
     @property
     def _errors(self) -> ErrorShape:
         return self._connection.error_shape(self.head)
-
-    @property
-    def memo(self) -> object:
-        """What was kept for the next request of its connection; None for nothing."""
-        return self._connection.memo
-
-    @memo.setter
-    def memo(self, memo: object) -> None:
-        self._connection.memo = memo
 
     @property
     def client_id(self) -> str | None:

@@ -22,7 +22,6 @@ class RequestHead:
     """Method, target and headers of a request; `target` is path and query as the client wrote them.
 
     path:    as the client wrote it.
-    origin:  shared by heads that differ in the length of their bodies alone.
     trace:   that it belongs to; None where it is not traced.
     """
 
@@ -32,7 +31,6 @@ class RequestHead:
         self.headers = headers
         self.trace = trace
         self.path = target.partition("?")[0]
-        self.origin = object()
         self._first = dict(reversed(headers))
 
     @property

@@ -53,8 +53,6 @@ class ClientConnection(asyncio.Protocol):
         self.loop = _loop or asyncio.get_running_loop()
         self.flow: Flow
         self.transport: asyncio.Transport
-        # For the next exchange, from the last one.
-        self.memo: object = None
         self._logger = logging.getLogger("uvicorn.error")
         self._server = server_state
         self._app_state, self._root_path = app_state, config.root_path

@@ -154,8 +154,13 @@ class Router:
     def conversation(self, head: ApiHead, caller: Caller, model: str) -> Route:
         """The route of a request that is counted, and of which the answer is looked into."""
         name, upstream, place = self._goes_to(head, caller, model)
-        headers = _headers(head, caller, upstream, readable=True)
-        return self.measure(Route(name, upstream, headers, place, trace=head.trace, mount=head.mount))
+        route = Route(name, upstream, [], place, mount=head.mount)
+        return self.measure(self.with_headers(route, head, caller))
+
+    def with_headers(self, route: Route, head: ApiHead, caller: Caller) -> Route:
+        """Return the route with the headers and the trace of a request."""
+        headers = _headers(head, caller, route.upstream, readable=True)
+        return msgspec.structs.replace(route, headers=headers, trace=head.trace)
 
     def measure(self, route: Route) -> Route:
         """The route with what is known of its model's window now."""
