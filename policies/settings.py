@@ -112,8 +112,7 @@ class SummarizerSettings(Settings):
     """Upstream that serves the summarizer's model; unset: the request's own."""
 
     target_tokens: int | None = Field(default=None, ge=50)
-    """Tokens a summary aims at; unset: 4 % of the room, between 400 and 4,000. The summary of a part has at most
-    a fourth of the part's tokens, but 250 in any case."""
+    """Tokens a summary aims at, that of a part at less; unset: 4 % of the room, between 400 and 4,000."""
 
     merge_target_tokens: int | None = Field(default=None, ge=50)
     """Tokens a summary merged from parts aims at; unset: the same as `target_tokens`."""
