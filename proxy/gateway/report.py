@@ -5,8 +5,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
-from msgspec.structs import replace
-
 from proxy.callers.key_usage import prompt_by_size
 from proxy.dialects import other_answers
 from proxy.engine.case import CompactionContext, RoutedRequest
@@ -111,65 +109,84 @@ def _pending(named: RoutedRequest, reason: str, fail_open: FailOpen) -> Callable
 
 
 def ended_event(progress: Progress, error: BaseException | None) -> RequestEnded:
-    """How a request ended, and all that became known of it."""
+    """Return how a request ended, and all that became known of it."""
     exchange, head, caller, sent = progress.exchange, progress.head, progress.caller, progress.sent
     end: End = "complete" if error is None else next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
     refusal = error if isinstance(error, ProxyError) and end == "refused" else None
-    spoken = head.conversation
-    event = RequestEnded(
-        at=round(1000 * time.time()) / 1000, end=end, tenant=caller.tenant if caller else None,
+    spoken, window = head.conversation, sent.route.window if sent else None
+    delivery = sent if isinstance(sent, Delivery) else None
+    named, draft, usage = (delivery.named, delivery.draft, delivery.usage) if delivery else (None, None, None)
+    view = draft.view if draft else None
+    payoff = view.payoff if view and draft and draft.copy else None
+    request = named.request if named else None
+    # An issued key pays for what could not be read too.
+    unread = delivery if delivery and not named and caller and caller.issued else None
+    return RequestEnded(
+        at=round(1000 * time.time()) / 1000,
+        end=end,
+        tenant=caller.tenant if caller else None,
         key=caller.issued.id if caller and caller.issued else None,
-        policy=caller.policy_name if caller else None, method=head.method,
-        path=head.shown_path, route=head.reading.route, wire=spoken.name if spoken else "relay",
-        id=exchange.id, client_request_id=exchange.client_id, upstream_request_id=exchange.upstream_id,
+        policy=caller.policy_name if caller else None,
+        method=head.method,
+        path=head.shown_path,
+        route=head.reading.route,
+        wire=spoken.name if spoken else "relay",
+        id=exchange.id,
+        client_request_id=exchange.client_id,
+        upstream_request_id=exchange.upstream_id,
         trace_id=head.trace.id if head.trace else None,
         status=refusal.status if refusal else _status(exchange, sent, error),
-        ms=_ms(time.perf_counter() - exchange.began), bytes=exchange.sent, comments=exchange.comments,
-        code=refusal.code if refusal else None, cause=_cause(error),
-    )  # fmt: skip
-    if sent is None:
-        return event
-    window = sent.route.window
-    event = replace(
-        event, first_byte_ms=_ms(sent.first_byte - exchange.began) if sent.first_byte else None,
-        overhead_ms=_hundredths(_overhead_ms(sent)), own_ms=0.0, attempts=sent.attempts, upstream=sent.route.name,
-        window=window.tokens if window else None, window_source=window.source if window else None,
-    )  # fmt: skip
-    return _with_conversation(event, sent) if isinstance(sent, Delivery) else event
+        ms=_ms(time.perf_counter() - exchange.began),
+        bytes=exchange.sent,
+        comments=exchange.comments,
+        code=refusal.code if refusal else None,
+        cause=_cause(error),
+        first_byte_ms=_ms(sent.first_byte - exchange.began) if sent and sent.first_byte else None,
+        overhead_ms=_hundredths(_overhead_ms(sent)) if sent else None,
+        own_ms=_hundredths(1000 * delivery.own) if delivery else 0.0 if sent else None,
+        wait_ms=_ms(delivery.waited) if delivery and delivery.waited else None,
+        stages=delivery.stages if delivery else None,
+        attempts=sent.attempts if sent else 0,
+        upstream=sent.route.name if sent else None,
+        window=window.tokens if window else None,
+        window_source=window.source if window else None,
+        model=_model(delivery) if delivery else None,
+        compaction=draft.outcome if draft else None,
+        reason=draft.reason if draft else None,
+        max_output=draft.max_output if draft else None,
+        overflow=delivery.overflow if delivery else None,
+        warning=delivery.warning if delivery else None,
+        checkpoint=draft.record.digest[:16] if draft and draft.record else None,
+        stream=request.settings.stream if request else _is_stream(unread) if unread else None,
+        tokens_sent=draft.tokens if draft and request else None,
+        tokens_received=request.received_tokens if request else None,
+        tokens_by_size=_tokens_by_size(unread) if unread else None,
+        calibration=_calibration(named) if named else None,
+        usable=named.usable if named else None,
+        messages=len(request.messages) if request else None,
+        media=media_figures(named, draft) if named and draft and view else None,
+        session=named.chain.name if named else None,
+        label=(named.label or None) if named else None,
+        billed=usage.prompt_tokens if usage else None,
+        cached=usage.cached if usage else None,
+        cache_written=usage.cache_written if usage else None,
+        cache_written_long=usage.cache_written_long if usage else None,
+        output=usage.completion_tokens if usage else None,
+        reasoning=usage.reasoning if usage else None,
+        removed=payoff.removed if payoff else None,
+        rewritten=payoff.rewritten if payoff else None,
+        pays_after=payoff.pays_after if payoff else None,
+    )
 
 
-def _with_conversation(event: RequestEnded, delivery: Delivery) -> RequestEnded:
-    """With what became known of a request of a conversation that was ready to be sent."""
-    named, sent, usage = delivery.named, delivery.draft, delivery.usage
-    event = replace(
-        event, own_ms=_hundredths(1000 * delivery.own), wait_ms=_ms(delivery.waited) if delivery.waited else None,
-        stages=delivery.stages, model=_model(delivery), compaction=sent.outcome, reason=sent.reason,
-        max_output=sent.max_output, overflow=delivery.overflow, warning=delivery.warning,
-        checkpoint=sent.record.digest[:16] if sent.record else None,
-    )  # fmt: skip
-    if named is not None:
-        request = named.request
-        event = replace(
-            event, stream=request.settings.stream, tokens_sent=sent.tokens, tokens_received=request.received_tokens,
-            calibration=_calibration(named), usable=named.usable, messages=len(request.messages),
-            media=media_figures(named, sent) if sent.view else None, session=named.chain.name,
-            label=named.label or None,
-        )  # fmt: skip
-    elif event.key is not None:
-        is_coded = delivery.head.header(b"content-encoding") is not None
-        event = replace(
-            event, stream=any(is_event_stream(response.headers) for response in delivery.responses[-1:]),
-            tokens_by_size=prompt_by_size(len(delivery.received.body), is_coded=is_coded),
-        )  # fmt: skip
-    if usage is not None:
-        event = replace(
-            event, billed=usage.prompt_tokens, cached=usage.cached, cache_written=usage.cache_written,
-            cache_written_long=usage.cache_written_long, output=usage.completion_tokens, reasoning=usage.reasoning,
-        )  # fmt: skip
-    payoff = sent.view.payoff if sent.copy and sent.view else None
-    if payoff is None:
-        return event
-    return replace(event, removed=payoff.removed, rewritten=payoff.rewritten, pays_after=payoff.pays_after)
+def _is_stream(delivery: Delivery) -> bool:
+    return any(is_event_stream(response.headers) for response in delivery.responses[-1:])
+
+
+def _tokens_by_size(delivery: Delivery) -> int:
+    """Estimate the tokens of a prompt that was not read."""
+    is_coded = delivery.head.header(b"content-encoding") is not None
+    return prompt_by_size(len(delivery.received.body), is_coded=is_coded)
 
 
 def _cause(error: BaseException | None) -> str | None:

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from msgspec.structs import replace
+from msgspec.structs import force_setattr
 
 from policies.price import CACHE_TTL, LONG_CACHE_TTL, Price, Tokens, prompt_behind
 from proxy.lru import remember
@@ -25,7 +25,7 @@ class _Before(NamedTuple):
 
 
 class Pricing:
-    """A hook before the others, which get their events with prices in them; one per process."""
+    """A hook before the others, which sets the prices of an event that nobody else has seen yet; one per process."""
 
     def __init__(self, price: Callable[[str], Price | None], then: Hook) -> None:
         self._price = price
@@ -34,16 +34,16 @@ class Pricing:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RequestEnded):
-            event = self._with_price(event)
+            self._set_prices(event)
         elif isinstance(event, SummarizerCalled) and (price := self._price(event.model)) is not None:
             call = Tokens(event.tokens_in, event.tokens_out, event.cached, event.cache_written)
-            event = replace(event, usd=_rounded(price.of(call)))
+            force_setattr(event, "usd", _rounded(price.of(call)))
         self._then(event)
 
-    def _with_price(self, event: RequestEnded) -> RequestEnded:
+    def _set_prices(self, event: RequestEnded) -> None:
         received, billed = event.received, event.billed
         if not event.is_answered or event.session is None or event.model is None or received is None or billed is None:
-            return event
+            return
         price, output = self._price(event.model), event.output or 0
         key = event.tenant, event.session, event.model
         before = self._before.get(key)
@@ -54,17 +54,20 @@ class Pricing:
         is_changed = not is_unchanged or (before is not None and before.is_changed)
         remember(self._before, key, _Before(received, event.at, ttl, is_changed), _SESSIONS)
         if price is None:
-            return event
+            return
         long = event.cache_written_long or 0
         written = max(0, (event.cache_written or 0) - long)
         call = Tokens(billed, output, event.cached or 0, written, long)
         if not is_changed:  # nothing to estimate: it cost what it would have cost
             usd = _rounded(price.of(call))
-            return replace(event, usd=usd, usd_received=usd)
+            force_setattr(event, "usd", usd)
+            force_setattr(event, "usd_received", usd)
+            return
         is_warm = before is not None and event.at - before.at < ttl
         would = prompt_behind(before.received if before else 0, received, price=price, caches=ttl > 0, is_warm=is_warm)
         would, usd = would.with_answer(output), _rounded(price.of(call))
-        return replace(event, usd=usd, usd_received=usd if would == call else _rounded(price.of(would)))
+        force_setattr(event, "usd", usd)
+        force_setattr(event, "usd_received", usd if would == call else _rounded(price.of(would)))
 
 
 def _rounded(usd: float) -> float:
