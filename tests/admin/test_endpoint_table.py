@@ -85,7 +85,7 @@ def test_a_path_that_is_written_out_is_seen() -> None:
 
 
 def test_the_table_and_the_commands_that_call_need_no_framework() -> None:
-    code = "import sys, proxy.commands.running, proxy.commands.watching.top; sys.exit('starlette' in sys.modules)"
+    code = "import sys, proxy.commands.running, proxy.commands.watching.tail; sys.exit('starlette' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert READY.strip("/") in OURS
 
