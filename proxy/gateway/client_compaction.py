@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -26,6 +25,7 @@ from proxy.engine.engine import Engine
 from proxy.errors import InvalidJSONError, InvalidRequestError, ProxyError
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.item_in_answer import ItemInAnswer, WholeRewritten, with_item
+from proxy.gateway.report import keep_alive_of
 from proxy.gateway.stages import Delivery, Received
 from proxy.gateway.trial import ItemSeen
 from proxy.observing.events import ItemHandled
@@ -224,7 +224,7 @@ class CompactionAnswers:
         endpoint = case.request.dialect.compact_endpoint if compaction.how == "endpoint" else None
         body = endpoint.answer_of(answer, _kept_user_items(case)) if endpoint is not None else compacting.whole(answer)
         length = (b"content-length", b"%d" % len(body))
-        if exchange.end_comments():
+        if exchange.is_begun_by_sign:
             return compaction
         await exchange.start(200, [(b"content-type", b"application/json"), length, *headers()])
         await exchange.write(body, more=False)
@@ -234,7 +234,7 @@ class CompactionAnswers:
         self, exchange: Exchange, case: CompactionContext, compaction: ClientCompaction, headers: Callable[[], Headers]
     ) -> ClientCompaction:
         """The same as events, which begin at once."""
-        dialect, interval = case.request.dialect, case.caller.policy.keepalive
+        dialect = case.request.dialect
         compacting = dialect.compacting
         assert compacting is not None  # noqa: S101 - as above
         begun = compaction.answer(dialect)
@@ -244,10 +244,13 @@ class CompactionAnswers:
         is_told = case.summarizer is not None and compaction.made is None
         opening = b"".join(compacting.opening(begun)) + (compacting.at_work(begun) if is_told else b"")
         await exchange.write(opening, more=True)
+        signs = keep_alive_of(exchange, case)
         try:
-            with exchange.commenting(interval, list) if interval else nullcontext():
-                made = compaction.made or await self.make(case, compaction.settled)
-            exchange.end_comments()
+            if signs is not None:
+                signs.start(1)
+            made = compaction.made or await self.make(case, compaction.settled)
+            if signs is not None:
+                signs.stop()
         except Exception:
             await exchange.write(compacting.failing(begun, _FAILED, is_told=is_told), more=False)
             raise

@@ -14,8 +14,7 @@ from proxy.engine.drafter import Drafter
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer, look_at
 from proxy.gateway.media_ladder import MediaLadder
-from proxy.gateway.report import comment_in, commenting
-from proxy.gateway.silence import BEFORE_HEAD, BEHIND_HEAD
+from proxy.gateway.report import wait_for_upstream, waiting
 from proxy.gateway.stages import Delivery
 from proxy.models.windows import Windows
 from proxy.observing.events import CopyRefused, Hook, RetriesExhausted, ShapeLearned, ThinkingRemoved
@@ -35,6 +34,8 @@ _REFUSED = (400, 422)
 _MOST_ASKED = 1024 * 1024
 # The client's own request has overflowed already.
 _FORCED = ("overflow_retry", "halved")
+# Intervals of silence after which a sign of life begins the response, before the upstream's header block and after it.
+_BEFORE_HEADERS, _AFTER_HEADERS = 2, 1
 # Stands for a draft that a fault of ours prevented.
 _FAULT = Draft(b"", 0, "failed-open", "internal_error")
 
@@ -150,7 +151,7 @@ class Forwarder:
             )
             is_more = lowered is None or most is None or lowered.max_output is None or lowered.max_output < most
             return lowered if is_more else None
-        with commenting(delivery.exchange, case, self._fail_open):
+        with waiting(delivery.exchange, case, self._fail_open):
             retry = self._drafter.retry(case, step.refused, step.stated, attempt=step.attempt)
             smaller = await self._fail_open.run(retry, _FAULT, delivery.received.patience)
             if smaller is _FAULT:
@@ -338,10 +339,10 @@ class Forwarder:
 
     async def _request(self, delivery: Delivery, headers: Headers, body: bytes) -> UpstreamAnswer:
         if (named := delivery.named) is not None:
-            comment_in(delivery.exchange, named, BEFORE_HEAD, self._fail_open)
+            wait_for_upstream(delivery.exchange, named, _BEFORE_HEADERS, self._fail_open)
         response = await self._respond(delivery, headers, body)
         if named is not None and response.status == 200 and is_event_stream(response.headers):
-            comment_in(delivery.exchange, named, BEHIND_HEAD, self._fail_open)
+            wait_for_upstream(delivery.exchange, named, _AFTER_HEADERS, self._fail_open)
         window = delivery.route.window
         try:
             return await look_at(response, delivery.head.dialect.answers, window.tokens if window else None)

@@ -58,7 +58,7 @@ from proxy.gateway.forwarder import Forwarder
 from proxy.gateway.lessons import WORTH_LOOKING_UP, Lessons
 from proxy.gateway.open_requests import OpenRequests
 from proxy.gateway.relay import relay
-from proxy.gateway.report import between_events, commenting, ended_event, headers_of, item_headers
+from proxy.gateway.report import ended_event, headers_of, item_headers, waiting
 from proxy.gateway.sender import Senders
 from proxy.gateway.stages import Delivery, Prepared, Progress, Received, Sent, delivery_of
 from proxy.gateway.trial import BEYOND, ItemSeen
@@ -280,7 +280,7 @@ class Gateway:
         """What is sent for a request that may have to be compacted; the times are those of the stages before."""
         async with within(received.patience):
             case = with_lessons(named, received.active.router)
-            with commenting(received.exchange, case, self._fail_open):
+            with waiting(received.exchange, case, self._fail_open):
                 case = await self._engine.drafter.place(case)
                 placed = time.perf_counter()
                 draft = await self._engine.drafter.first(case)
@@ -306,7 +306,7 @@ class Gateway:
         if settled.asked != NOTHING:
             async with within(received.patience):
                 case = with_lessons(named, router)
-                with commenting(received.exchange, case, self._fail_open):
+                with waiting(received.exchange, case, self._fail_open):
                     case = await self._engine.drafter.place(case)
                     compaction, case = await self._compaction.edit(received, case, compaction)
             if compaction.made is not None:
@@ -388,8 +388,7 @@ class Gateway:
         if compaction is not None and (item := item_in(compaction, rewritten)) is not None:
             headers += item_headers(item)
         _reword_overflow(delivery, answer, headers)
-        pauses = partial(between_events, delivery, answer)
-        await relay(answer, exchange, headers, tap, delivery.head.dialect.answers, rewritten, pauses)
+        await relay(answer, exchange, headers, tap, delivery.head.dialect.answers, rewritten)
         if isinstance(rewritten, ItemSeen) and compaction is not None:
             self._fail_open.call(lambda: self._learn_native(delivery, compaction, rewritten), None)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from proxy.dialects.base import Answers
 from proxy.errors import UpstreamAnswerError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer, error_of
-from proxy.gateway.silence import BetweenEvents
 from proxy.gateway.usage import UsageTap, WithoutUsage
 from proxy.server import content_coding
 from proxy.server.exchange import Exchange
@@ -14,7 +13,7 @@ from proxy.server.headers import Headers, to_client, without
 from proxy.upstream.http import TruncatedError
 
 _CUT_OFF = UpstreamConnectionError("The upstream's answer was cut off.")
-_FAILED = 400
+_OK, _FAILED = 200, 400
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 # No piece of a stream says more than this.
 _MOST_DECODED = 16 * 1024 * 1024
@@ -22,8 +21,6 @@ _MOST_DECODED = 16 * 1024 * 1024
 
 Chosen = Callable[..., bytes]
 """What is passed on of an answer: called with what has come of it, and `is_last`."""
-Pauses = Callable[[Callable[[], bool]], BetweenEvents | None] | None
-"""Makes what speaks in the pauses of an answer, for what says whether it may."""
 
 
 async def relay(
@@ -33,34 +30,41 @@ async def relay(
     tap: UsageTap | None = None,
     reads: Answers | None = None,
     rewritten: Chosen | None = None,
-    pauses: Pauses = None,
 ) -> None:
-    """Send an answer to the client. `extra` are headers of ours; `tap` is fed with what passes; `reads` is needed to
-    hide the usage that we have asked for; `rewritten` is passed on in its place; `pauses` makes what
-    speaks while nothing comes.
+    """Send an upstream's response to the client.
 
-    An answer that breaks off is never ended cleanly: event streams get an error event, and the connection is closed
-    without the end a complete answer has. Raises TruncatedError.
+    extra: headers of ours. tap: is fed with what passes. reads: needed to hide the usage that we have asked for.
+    rewritten: passed on in its place.
+
+    A response that breaks off is never ended cleanly: event streams get an error event, and the connection is closed
+    without the end that a complete response has. Raises TruncatedError.
     """
     chosen = rewritten or (WithoutUsage(reads) if answer.hides_usage and reads is not None else None)
-    if exchange.end_comments():
-        await _relay_into_begun_stream(answer, exchange, tap, chosen, pauses)
-        return
-    headers = to_client(answer.response.headers)
-    if chosen is not None:  # less is passed on than has come
-        headers = without(headers, b"content-length")
-    await exchange.wait_for_room()
-    exchange.begin(answer.response.status, [*headers, *extra])
-    sink = RelaySink(exchange, answer, tap, chosen)
-    speaking = pauses(sink.may_speak) if pauses is not None else None
-    if speaking is None:
+    signs = exchange.waiting
+    if signs is not None:
+        signs.stop()
+    if exchange.is_begun_by_sign:
+        decoder = content_coding.decoder(answer.response.header(b"content-encoding"), _MOST_DECODED)
+        if answer.response.status >= _FAILED or not answer.is_event_stream or decoder is None:
+            await _end_begun_stream(answer, exchange)
+            return
+        sink = RelaySink(exchange, answer, tap, _EventsAfterSigns(decoder, chosen))
+    else:
+        headers = to_client(answer.response.headers)
+        if chosen is not None:  # less is passed on than has come
+            headers = without(headers, b"content-length")
+        await exchange.wait_for_room()
+        exchange.begin(answer.response.status, [*headers, *extra])
+        sink = RelaySink(exchange, answer, tap, chosen)
+    if signs is None or answer.response.status != _OK or not answer.is_event_stream:
         await sink.relay()
         return
-    sink.heard = speaking.heard
+    signs.watch(sink.may_speak)
+    sink.heard = signs.heard
     try:
         await sink.relay()
     finally:
-        speaking.stop()
+        signs.stop()
         sink.heard = None  # each would keep the other, and all that they hold, until the garbage collector comes
 
 
@@ -73,9 +77,11 @@ class RelaySink:
         self._body = answer.response.body
         self._tap = tap
         self._chosen = chosen
-        self._takes_events = _takes_events(answer)
+        # Of a stream that a sign has begun, only events are passed on, decoded.
+        self._is_begun = exchange.is_begun_by_sign
+        self._takes_events = self._is_begun or _takes_events(answer)
         self._has_ended = False
-        self._tail = b""
+        self._tail = _EVENT_ENDS[0] if self._is_begun else b""
         self.heard: Callable[[], None] | None = None
 
     async def relay(self) -> None:
@@ -123,49 +129,28 @@ class RelaySink:
         return self._takes_events and self._tail.endswith(_EVENT_ENDS)
 
 
-async def _relay_into_begun_stream(
-    answer: UpstreamAnswer, exchange: Exchange, tap: UsageTap | None, chosen: Chosen | None, pauses: Pauses
-) -> None:
-    """Go on with a stream that comments have begun.
+async def _end_begun_stream(answer: UpstreamAnswer, exchange: Exchange) -> None:
+    """Report in one event of a stream that a sign has begun what is an error, or no event stream.
 
-    Its status and headers are with the client, so those of the upstream are not: of its answer only the events are
-    passed on, without their content coding. An error, or what is no event stream, is told in one event.
+    The client has a status and headers already, so those of the upstream are not sent.
     """
-    status, response = answer.response.status, answer.response
-    decoder = content_coding.decoder(response.header(b"content-encoding"), _MOST_DECODED)
-    if status >= _FAILED or not answer.is_event_stream or decoder is None:
-        told = UpstreamAnswerError(f"The upstream answered {status}, and not with a stream of events.")
-        error = error_of(answer)
-        await exchange.end_with_error(told.fields() if error is None else _with_status(error, answer), status)
-        return
-    tail, without_mark = _EVENT_ENDS[0], _WithoutMark()
+    status, error = answer.response.status, error_of(answer)
+    told = UpstreamAnswerError(f"The upstream answered {status}, and not with a stream of events.")
+    await exchange.end_with_error(told.fields() if error is None else _with_status(error, answer), status)
 
-    def may() -> bool:
-        return tail.endswith(_EVENT_ENDS) and not (tap is not None and tap.is_whole)
 
-    speaking = pauses(may) if pauses is not None else None
-    try:
-        async for chunk in response.chunks():
-            if speaking is not None:
-                speaking.heard()
-            is_last = response.body.is_complete
-            passed = without_mark(_decode_chunk(chunk, decoder), is_last=is_last)
-            passed = passed if chosen is None else chosen(passed, is_last=is_last)
-            await exchange.write(passed, more=not is_last)
-            tail = (tail + passed)[-4:]
-            exchange.takes_event = tail.endswith(_EVENT_ENDS)
-            if tap is not None:
-                tap.feed(chunk)
-    except TruncatedError:
-        if tail.endswith(_EVENT_ENDS):
-            await exchange.write_error(_CUT_OFF)
-        raise
-    finally:
-        if speaking is not None:
-            speaking.stop()
-    if not exchange.response_complete:
-        passed = without_mark(b"", is_last=True)
-        await exchange.write(passed if chosen is None else chosen(passed, is_last=True), more=False)
+class _EventsAfterSigns:
+    """What is passed on of a stream that a sign has begun: its events, decoded and without a byte order mark."""
+
+    def __init__(self, decoder: content_coding.Decoder, chosen: Chosen | None) -> None:
+        self._decoder = decoder
+        self._without_mark = _WithoutMark()
+        self._chosen = chosen
+
+    def __call__(self, chunk: bytes, *, is_last: bool) -> bytes:
+        """Raises TruncatedError if the content is not as its coding says, or too large to be true."""
+        events = self._without_mark(_decode_chunk(chunk, self._decoder) if chunk else b"", is_last=is_last)
+        return events if self._chosen is None else self._chosen(events, is_last=is_last)
 
 
 class _WithoutMark:

@@ -1,8 +1,8 @@
 """What is said of a request: headers to the client, an event to those who observe. No content, no keys."""
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from proxy.callers.key_usage import prompt_by_size
@@ -11,14 +11,13 @@ from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.draft import Draft
 from proxy.engine.media import media_figures, media_left
 from proxy.errors import ClientGoneError, ProxyError, RequestDeadlineError, ShuttingDownError
-from proxy.gateway.answers import UpstreamAnswer
-from proxy.gateway.silence import BetweenEvents, signs
 from proxy.gateway.stages import Delivery, Progress, Sent
 from proxy.models.table import MAX_NAME
 from proxy.observing.events import End, RequestEnded
 from proxy.runtime.fail_open import FailOpen
 from proxy.server.exchange import Exchange
 from proxy.server.headers import Headers
+from proxy.server.waiting import KeepAlive
 from proxy.upstream.http import TruncatedError
 from proxy.upstream.response import is_event_stream
 from proxy.upstream.routes import Route
@@ -72,38 +71,37 @@ def item_headers(how: Literal["made", "read"]) -> Headers:
     return [(b"x-compaction-item", how.encode())]
 
 
-def commenting(exchange: Exchange, case: CompactionContext, fail_open: FailOpen) -> AbstractContextManager[None]:
-    """While the block lasts, a streaming client is sent comments, as often as its policy says."""
-    interval = _interval(case)
-    if not interval:
-        return nullcontext()
-    answers = case.request.dialect.answers
-    return exchange.commenting(interval, _pending(case, "compacting", fail_open), signs(answers, interval))
+@contextmanager
+def waiting(exchange: Exchange, case: CompactionContext, fail_open: FailOpen) -> Iterator[None]:
+    """Write signs of life to a streaming client if the block takes longer than an interval of its policy."""
+    signs = keep_alive_of(exchange, case)
+    if signs is None:
+        yield
+        return
+    signs.start(1, _pending(case, "compacting", fail_open))
+    try:
+        yield
+    finally:
+        signs.cancel()
 
 
-def comment_in(exchange: Exchange, named: RoutedRequest, silences: int, fail_open: FailOpen) -> None:
-    """Have a streaming client sent comments after so many intervals in which its upstream says nothing."""
-    if interval := _interval(named):
-        sign = signs(named.request.dialect.answers, interval)
-        exchange.comment_in(silences * interval, interval, _pending(named, "waiting", fail_open), sign)
+def wait_for_upstream(exchange: Exchange, named: RoutedRequest, intervals: int, fail_open: FailOpen) -> None:
+    """Write signs of life to a streaming client if its upstream is silent for so many intervals of its policy."""
+    if (signs := keep_alive_of(exchange, named)) is not None:
+        signs.start(intervals, _pending(named, "waiting", fail_open))
 
 
-def between_events(delivery: Delivery, answer: UpstreamAnswer, may: Callable[[], bool]) -> BetweenEvents | None:
-    """What speaks in the pauses of an answer; None where nothing may."""
-    named = delivery.named
-    if named is None or delivery.status != 200 or not (interval := _interval(named)) or not answer.is_event_stream:
-        return None
-    return BetweenEvents(delivery.exchange, named.request.dialect.answers, interval, may)
-
-
-def _interval(named: RoutedRequest) -> float:
-    """Seconds after which its client wants a sign of life; 0 for none."""
-    is_heard = named.request.settings.stream and named.request.dialect.answers.STREAM == "events"
-    return named.caller.policy.keepalive if is_heard else 0.0
+def keep_alive_of(exchange: Exchange, named: RoutedRequest) -> KeepAlive | None:
+    """Return what writes signs of life to the client of a request; None if it hears none or its policy wants none."""
+    if exchange.waiting is None:
+        answers, interval = named.request.dialect.answers, named.caller.policy.keepalive
+        if interval and named.request.settings.stream and answers.STREAM == "events":
+            exchange.waiting = KeepAlive(exchange, answers, interval)
+    return exchange.waiting
 
 
 def _pending(named: RoutedRequest, reason: str, fail_open: FailOpen) -> Callable[[], Headers]:
-    """The headers of an answer that comments begin."""
+    """Return the headers of a response that a sign of life begins."""
     draft = Draft(b"", named.request.tokens, "pending", reason)
     return lambda: fail_open.call(lambda: _base_headers(draft, named, named.route), [])
 

@@ -3,8 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 from proxy.errors import ClientGoneError, ProxyError
@@ -15,12 +14,12 @@ from proxy.server.connections.request_body import RequestBody
 from proxy.server.error_shape import ErrorShape
 from proxy.server.head import RequestHead
 from proxy.server.headers import REQUEST_ID, Headers, first
+from proxy.server.waiting import KeepAlive
 
 # Up to here what is written is put together; copying more costs more than further writes.
 _JOINED = 64 * 1024
 _GIVEN_ID = b"x-request-id"
 _FIT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}")
-EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 
 
 class ExchangeConnection(request_body.PausableConnection, Protocol):
@@ -45,7 +44,8 @@ class Exchange:
     request:      its body.
     disconnected: the client has left; nothing is written any more.
     status, sent: what the client was told, and the bytes of the answer's body so far.
-    comments:     how many of them told a client that its request is still being worked on.
+    comments:     signs of life that were written.
+    waiting:      writes them; None if the client hears none. is_begun_by_sign: whether one has begun the response.
     takes_event:  whether an event of ours could follow what of the answer was written.
     shows_id:     whether its answer says its id.
     on_writable:  called when the client takes on, after `put` had no more room.
@@ -78,6 +78,8 @@ class Exchange:
         self.comments = 0
         self.takes_event = False
         self.ended_by: ProxyError | ClientGoneError | None = None
+        self.waiting: KeepAlive | None = None
+        self.is_begun_by_sign = False
         self.on_writable: Callable[[], None] | None = None
         self.task: asyncio.Task[None] | None = None
         self._connection = connection
@@ -87,9 +89,6 @@ class Exchange:
         self._left: int | None = None
         self._ending: RepeatedCancel | None = None
         self._is_worked_on = False
-        self._begun = False
-        self._commenting: asyncio.Task[None] | None = None
-        self._comment_timer: asyncio.TimerHandle | None = None
 
     @property
     def _errors(self) -> ErrorShape:
@@ -133,7 +132,9 @@ class Exchange:
         if self._ending is not None:
             self._ending.stop()
             self._ending = None
-        self.end_comments()
+        if self.waiting is not None:
+            self.waiting.stop()
+            self.waiting = None  # each would keep the other until the garbage collector comes
 
     def end(self, error: ProxyError | ClientGoneError) -> None:
         """End what is done for this exchange, for certain. The first error is the one that is raised."""
@@ -143,60 +144,14 @@ class Exchange:
                 self._ending = RepeatedCancel(self.task)
                 self._ending.begin()
 
-    # comments
+    # signs of life
 
-    @contextmanager
-    def commenting(
-        self, interval: float, headers: Callable[[], Headers], sign: Callable[[], bytes] | None = None
-    ) -> Iterator[None]:
-        """When what is done inside takes over `interval` seconds, write a comment, with which an event stream begins.
-
-        Further ones follow at that interval until `end_comments`. `headers` are asked for when they are needed; `sign`
-        says what is written, a comment unless given.
-        """
-        begin = asyncio.get_running_loop().call_later(interval, self._begin, interval, headers, sign)
-        try:
-            yield
-        finally:
-            begin.cancel()
-
-    def comment_in(
-        self, seconds: float, interval: float, headers: Callable[[], Headers], sign: Callable[[], bytes]
-    ) -> None:
-        """Begin comments after so many seconds, unless they end before that; a later call puts it off."""
-        if self._comment_timer is not None:
-            self._comment_timer.cancel()
-        if self._commenting is None:
-            self._comment_timer = asyncio.get_running_loop().call_later(seconds, self._begin, interval, headers, sign)
-
-    def end_comments(self) -> bool:
-        """Nothing but the answer is written from now on; tells whether comments have begun it."""
-        if self._comment_timer is not None:
-            self._comment_timer.cancel()
-        if self._commenting is not None:
-            self._commenting.cancel()
-        return self._begun
-
-    def comment(self, sign: bytes) -> None:
-        """Write one where an answer pauses, if it has not ended."""
-        if self.response_started and not self.response_complete:
+    def write_sign(self, sign: bytes) -> None:
+        """Write a sign of life, if the client takes it at once."""
+        if not self.response_complete and not self._connection.flow.write_paused:
             self.put(sign, more=True)
             self.comments += 1
-
-    def _begin(self, interval: float, headers: Callable[[], Headers], sign: Callable[[], bytes] | None) -> None:
-        if self._commenting is None:
-            self._commenting = asyncio.create_task(self._comment(interval, headers, sign))
-
-    async def _comment(self, interval: float, headers: Callable[[], Headers], sign: Callable[[], bytes] | None) -> None:
-        """Cancelled while it waits, and no later: what it began to write is written."""
-        if not self.response_started:
-            await self.start(200, [*EVENTS, *headers()])
-            self._begun = True
-        while True:
-            await self.write(self._errors.WAITING if sign is None else sign(), more=True)
-            self.comments += 1
             self.takes_event = True
-            await asyncio.sleep(interval)
 
     # the answer
 
@@ -282,7 +237,7 @@ class Exchange:
     # errors of ours
 
     async def end_with_error(self, error: object, status: int) -> None:
-        """End a stream that comments began."""
+        """End a stream that a sign of life began."""
         await self.write(self._errors.error_event(error, status, ends=True), more=False)
 
     async def write_error(self, error: ProxyError) -> None:
@@ -298,7 +253,7 @@ class Exchange:
 
     async def refuse(self, error: ProxyError) -> None:
         """Answer with an error of ours, unless an answer has begun already."""
-        if self._begun:
+        if self.is_begun_by_sign:
             await self.end_with_error(error.fields(), error.status)
         elif not self.response_started:
             await self._refuse(error)

@@ -160,6 +160,8 @@ class Connection(asyncio.Protocol):
             answer.receive(data)
         except NotHTTPError:
             answer.fail(UpstreamConnectionError("The upstream's answer is not valid HTTP.", "not_http"))
+        except TruncatedError as error:  # of the sink, which cannot read on
+            answer.fail(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -436,7 +438,7 @@ class PendingResponse:
 
 
 def _cause(error: BaseException | None) -> str:
-    return (isinstance(error, ProxyError) and error.cause) or "closed"
+    return (isinstance(error, ProxyError | TruncatedError) and error.cause) or "closed"
 
 
 async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
