@@ -84,6 +84,7 @@ app.command(
 _REMOVED = {
     ("top", ""): "`concertina open` opens the Live page, and `concertina tail` prints requests as they end",
     ("replay", "--memory"): "`python -m benchmarks.memory FOLDER` of the repository measures it",
+    ("demo", "--dialect"): "the demo sends chat completions; for another API point your client at `concertina serve`",
 }
 """Commands and options of earlier releases, and what replaces each."""
 
@@ -147,17 +148,16 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     sys.exit(code)
 
 
-@app.command(help_epilogue="Example: concertina demo --once --dialect messages")
-def demo(*, once: bool = False, dialect: DialectName = "chat") -> None:
+@app.command(help_epilogue="Example: concertina demo --once")
+def demo(*, once: bool = False) -> None:
     """Play a long tool-using session against a small window, directly and through the proxy.
 
     :param once: End when the session is over; exit code 1 if any step failed.
-    :param dialect: What the session is spoken in: chat completions, responses or messages.
     """
     from proxy.demo import run_demo
 
     try:
-        sys.exit(asyncio.run(run_demo(once=once, console=console(), dialect=dialect)))
+        sys.exit(asyncio.run(run_demo(once=once, console=console())))
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -485,7 +485,8 @@ def _refuse_itself(config: Config, host: str, port: int) -> None:
 def _refuse_removed(arguments: Sequence[str]) -> None:
     """End if the arguments name a command or an option of an earlier release."""
     for (command, option), instead in _REMOVED.items():
-        if arguments[:1] == [command] and (not option or option in arguments):
+        options = [argument.partition("=")[0] for argument in arguments]
+        if arguments[:1] == [command] and (not option or option in options):
             fail(f"{f'{command} {option}'.strip()} was removed in 0.3.0: {instead} (docs/upgrading.md)")
 
 

@@ -18,14 +18,15 @@ from proxy.app import App
 from proxy.config.loading import Config, load
 from proxy.config.settings import Upstream
 from proxy.demo import show
-from proxy.demo.clients import CLIENTS, Client, answer_text
 from proxy.demo.model_server import MODELS, WINDOW, ModelServer
 from proxy.demo.serving import serving
 from proxy.demo.show import AskedFact, DemoStep, Result
-from proxy.demo.story import PLANTED, Message, Planted, histories, user
+from proxy.demo.story import PLANTED, TOOLS, Message, Planted, histories, user
 from proxy.upstream.http import UpstreamClient
 
 PORT = 8795
+_PATH = "/v1/chat/completions"
+_SETTING = "OPENAI_BASE_URL={address}/v1"
 _OK = 200
 _HEADERS = [(b"content-type", b"application/json"), (b"x-session-id", b"split-the-invoices")]
 _MOST = 1024 * 1024
@@ -46,16 +47,47 @@ class _ShownOverview(msgspec.Struct):
     figures: _ShownFigures
 
 
+class _ResponseMessage(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _ResponseMessage
+
+
+class _Error(msgspec.Struct):
+    code: str | None = None
+
+
+class _ResponseBody(msgspec.Struct):
+    choices: list[_Choice] = []
+    error: _Error = msgspec.field(default_factory=_Error)
+
+
 @dataclass(frozen=True, slots=True)
-class _TimedAnswer:
+class _ClientResponse:
+    """A response as the client of the session reads it."""
+
     status: int
     headers: dict[str, str]
-    body: bytes
+    body: _ResponseBody
+
+    @property
+    def text(self) -> str:
+        return "".join(choice.message.content or "" for choice in self.body.choices)
+
+    @property
+    def outcome(self) -> str:
+        """Return `ok`, or the status and the code of the error."""
+        return "ok" if self.status == _OK else f"{self.status} {self.body.error.code or ''}".rstrip()
 
 
-async def run_demo(*, once: bool, console: Console, dialect: str = "chat") -> int:
-    """Play, show and check; the exit code. On a terminal the proxy stays up until Ctrl-C, unless `once`."""
-    async with demo_stage(CLIENTS[dialect]) as stage:
+async def run_demo(*, once: bool, console: Console) -> int:
+    """Play the session, print it, and return the exit code.
+
+    On a terminal the proxy stays up until Ctrl-C, unless `once` is set.
+    """
+    async with demo_stage() as stage:
         show.opening(console, stage.address, WINDOW, stage.dashboard if console.is_terminal else None)
         with show.live(console) as add:
             steps = []
@@ -64,7 +96,7 @@ async def run_demo(*, once: bool, console: Console, dialect: str = "chat") -> in
                 add(step)
         asked = [await stage.ask(fact) for fact in PLANTED]
         result = Result(steps, asked, stage.model_server.summary_calls, await stage.summary_tokens())
-        show.closing(console, result, stage.spoken.setting.format(address=stage.address))
+        show.closing(console, result, _SETTING.format(address=stage.address))
         if not result.passed:
             return 1
         if console.is_terminal and not once:
@@ -76,49 +108,47 @@ async def run_demo(*, once: bool, console: Console, dialect: str = "chat") -> in
 
 
 class Stage:
-    """Everything that runs during a demo: the model server, the proxy before it, and a client of both."""
+    """What runs during a demo: the model server, the proxy in front of it, and a client of both."""
 
     def __init__(
-        self, model_server: ModelServer, upstream: str, app: App, address: str, client: UpstreamClient, spoken: Client
+        self, model_server: ModelServer, upstream: str, app: App, address: str, client: UpstreamClient
     ) -> None:
         self.model_server = model_server
         self.app = app
         self.address = address
-        self.spoken = spoken
         self._upstream = upstream
         self._client = client
         self._history: Sequence[Message] = ()
 
     @property
     def dashboard(self) -> str:
-        """The address of the dashboard, with the token that opens it."""
+        """Return the address of the dashboard, with the token that opens it."""
         token = self.app.admin_token
         assert token is not None  # noqa: S101 - the app is open while there is a stage
         return f"{self.address}{ADMIN}?token={token.value}"
 
     async def play(self) -> AsyncIterator[DemoStep]:
-        """Every request of the story, through the proxy, and directly until that fails."""
+        """Send every request of the story through the proxy, and directly until that fails."""
         direct = "ok"
         for number, self._history in enumerate(histories(), start=1):
-            direct = self._outcome(await self._send(self._upstream, self._history)) if direct == "ok" else ""
+            direct = (await self._send(self._upstream, self._history)).outcome if direct == "ok" else ""
             through = await self._send(self.address, self._history)
             yield DemoStep(
                 number,
                 received=int(through.headers.get("x-compaction-tokens-received", 0)),
                 sent=int(through.headers.get("x-compaction-tokens-sent", 0)),
                 direct=direct,
-                through=self._outcome(through),
+                through=through.outcome,
                 compaction=through.headers.get("x-compaction", "missing"),
             )
 
     async def ask(self, fact: Planted) -> AskedFact:
-        """Whether the model, asked at the end and through the proxy, still knows."""
-        through = await self._send(self.address, [*self._history, user(fact.question)])
-        text = answer_text(_read(through.body)) if through.status == _OK else ""
-        return AskedFact(fact.question, text or self._outcome(through), known=fact.is_told_by(text))
+        """Ask the model for the fact at the end of the session, through the proxy."""
+        response = await self._send(self.address, [*self._history, user(fact.question)])
+        return AskedFact(fact.question, response.text or response.outcome, known=fact.is_told_by(response.text))
 
     async def summary_tokens(self) -> int:
-        """What summaries took so far, as the dashboard has it."""
+        """Return the tokens of all summaries so far, as the dashboard shows them."""
         upstream, url = Upstream(base_url=f"{self.address}/v1"), self.address + find_endpoint("overview").path_for()
         response = await self._client.send(upstream, "GET", url, [], None)
         try:
@@ -126,53 +156,46 @@ class Stage:
         finally:
             response.close()
 
-    async def _send(self, address: str, messages: Sequence[Message]) -> _TimedAnswer:
-        body = json.dumps({"model": MODELS[0], **self.spoken.body(messages)}).encode()
-        response = await self._client.send(
-            Upstream(base_url=f"{address}/v1"), "POST", address + self.spoken.path, _HEADERS, body
-        )
+    async def _send(self, address: str, messages: Sequence[Message]) -> _ClientResponse:
+        body = json.dumps({"model": MODELS[0], "messages": messages, "tools": TOOLS}).encode()
+        upstream = Upstream(base_url=f"{address}/v1")
+        response = await self._client.send(upstream, "POST", address + _PATH, _HEADERS, body)
         try:
             headers = {name.decode().lower(): value.decode("latin-1") for name, value in response.headers}
-            return _TimedAnswer(response.status, headers, await response.read(_MOST) or b"")
+            return _ClientResponse(response.status, headers, _read_body(await response.read(_MOST) or b""))
         finally:
             response.close()
 
-    def _outcome(self, answer: _TimedAnswer) -> str:
-        """`ok`, or the error in short."""
-        if answer.status == _OK:
-            return "ok"
-        return f"{answer.status} {self.spoken.refusal(_read(answer.body))}".rstrip()
 
-
-def _read(body: bytes) -> object:
-    """An answer without anything in it where it cannot be read."""
+def _read_body(body: bytes) -> _ResponseBody:
+    """Decode the body of a response. Return an empty one if it is no JSON."""
     try:
-        return msgspec.json.decode(body)
+        return msgspec.json.decode(body, type=_ResponseBody)
     except msgspec.DecodeError:
-        return {}
+        return _ResponseBody()
 
 
 @asynccontextmanager
-async def demo_stage(spoken: Client) -> AsyncIterator[Stage]:
-    """The model server and a proxy that knows nothing yet."""
+async def demo_stage() -> AsyncIterator[Stage]:
+    """Run the model server and a proxy with an empty store."""
     async with AsyncExitStack() as opened:
         directory = opened.enter_context(TemporaryDirectory(prefix="concertina-demo-"))
         model_server = ModelServer()
         upstream = await opened.enter_async_context(serving(model_server))
         app, address = await _open_proxy(_config(Path(directory), upstream), opened)
         client = await opened.enter_async_context(UpstreamClient())
-        yield Stage(model_server, upstream, app, address, client, spoken)
+        yield Stage(model_server, upstream, app, address, client)
 
 
 def _config(directory: Path, upstream: str) -> Config:
-    """The built-in defaults with the bundled model server as the upstream; no variable of the environment counts."""
+    """Return the built-in defaults with the model server as the upstream. No environment variable counts."""
     file = directory / "config.yaml"
     file.write_text(_CONFIG.format(directory=directory, upstream=upstream, window=WINDOW), encoding="utf-8")
     return load(file, {})
 
 
 async def _open_proxy(config: Config, opened: AsyncExitStack) -> tuple[App, str]:
-    """The proxy at its usual port, or at any other if that is taken."""
+    """Serve the proxy at its usual port, or at any free port if that is taken."""
     app = App(config)
     try:
         return app, await opened.enter_async_context(serving(app, port=PORT, lifespan="on"))

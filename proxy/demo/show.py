@@ -12,8 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-# How the errors end that providers refuse a prompt by.
-_OVERFLOWS = ("context_length_exceeded", "prompt is too long", "exceed context limit")
+_OVERFLOW = "context_length_exceeded"
 _ROWS = 12
 _COLUMNS = ("request", "tokens received", "tokens sent", "direct", "through the proxy")
 
@@ -63,7 +62,7 @@ class Result:
 
     @property
     def overflowed(self) -> bool:
-        return self.died_at is not None and self.died_at.direct.endswith(_OVERFLOWS)
+        return self.died_at is not None and self.died_at.direct.endswith(_OVERFLOW)
 
     @property
     def failed(self) -> list[DemoStep]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from proxy.demo.clients import CLIENTS
 from proxy.demo.session import demo_stage
 from tests.support.browser import browser
 
@@ -14,7 +13,7 @@ _WIDTH, _TALLEST = 1_180, 920
 
 
 async def main() -> None:
-    async with demo_stage(CLIENTS["chat"]) as stage:
+    async with demo_stage() as stage:
         _ = [step async for step in stage.play()]
         await asyncio.to_thread(_take, stage.dashboard)
 

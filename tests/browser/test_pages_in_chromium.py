@@ -19,7 +19,6 @@ import pytest
 from msgspec import structs
 
 from proxy.app import App
-from proxy.demo.clients import CLIENTS
 from proxy.demo.session import demo_stage
 from proxy.observing.tally import DAY_HOURS, HOUR, Hours, Tally
 from tests.support.browser import NARROW, WIDE, browser
@@ -72,7 +71,7 @@ class Shown:
 
 @asynccontextmanager
 async def full(_: Path) -> AsyncIterator[Shown]:
-    async with demo_stage(CLIENTS["chat"]) as stage:
+    async with demo_stage() as stage:
         _ = [step async for step in stage.play()]
         opened = stage.app._opened
         assert opened is not None

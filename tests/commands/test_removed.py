@@ -23,3 +23,12 @@ def test_a_removed_command_or_option_says_what_replaces_it(
     assert (ended.value.code, out, err.count("\n")) == (1, "", 1)
     assert err.startswith(f"{name} was removed in 0.3.0: ")
     assert f"| `concertina {name}` |" in UPGRADING
+
+
+def test_a_removed_option_is_refused_with_its_value_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["concertina", "demo", "--dialect=messages"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().err.startswith("demo --dialect was removed in 0.3.0: ")

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo.clients import CLIENTS
-from proxy.demo.model_server import MODELS, WINDOW
-from proxy.demo.story import histories
+from proxy.demo.model_server import WINDOW
+from proxy.dialects.table import MESSAGES
+from tests.support.dialects import path_of
 from tests.support.pictures import FORMS, picture
 from tests.support.prometheus import asked, prometheus, queries
 from tests.support.stages import stage
+from tests.support.story_requests import story_requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +35,7 @@ DASHBOARD = json.loads((resources.files("proxy") / "deploy/grafana/concertina.js
 
 
 async def test_every_panel_has_data_while_the_demos_session_is_played(tmp_path: Path) -> None:
-    spoken = CLIENTS["messages"]
-    requests = [json.dumps({"model": MODELS[0], **spoken.body(history)}).encode() for history in histories()]
+    requests = story_requests("messages")
     models = [
         {"match": "pictures", "context_window": 1_000_000, "max_pictures": 4},
         {"match": "*", "context_window": WINDOW, "encoding": "o200k_base"},
@@ -50,7 +50,7 @@ async def test_every_panel_has_data_while_the_demos_session_is_played(tmp_path: 
         # A rate is of two scrapes at least, and what one key has stored is not found by another.
         for number, key in enumerate((b"Bearer one", b"Bearer another")):
             for body in requests:
-                assert (await play.send(body, (b"authorization", key), path=spoken.path)).status == 200
+                assert (await play.send(body, (b"authorization", key), path=path_of(MESSAGES))).status == 200
             for body in _with_pictures():
                 assert (await play.send(body, (b"authorization", key), path=SCREENS.path)).status == 200
             await play.settled()

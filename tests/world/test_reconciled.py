@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from proxy.demo.clients import CLIENTS
-from proxy.demo.model_server import MODELS, WINDOW, ModelServer
-from proxy.demo.story import histories
+from proxy.demo.model_server import WINDOW, ModelServer
+from proxy.dialects.table import dialect_named
 from proxy.observing import figures
 from proxy.observing.tally import Tally, total
+from tests.support.dialects import path_of
 from tests.support.servers import serve
 from tests.support.stages import stage
+from tests.support.story_requests import story_requests
 from tests.support.upstreams import ask
 
 if TYPE_CHECKING:
@@ -36,10 +37,6 @@ SUMS = {
     "summary_input_tokens": "summary_in",
     "summary_output_tokens": "summary_out",
 }
-
-
-def bodies(dialect: str) -> list[bytes]:
-    return [json.dumps({"model": MODELS[0], **CLIENTS[dialect].body(history)}).encode() for history in histories()]
 
 
 async def scraped(play: Stage) -> dict[str, float]:
@@ -106,7 +103,7 @@ async def too_large(requests: list[bytes], path: str, share: float) -> int:
 
 @pytest.mark.parametrize("dialect", ["chat", "messages", "responses"])
 async def test_a_session_is_told_alike_everywhere_and_as_it_was_billed(tmp_path: Path, dialect: str) -> None:
-    requests, path = bodies(dialect), CLIENTS[dialect].path
+    requests, path = story_requests(dialect), path_of(dialect_named(dialect))
     models = [{"match": "*", "context_window": WINDOW, "encoding": "o200k_base"}]
     async with AsyncExitStack() as opened:
         model = ModelServer()
