@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from benchmarks.agent_bill import Bill, Cache, Kind, MarkedCache, PrefixCache
 from benchmarks.agent_project import Step, step, talk_of
 from proxy.demo.prompt import Chat
-from proxy.demo.replies import asks_for_summary, summary
+from proxy.demo.replies import asks_for_summary
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.agents.running import received
 from tests.agents.speaking import Messages, Said, Speech
 from tests.agents.working import Answered, answered, chat_of, nothing_at, refused, sent
 from tests.support.conversations import Json
+from tests.support.model_server.replies import summary
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

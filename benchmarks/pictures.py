@@ -23,7 +23,7 @@ from rich.table import Table
 
 from benchmarks import servers
 from benchmarks.viewers import paced
-from proxy.demo.model_server import ModelServer
+from tests.support.model_server import ModelServer
 from tests.support.pictures import FORMS, Limit, picture, pictures_in
 from tests.support.stages import stage
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from proxy.demo.model_server import ModelServer
+from tests.support.model_server import ModelServer
 from tests.support.scenarios import (
     FIRST,
     ROUND_WORDS,

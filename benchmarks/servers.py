@@ -1,4 +1,4 @@
-"""The processes that are measured: the bundled model server, the proxy, nginx where it is installed."""
+"""The processes that are measured: the tests' model server, the proxy, nginx where it is installed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Server:
 
 @contextmanager
 def upstream(module: str = "benchmarks.upstream") -> Iterator[Server]:
-    """The bundled model server, without counting, or another upstream."""
+    """The tests' model server, without counting, or another upstream."""
     port = free_port()
     with process([sys.executable, "-m", module, str(port)], port):
         yield Server("direct", port, None)

@@ -14,7 +14,6 @@ from proxy.admin.recent import Recent
 from proxy.app import App
 from proxy.config.loading import load
 from proxy.config.settings import Upstream
-from proxy.demo.model_server import MODELS, ModelServer
 from proxy.demo.serving import serving
 from proxy.gateway import pipeline
 from proxy.gateway.report import ended_event
@@ -25,6 +24,7 @@ from proxy.observing.log_lines import LogLines
 from proxy.observing.session_trails import SessionTrails
 from proxy.observing.tallies import Tallies
 from proxy.upstream.http import UpstreamClient
+from tests.support.model_server import MODELS, ModelServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

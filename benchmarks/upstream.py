@@ -1,4 +1,4 @@
-"""The bundled model server as a process: answers at once, counts nothing."""
+"""The tests' model server as a process: answers at once, counts nothing."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 
 import uvicorn
 
-from proxy.demo.model_server import ModelServer
 from proxy.server.process import listen, settings
+from tests.support.model_server import ModelServer
 
 if __name__ == "__main__":
     listener = listen("127.0.0.1", int(sys.argv[1]))

@@ -13,12 +13,12 @@ from tempfile import TemporaryDirectory
 import msgspec
 from rich.console import Console
 
-from proxy.admin.endpoints import ADMIN, find_endpoint
+from proxy.admin.endpoints import ADMIN
 from proxy.app import App
 from proxy.config.loading import Config, load
 from proxy.config.settings import Upstream
 from proxy.demo import show
-from proxy.demo.model_server import MODELS, WINDOW, ModelServer
+from proxy.demo.chat_server import MODEL, WINDOW, ChatServer
 from proxy.demo.serving import serving
 from proxy.demo.show import AskedFact, DemoStep, Result
 from proxy.demo.story import PLANTED, TOOLS, Message, Planted, histories, user
@@ -37,14 +37,6 @@ upstreams: {{main: {{base_url: "{upstream}/v1"}}}}
 models: [{{match: "*", context_window: {window}, encoding: o200k_base}}]
 logging: {{level: warning}}
 """
-
-
-class _ShownFigures(msgspec.Struct):
-    summaries: int
-
-
-class _ShownOverview(msgspec.Struct):
-    figures: _ShownFigures
 
 
 class _ResponseMessage(msgspec.Struct):
@@ -95,7 +87,7 @@ async def run_demo(*, once: bool, console: Console) -> int:
                 steps.append(step)
                 add(step)
         asked = [await stage.ask(fact) for fact in PLANTED]
-        result = Result(steps, asked, stage.model_server.summary_calls, await stage.summary_tokens())
+        result = Result(steps, asked, stage.model.summaries, stage.model.summary_tokens)
         show.closing(console, result, _SETTING.format(address=stage.address))
         if not result.passed:
             return 1
@@ -108,12 +100,10 @@ async def run_demo(*, once: bool, console: Console) -> int:
 
 
 class Stage:
-    """What runs during a demo: the model server, the proxy in front of it, and a client of both."""
+    """The model, the proxy in front of it, and a client of both."""
 
-    def __init__(
-        self, model_server: ModelServer, upstream: str, app: App, address: str, client: UpstreamClient
-    ) -> None:
-        self.model_server = model_server
+    def __init__(self, model: ChatServer, upstream: str, app: App, address: str, client: UpstreamClient) -> None:
+        self.model = model
         self.app = app
         self.address = address
         self._upstream = upstream
@@ -147,17 +137,8 @@ class Stage:
         response = await self._send(self.address, [*self._history, user(fact.question)])
         return AskedFact(fact.question, response.text or response.outcome, known=fact.is_told_by(response.text))
 
-    async def summary_tokens(self) -> int:
-        """Return the tokens of all summaries so far, as the dashboard shows them."""
-        upstream, url = Upstream(base_url=f"{self.address}/v1"), self.address + find_endpoint("overview").path_for()
-        response = await self._client.send(upstream, "GET", url, [], None)
-        try:
-            return msgspec.json.decode(await response.read(_MOST) or b"", type=_ShownOverview).figures.summaries
-        finally:
-            response.close()
-
     async def _send(self, address: str, messages: Sequence[Message]) -> _ClientResponse:
-        body = json.dumps({"model": MODELS[0], "messages": messages, "tools": TOOLS}).encode()
+        body = json.dumps({"model": MODEL, "messages": messages, "tools": TOOLS}).encode()
         upstream = Upstream(base_url=f"{address}/v1")
         response = await self._client.send(upstream, "POST", address + _PATH, _HEADERS, body)
         try:
@@ -177,18 +158,18 @@ def _read_body(body: bytes) -> _ResponseBody:
 
 @asynccontextmanager
 async def demo_stage() -> AsyncIterator[Stage]:
-    """Run the model server and a proxy with an empty store."""
+    """Run the model and a proxy with an empty store."""
     async with AsyncExitStack() as opened:
         directory = opened.enter_context(TemporaryDirectory(prefix="concertina-demo-"))
-        model_server = ModelServer()
-        upstream = await opened.enter_async_context(serving(model_server))
+        model = ChatServer()
+        upstream = await opened.enter_async_context(serving(model.app))
         app, address = await _open_proxy(_config(Path(directory), upstream), opened)
         client = await opened.enter_async_context(UpstreamClient())
-        yield Stage(model_server, upstream, app, address, client)
+        yield Stage(model, upstream, app, address, client)
 
 
 def _config(directory: Path, upstream: str) -> Config:
-    """Return the built-in defaults with the model server as the upstream. No environment variable counts."""
+    """Return the built-in defaults with the model as the upstream. No environment variable counts."""
     file = directory / "config.yaml"
     file.write_text(_CONFIG.format(directory=directory, upstream=upstream, window=WINDOW), encoding="utf-8")
     return load(file, {})

@@ -1,7 +1,7 @@
 """A model that works through a script of tool calls, for agents that run them, and refuses whatever is not in order.
 
 Each round it orders one command, and the next request must end with what that command printed. Requests for summaries
-are told by our own prompts and answered as the bundled model server does.
+are told by our own prompts and answered as the tests' model server does.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from proxy.demo import answers
-from proxy.demo.answers import Answer, ReplyUsage
-from proxy.demo.prompt import Chat, Function, PromptCall, count_tokens, defects, read
-from proxy.demo.replies import Reply, asks_for_summary, summary
+from proxy.demo.prompt import Chat, Function, PromptCall, count_tokens
+from proxy.demo.replies import asks_for_summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.agents.running import received
+from tests.support.model_server import answers
+from tests.support.model_server.answers import Answer, ReplyUsage
+from tests.support.model_server.prompt import defects, read
+from tests.support.model_server.replies import Reply, summary
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

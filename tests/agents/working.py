@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from policies.price import Tokens
 from proxy.demo.prompt import Chat, PromptMessage
-from proxy.demo.replies import asks_for_summary, summary
+from proxy.demo.replies import asks_for_summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.agents.running import received
 from tests.agents.speaking import Said, Speech
 from tests.support.conversations import Json
+from tests.support.model_server.replies import summary
 from tests.support.strict_messages import Signer
 
 if TYPE_CHECKING:

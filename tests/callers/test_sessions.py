@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo.model_server import ModelServer
+from tests.support.model_server import ModelServer
 from tests.support.scenarios import MODEL, user
 from tests.support.stages import CONTENT, SMALL, body, ours, stage
 

@@ -23,7 +23,6 @@ from proxy.commands import replay as replay_command
 from proxy.commands.cli import app
 from proxy.commands.replay import sentence
 from proxy.config.loading import load, preset_names
-from proxy.demo.model_server import ModelServer
 from proxy.dialects.chat.messages import describe
 from proxy.dialects.table import CHAT, DIALECTS
 from proxy.engine.replay.figures import LEAST_CACHED
@@ -35,6 +34,7 @@ from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows, place_of
 from proxy.upstream.routes import SummaryTarget
 from proxy.wiring import open_apart, read_prompts
+from tests.support.model_server import ModelServer
 from tests.support.plain_talk import path_of, turns, written
 from tests.support.scenarios import MODEL, WINDOW, Agent, Message, prefix_reuse, session, stage, user
 

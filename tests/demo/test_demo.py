@@ -9,16 +9,21 @@ import re
 import socket
 from contextlib import closing
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from rich.console import Console
 
 from proxy.demo import run_demo, session
-from proxy.demo.model_server import ModelServer
-from proxy.demo.prompt import Chat, defects
+from proxy.demo.chat_server import ChatServer
+from proxy.demo.prompt import Chat
 from proxy.demo.show import AskedFact, DemoStep, Result
 from proxy.demo.story import PLANTED, TURNS, histories
+from tests.support.model_server.prompt import defects
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -60,6 +65,20 @@ async def test_the_session_dies_directly_and_goes_to_its_end_through_the_proxy()
     assert "export OPENAI_BASE_URL=http://127.0.0.1:" in text
 
 
+async def test_every_tool_call_that_reaches_the_model_has_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str] = []
+
+    class CheckedServer(ChatServer):
+        def respond(self, body: bytes) -> Response:
+            chat = msgspec.json.decode(body, type=Chat)
+            found.extend(defects(chat.messages))
+            return super().respond(body)
+
+    monkeypatch.setattr(session, "ChatServer", CheckedServer)
+    assert await run_demo(once=True, console=recording()[0]) == 0
+    assert found == []
+
+
 async def test_every_request_is_a_line_where_no_terminal_is() -> None:
     console, shown = recording()
     await run_demo(once=True, console=console)
@@ -93,7 +112,7 @@ async def test_a_taken_port_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_a_window_that_never_overflows_shows_nothing_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "ModelServer", partial(ModelServer, window=100_000))
+    monkeypatch.setattr(session, "ChatServer", partial(ChatServer, window=100_000))
     console, shown = recording()
     assert await run_demo(once=True, console=console) == 1
     assert "✗ directly: the window never overflowed" in shown.getvalue()

@@ -13,11 +13,11 @@ import pytest
 from msgspec import Raw
 
 from policies.voices.arguments import MOST_BRACKETS, UnreadError, read
-from proxy.demo.model_server import ModelServer
 from proxy.dialects import bounds, json_array, surrogates, table
 from proxy.dialects.chat.canonical import message_digest
 from proxy.errors import InvalidJSONError
 from proxy.server import content_coding
+from tests.support.model_server import ModelServer
 from tests.support.stages import outcome, stage
 from tests.support.upstreams import CHAT, JSON, OK_BODY, Call, Header, answer, ask, connected, in_turn, proxied, request
 

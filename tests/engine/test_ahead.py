@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo.answers import ReplyUsage, completion
-from proxy.demo.model_server import Fault, ModelServer, ReceivedRequest
 from proxy.demo.prompt import Function, PromptCall
-from proxy.demo.replies import Reply
+from tests.support.model_server import Fault, ModelServer, ReceivedRequest
+from tests.support.model_server.answers import ReplyUsage, completion
+from tests.support.model_server.replies import Reply
 from tests.support.scenarios import LOUD, MODEL, RULES, WINDOW, Agent, Message, loud, most_calls, one_user, user
 from tests.support.stages import B, Stage, body, history, ours, outcome, stage
 

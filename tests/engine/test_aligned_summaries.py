@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo import answers
-from proxy.demo.model_server import Fault, ModelServer
 from proxy.demo.prompt import Function, PromptCall
-from proxy.demo.replies import Reply
+from tests.support.model_server import Fault, ModelServer, answers
+from tests.support.model_server.replies import Reply
 from tests.support.scenarios import MODEL, WINDOW, Agent, one_user
 from tests.support.stages import body, history, ours, outcome, stage
 

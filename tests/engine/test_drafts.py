@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo.model_server import Fault, ModelServer
+from tests.support.model_server import Fault, ModelServer
 from tests.support.scenarios import MODEL, WINDOW
 from tests.support.stages import Stage, body, history, stage
 

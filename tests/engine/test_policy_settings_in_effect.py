@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from policies.transcript import Part, ToolCall, Utterance, render
-from proxy.demo.model_server import ModelServer
 from tests.support.conversations import count
+from tests.support.model_server import ModelServer
 from tests.support.scenarios import MODEL, WINDOW, Agent, one_user
 from tests.support.stages import CONTENT, Stage, body, history, outcome, stage
 

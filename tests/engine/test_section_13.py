@@ -16,13 +16,13 @@ from policies.record.texts import texts_for
 from policies.record.validation import Invalid, SummaryAnswer, validate
 from policies.settings import PolicySettings, SummarizerSettings
 from policies.transcript import MARKERS, Utterance
-from proxy.demo.answers import error
-from proxy.demo.model_server import Fault, ModelServer
 from proxy.engine.compactor import CompactionError
 from proxy.stores.memory import MemoryStore
 from tests.support import scenarios
 from tests.support.compacting import GOOD, OVERFLOW, Model, completion, job, replica
 from tests.support.conversations import Json, count
+from tests.support.model_server import Fault, ModelServer
+from tests.support.model_server.answers import error
 from tests.support.records import generation, made
 from tests.support.scenarios import (
     RULE_ZH,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from proxy.demo.model_server import ModelServer
 from proxy.dialects import bounds
 from proxy.engine.client_compaction.expansion import Expander
 from proxy.engine.client_compaction.sealed_items import MOST_CONTENT, CompactionItem
 from tests.support.items import HEAD, TASK, TRIGGER, asked, called, forged, rounds, said, told, uses
+from tests.support.model_server import ModelServer
 from tests.support.records import generation, made
 from tests.support.scenarios import WINDOW
 from tests.support.stages import Stage, ours, outcome, stage

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.config.loading import load
-from proxy.demo.model_server import ModelServer
 from proxy.dialects.table import DIALECTS, MESSAGES
+from tests.support.model_server import ModelServer
 from tests.support.plain_talk import path_of, turns, written
 from tests.support.scenarios import WINDOW
 from tests.support.servers import serve

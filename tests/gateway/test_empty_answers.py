@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo import answers
-from proxy.demo.model_server import Fault, ModelServer
+from tests.support.model_server import Fault, ModelServer, answers
 from tests.support.scenarios import prose
 from tests.support.stages import outcome, stage
 

@@ -16,8 +16,6 @@ import brotli
 import pytest
 from backports import zstd
 
-from proxy.demo import answers
-from proxy.demo.model_server import Fault, ModelServer
 from proxy.dialects.base import Usage
 from proxy.dialects.json_array import model_of
 from proxy.engine.ahead import Ahead
@@ -27,6 +25,7 @@ from proxy.observing.events import PromptComposed
 from proxy.runtime.background import Background
 from proxy.stores import CircuitBreaker
 from tests.support.faults import AFTERWARDS, FAULTS
+from tests.support.model_server import Fault, ModelServer, answers
 from tests.support.scenarios import MODEL, WINDOW, Agent, user
 from tests.support.servers import reserve_port, serve
 from tests.support.stages import CONTENT, COUNTED, DUE, FLOOR, MUST, SMALL, body, history, ours, outcome, stage

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo.model_server import ReceivedRequest
+from tests.support.model_server import ReceivedRequest
 from tests.support.stages import DUE, outcome, stage
 
 if TYPE_CHECKING:

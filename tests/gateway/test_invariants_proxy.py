@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from policies.record.texts import ALL_LANGUAGES, texts_for
 from policies.transcript import MARKERS
-from proxy.demo.answers import Answer, ReplyUsage, completion, error
-from proxy.demo.model_server import Fault, ModelServer
-from proxy.demo.replies import Reply as Text
 from proxy.stores.base import StoreError
 from proxy.stores.memory import MemoryStore
 from tests.support.conversations import Json, assistant, histories, tool
+from tests.support.model_server import Fault, ModelServer
+from tests.support.model_server.answers import Answer, ReplyUsage, completion, error
+from tests.support.model_server.replies import Reply as Text
 from tests.support.scenarios import MODEL, Agent, Message, Sent, usable, user
 from tests.support.stages import Stage, body, ours, outcome, stage
 from tests.support.upstreams import Header, Reply

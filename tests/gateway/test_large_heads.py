@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo.model_server import ModelServer
+from tests.support.model_server import ModelServer
 from tests.support.scenarios import FIRST, ROUND_WORDS, RULES, TOOLS, Agent, large_head, prefix_reuse, stage
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from policies.experience import FIRST_TRIAL
-from proxy.demo.model_server import ModelServer
+from tests.support.model_server import ModelServer
 from tests.support.scenarios import FIRST, Agent, stage
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo import answers
-from proxy.demo.model_server import Fault, ModelServer
+from tests.support.model_server import Fault, ModelServer, answers
 from tests.support.pictures import FORMS, MESSAGES, Limit, picture, pictures_in
 from tests.support.servers import serve
 from tests.support.stages import outcome, stage

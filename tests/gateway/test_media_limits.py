@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo.model_server import ModelServer
+from tests.support.model_server import ModelServer
 from tests.support.pictures import FORMS, MESSAGES, Limit, picture, pictures_in
 from tests.support.stages import outcome, stage
 

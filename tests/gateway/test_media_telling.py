@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.admin import words
-from proxy.demo.model_server import ModelServer
 from proxy.engine.explaining.explanation import MediaLeftOut
 from proxy.observing.message_fates import SentMessage, pack
+from tests.support.model_server import ModelServer
 from tests.support.pictures import FORMS, Limit, picture, pictures_in
 from tests.support.stages import outcome, stage
 from tests.support.upstreams import ask

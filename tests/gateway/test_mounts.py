@@ -11,9 +11,9 @@ import openai
 import pytest
 
 from proxy.api.paths import Mount, question_url, reading, resource, resource_url, upstream_url
-from proxy.demo.model_server import ModelServer
 from proxy.dialects.table import CHAT as CHAT_DIALECT
 from proxy.dialects.table import DIALECTS, MESSAGES, RESPONSES
+from tests.support.model_server import ModelServer
 from tests.support.plain_talk import turns, written
 from tests.support.scenarios import WINDOW, Agent
 from tests.support.stages import COUNTED, DUE, SMALL, ours, outcome, stage

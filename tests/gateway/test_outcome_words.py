@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo import answers
-from proxy.demo.model_server import Fault, ModelServer
+from tests.support.model_server import Fault, ModelServer, answers
 from tests.support.scenarios import MODEL
 from tests.support.stages import body, history, stage
 

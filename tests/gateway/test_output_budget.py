@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo.model_server import ModelServer
 from tests.support.long_conversations import LIMIT, long_request, refused
+from tests.support.model_server import ModelServer
 from tests.support.scenarios import prose
 from tests.support.stages import ours, stage
 from tests.support.upstreams import CHAT, JSON, OK_BODY, Call, Script, Upstream, answer, ask, in_turn, proxied

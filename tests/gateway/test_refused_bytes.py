@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from proxy.demo import answers
-from proxy.demo.model_server import Fault, ModelServer
 from proxy.dialects.base import Usage
 from tests.support.dialects import PLAIN, WRITERS, Entry, Writer, model, path_of, request_body, user
+from tests.support.model_server import Fault, ModelServer, answers
 from tests.support.pictures import FORMS, MESSAGES, RESPONSES, picture, pictures_in
 from tests.support.scenarios import prose
 from tests.support.stages import outcome, stage

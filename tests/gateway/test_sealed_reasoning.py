@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo import answers
-from proxy.demo.model_server import Fault, ModelServer
 from tests.support.items import HEAD, asked, called, said
+from tests.support.model_server import Fault, ModelServer, answers
 from tests.support.scenarios import WINDOW
 from tests.support.stages import ours, stage
 from tests.support.strict_responses import defects

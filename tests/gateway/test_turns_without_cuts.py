@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo.model_server import ModelServer
 from tests.support.items import uses
+from tests.support.model_server import ModelServer
 from tests.support.stages import stage
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from policies.trail import (
     suffix_of,
     trail_of,
 )
-from proxy.demo.model_server import ModelServer
 from proxy.dialects.chat.canonical import loose_digest, message_digest
 from tests.support.conversations import assistant, described, rounds, tool
+from tests.support.model_server import ModelServer
 from tests.support.scenarios import (
     FIRST,
     RULES,

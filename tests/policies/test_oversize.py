@@ -13,8 +13,8 @@ from policies.budget import budget_of
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts
 from policies.oversize import least_tokens, oversized_messages
-from proxy.demo.model_server import ModelServer
 from tests.support.conversations import assistant, described, rounds, system, tool, user
+from tests.support.model_server import ModelServer
 from tests.support.scenarios import FIRST, RULES, Agent, Sent, prose
 from tests.support.stages import body, outcome, stage
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo.model_server import ModelServer
 from tests.support.conversations import Json
+from tests.support.model_server import ModelServer
 from tests.support.stages import Stage, ours, stage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

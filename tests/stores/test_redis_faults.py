@@ -20,12 +20,12 @@ import aiohttp
 import pytest
 
 from proxy.app import App
-from proxy.demo.model_server import ModelServer
 from proxy.observing.log import open_log
 from proxy.stores import CircuitBreaker
 from proxy.stores.sealing import Sealer
 from tests.support import redis_servers
 from tests.support.clock import Clock
+from tests.support.model_server import ModelServer
 from tests.support.scenarios import FIRST, WINDOW, Agent, Stage, defaults, usable
 from tests.support.servers import configured, serve
 

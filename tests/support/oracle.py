@@ -18,10 +18,6 @@ from dataclasses import dataclass, field, replace
 
 from policies.record.texts import texts_for
 from policies.transcript import CLOSING, OPENING
-from proxy.demo.answers import ReplyUsage
-from proxy.demo.apis import CHAT, MESSAGES, RESPONSES
-from proxy.demo.model_server import Fault, ModelServer, ReceivedRequest
-from proxy.demo.replies import Reply
 from proxy.dialects import table
 from tests.support.conversations import Json
 from tests.support.dialects import (
@@ -36,6 +32,10 @@ from tests.support.dialects import (
     taken_apart,
     user,
 )
+from tests.support.model_server import Fault, ModelServer, ReceivedRequest
+from tests.support.model_server.answers import ReplyUsage
+from tests.support.model_server.apis import CHAT, MESSAGES, RESPONSES
+from tests.support.model_server.replies import Reply
 from tests.support.scenarios import prose
 from tests.support.worlds import DEFECTS
 

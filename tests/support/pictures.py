@@ -9,8 +9,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from proxy.demo import answers
-from proxy.demo.model_server import Fault
+from tests.support.model_server import Fault, answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

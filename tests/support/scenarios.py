@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING
 import aiohttp
 import msgspec
 
-from proxy.demo.model_server import ModelServer
 from proxy.engine.compactions import Compactions
 from proxy.runtime.background import Background
 from proxy.runtime.stepping import _Begun
 from proxy.server.protocol import ClientConnection
+from tests.support.model_server import ModelServer
 from tests.support.servers import configured, proxy, serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from proxy.demo.model_server import ReceivedRequest
+    from tests.support.model_server import ReceivedRequest
 
 Message = dict[str, object]
 Change = Callable[[Sequence[Message], int], list[Message]]

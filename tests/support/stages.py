@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from proxy.app import App
-from proxy.demo.model_server import ModelServer
 from proxy.observing.events import RequestEnded
 from proxy.observing.log import open_log
+from tests.support.model_server import ModelServer
 from tests.support.scenarios import MODEL, WINDOW, Agent, usable, user
 from tests.support.servers import configured, serve
 from tests.support.upstreams import CHAT, ask
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from proxy.demo.model_server import ReceivedRequest
     from proxy.engine.engine import Engine
+    from tests.support.model_server import ReceivedRequest
     from tests.support.upstreams import Header, Reply
 
 B = usable(WINDOW)

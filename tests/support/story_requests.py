@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from proxy.demo.model_server import MODELS
 from proxy.demo.story import TOOLS, histories
+from tests.support.model_server import MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from proxy.demo.apis import CHAT as CHAT_API
-from proxy.demo.apis import MESSAGES as MESSAGES_API
-from proxy.demo.apis import RESPONSES as RESPONSES_API
-from proxy.demo.model_server import Fault, ModelServer, ReceivedRequest, Script
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
 from tests.support import strict_messages, strict_responses
 from tests.support.conversations import Json, pairing_defects
 from tests.support.dialects import PLAIN, Called, Entry, Style, Writer, key_of, model, path_of, request_body, user
+from tests.support.model_server import Fault, ModelServer, ReceivedRequest, Script
+from tests.support.model_server.apis import CHAT as CHAT_API
+from tests.support.model_server.apis import MESSAGES as MESSAGES_API
+from tests.support.model_server.apis import RESPONSES as RESPONSES_API
 from tests.support.scenarios import FIRST, MODEL, WINDOW, Reply, defaults, prose
 from tests.support.servers import configured, proxy, serve
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from proxy.demo.apis import Api
     from proxy.dialects.base import Dialect
+    from tests.support.model_server.apis import Api
 
 History = Sequence[Entry | Json]
 """Entries, and items that only one dialect has, as they are."""

@@ -17,7 +17,7 @@ from compaction_kit.session import build_seeded_session
 
 from policies.ledger.ledger import Entry, merge, numbered_lines, statements_in, supersede
 from policies.transcript import Utterance
-from proxy.demo.model_server import ModelServer
+from tests.support.model_server import ModelServer
 from tests.support.natural_sessions import SESSIONS, NaturalSession
 from tests.support.scenarios import prose, stage
 

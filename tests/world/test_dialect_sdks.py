@@ -14,10 +14,9 @@ import anthropic
 import openai
 import pytest
 
-from proxy.demo import messages, responses
-from proxy.demo.answers import Answer, events, named_event
-from proxy.demo.model_server import Fault, ModelServer
-from proxy.demo.replies import Reply
+from tests.support.model_server import Fault, ModelServer, messages, responses
+from tests.support.model_server.answers import Answer, events, named_event
+from tests.support.model_server.replies import Reply
 from tests.support.plain_talk import turns
 from tests.support.scenarios import MODEL, WINDOW
 from tests.support.stages import stage
@@ -25,8 +24,8 @@ from tests.support.stages import stage
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from proxy.demo.model_server import Script
     from tests.support.conversations import Json
+    from tests.support.model_server import Script
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

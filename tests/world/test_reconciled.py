@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from proxy.demo.model_server import WINDOW, ModelServer
 from proxy.dialects.table import dialect_named
 from proxy.observing import figures
 from proxy.observing.tally import Tally, total
 from tests.support.dialects import path_of
+from tests.support.model_server import WINDOW, ModelServer
 from tests.support.servers import serve
 from tests.support.stages import stage
 from tests.support.story_requests import story_requests

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo.model_server import ModelServer
 from tests.support.fronts import PROGRAMS, program
+from tests.support.model_server import ModelServer
 from tests.support.rolling import replicas, restart_in_turn
 from tests.support.servers import serve
 

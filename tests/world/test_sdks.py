@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import openai
 import pytest
 
-from proxy.demo import answers
-from proxy.demo.model_server import Fault, ModelServer
+from tests.support.model_server import Fault, ModelServer, answers
 from tests.support.scenarios import MODEL, prose, stage
 
 if TYPE_CHECKING:

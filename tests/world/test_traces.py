@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from proxy.demo.model_server import ReceivedRequest
+    from tests.support.model_server import ReceivedRequest
 
 pytestmark = pytest.mark.anyio
 

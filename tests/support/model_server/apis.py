@@ -1,4 +1,4 @@
-"""The three APIs that the bundled model server speaks, each of them by the same few functions."""
+"""The three APIs that the model server speaks, each of them by the same few functions."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from proxy.demo import answers, messages, prompt, responses
-from proxy.demo.answers import Answer, ReplyUsage
 from proxy.demo.prompt import Chat, PromptMessage
-from proxy.demo.replies import Reply
+from tests.support.model_server import answers, messages, prompt, responses
+from tests.support.model_server.answers import Answer, ReplyUsage
+from tests.support.model_server.replies import Reply
 
 
 class _Refused(Protocol):

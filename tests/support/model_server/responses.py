@@ -1,4 +1,4 @@
-"""The Responses API as the bundled model server speaks it: what it reads, refuses and answers."""
+"""The Responses API as the model server speaks it: what it reads, refuses and answers."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from proxy.demo.answers import Answer, Json, ReplyUsage, events, named_event, plain, words
-from proxy.demo.prompt import (
-    WITH_USAGE,
-    Chat,
-    ContentPart,
-    Function,
-    PromptCall,
-    PromptMessage,
-    decode_as,
-    function_tool,
-)
-from proxy.demo.replies import Reply
+from proxy.demo.prompt import Chat, ContentPart, Function, PromptCall, PromptMessage
+from tests.support.model_server.answers import Answer, Json, ReplyUsage, events, named_event, plain, words
+from tests.support.model_server.prompt import WITH_USAGE, decode_as, function_tool
+from tests.support.model_server.replies import Reply
 
 _CREATED = 1_750_000_000
 _INVALID, _SERVERS = "invalid_request_error", 500
@@ -121,7 +113,7 @@ def _goes_on(following: Sequence[PromptMessage]) -> bool:
     return role not in (None, "user", "system", "developer", "tool")
 
 
-def too_long(window: int, prompt: int, output: int) -> Answer:  # noqa: ARG001 - it tells no numbers
+def too_long(window: int, prompt: int, output: int) -> Answer:
     """OpenAI's literal answer to an input that does not fit the context window."""
     return refusal(400, _TOO_LONG, code="context_length_exceeded")
 

@@ -1,4 +1,4 @@
-"""The Messages API as the bundled model server speaks it: what it reads, refuses and answers."""
+"""The Messages API as the model server speaks it: what it reads, refuses and answers."""
 
 from __future__ import annotations
 
@@ -7,18 +7,10 @@ from itertools import groupby
 
 import msgspec
 
-from proxy.demo.answers import Answer, Json, ReplyUsage, events, named_event, plain, words
-from proxy.demo.prompt import (
-    WITH_USAGE,
-    Chat,
-    ContentPart,
-    Function,
-    PromptCall,
-    PromptMessage,
-    decode_as,
-    function_tool,
-)
-from proxy.demo.replies import Reply
+from proxy.demo.prompt import Chat, ContentPart, Function, PromptCall, PromptMessage
+from tests.support.model_server.answers import Answer, Json, ReplyUsage, events, named_event, plain, words
+from tests.support.model_server.prompt import WITH_USAGE, decode_as, function_tool
+from tests.support.model_server.replies import Reply
 
 _KINDS = {401: "authentication_error", 500: "api_error"}
 _RESULT = "tool_result"
@@ -147,7 +139,7 @@ def too_long(window: int, prompt: int, output: int) -> Answer:
     return refusal(400, f"input length and `max_tokens` exceed context limit: {sizes}, {way_out}")
 
 
-def refusal(status: int, message: str, *, code: str | None = None) -> Answer:  # noqa: ARG001 - its errors have no code
+def refusal(status: int, message: str, *, code: str | None = None) -> Answer:
     error = {"type": _KINDS.get(status, "invalid_request_error"), "message": message}
     return plain(status, {"type": "error", "error": error, "request_id": "req_demo"})
 

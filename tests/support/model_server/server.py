@@ -1,4 +1,4 @@
-"""A model server to run offline: three APIs with a hard context window, for the demo, the tests and the benchmark.
+"""A model server to run offline: three APIs with a hard context window, for tests and benchmarks.
 
 It answers, refuses and streams as OpenAI and Anthropic do, checks tool calls as strictly, plays a summarizer when one
 of our prompts asks for a record, and breaks on demand. Its tokens are its own: `token_ratio` makes them dearer than
@@ -19,12 +19,13 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from proxy.demo import answers
-from proxy.demo.answers import Answer, Header, ReplyUsage
-from proxy.demo.apis import APIS, Api
 from proxy.demo.prompt import Chat, count_tokens
-from proxy.demo.replies import Reply, Summaries, asks_for_summary, ordinary, summary
+from proxy.demo.replies import asks_for_summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from tests.support.model_server import answers
+from tests.support.model_server.answers import Answer, Header, ReplyUsage
+from tests.support.model_server.apis import APIS, Api
+from tests.support.model_server.replies import Reply, Summaries, ordinary, summary
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -159,7 +160,7 @@ class ModelServer:
         tokens = math.ceil(self._ratio * count_tokens(chat, self._count))
         if is_counted and api.counted is not None:
             return _ReplyOutcome(api.counted(tokens), tokens)
-        is_summary = bool(chat.messages) and asks_for_summary(chat)
+        is_summary = asks_for_summary(chat)
         window = self._windows.get(chat.model, self._window)
         if window is not None and tokens + chat.output > window:
             return _ReplyOutcome(api.too_long(window, tokens, chat.output), tokens, is_summary)

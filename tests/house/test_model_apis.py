@@ -1,4 +1,4 @@
-"""The bundled model server answers, refuses, counts and summarizes alike in each of its APIs, in that API's words."""
+"""The tests' model server answers, refuses, counts and summarizes alike in each of its APIs, in that API's words."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from policies.record.bisect import SummarizeCall
 from policies.record.prompting import Continuity, Prompt, fill, fill_aligned
 from policies.record.texts import texts_for
 from policies.transcript import Utterance, render
-from proxy.demo.model_server import ModelServer
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
 from proxy.wiring import read_prompts
 from tests.support.dialects import HISTORY, WRITERS, Called, Style, model, results, user
+from tests.support.model_server import ModelServer
 from tests.support.servers import serve
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Answers of the bundled model server as bytes, and chat completions the way OpenAI writes them."""
+"""Answers of the model server as bytes, and chat completions the way OpenAI writes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from proxy.demo.replies import Reply
+from tests.support.model_server.replies import Reply
 
 Header = tuple[bytes, bytes]
 Json = dict[str, object]

@@ -1,4 +1,4 @@
-"""The bundled model server is like the real thing: window, errors, streams, tools, records, and faults on demand."""
+"""The tests' model server is like the real thing: window, errors, streams, tools, records, and faults on demand."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from policies.record.prompting import Continuity, fill
 from policies.record.texts import texts_for
 from policies.record.validation import Invalid, SummaryAnswer, Valid, validate
 from policies.transcript import Utterance, render
-from proxy.demo import answers
-from proxy.demo.model_server import Fault, ModelServer
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.wiring import read_prompts
+from tests.support.model_server import Fault, ModelServer, answers
 from tests.support.servers import serve
 
 if TYPE_CHECKING:
