@@ -4,16 +4,11 @@ Proxies between cut connections that say nothing: nginx and AWS's balancers afte
 first byte. A stream that has begun has no status any more, so the first sign waits until a refusal would have come.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from proxy.server.headers import Headers
-
-if TYPE_CHECKING:
-    from proxy.server.exchange import Exchange
 
 EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 # Seconds of silence after which comments are not enough: codex ends a stream without events after 300 s.
@@ -31,13 +26,29 @@ class Signs(Protocol):
     KEEPALIVE: bytes
 
 
+class WaitingExchange(Protocol):
+    """An exchange with a client that may have to wait.
+
+    is_begun_by_sign: whether a sign has begun the response.
+    """
+
+    response_started: bool
+    is_begun_by_sign: bool
+
+    def begin(self, status: int, headers: Headers) -> None:
+        """Begin the response."""
+
+    def write_sign(self, sign: bytes) -> None:
+        """Write a sign of life, if the client takes it at once."""
+
+
 class KeepAlive:
     """Writes a sign every `interval` seconds of silence; one per exchange.
 
     Before the header block it begins the response with a sign. After that it writes only where `may` allows it.
     """
 
-    def __init__(self, exchange: Exchange, signs: Signs, interval: float) -> None:
+    def __init__(self, exchange: WaitingExchange, signs: Signs, interval: float) -> None:
         self._exchange = exchange
         self._signs = signs
         self._interval = interval
