@@ -1,11 +1,12 @@
 """How the proxy is set up: models, tenants and their policies, the store, the config in force."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from io import StringIO
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
+from ruamel.yaml import YAML
 
 from policies.budget import usable_tokens
 from policies.experience import ModelProfile
@@ -347,4 +348,8 @@ def masked_config(shown: Config) -> str:
     for each in values["tenants"].values():
         for setting in ("keys", "viewer_keys"):
             each[setting] = [f"{key[:_SHOWN]}…" for key in each[setting]]
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.representer.sort_base_mapping_type_on_output = False
+    yaml.dump(values, text := StringIO())
+    return text.getvalue()

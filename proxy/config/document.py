@@ -1,13 +1,19 @@
 """Reads one YAML file into plain values: each with its line, `${NAME}` filled in, and all of it within bounds."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import Any
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.resolver import VersionedResolver
+from ruamel.yaml.tag import Tag
 
 from proxy.config.errors import ConfigError, Location, Problem, dotted_path
 
@@ -15,28 +21,15 @@ MAX_BYTES = 1_000_000
 MAX_VALUES = 10_000
 MAX_DEPTH = 32
 
-_STR = "tag:yaml.org,2002:str"
+_TAG = "tag:yaml.org,2002:"
 
-
-class _Scalar(NamedTuple):
-    """How values of one kind are written, which characters they begin with, and what they stand for."""
-
-    pattern: str
-    first: Sequence[str]
-    value: Callable[[str], object]
-
-
-# YAML 1.2's core schema: `on`, `off`, `no`, 12:30 and 2026-01-01 are text. PyYAML's own rules are those of 1.1,
-# where `mode: off` says false and editors, which go by 1.2, would not agree.
-_SCALARS = {
-    "tag:yaml.org,2002:null": _Scalar(r"(?:~|null|Null|NULL|)$", ["~", "n", "N", ""], lambda _: None),
-    "tag:yaml.org,2002:bool": _Scalar(
-        r"(?:true|True|TRUE|false|False|FALSE)$", "tTfF", lambda text: text.lower() == "true"
-    ),
-    "tag:yaml.org,2002:int": _Scalar(r"[-+]?[0-9]{1,18}$", "-+0123456789", int),
-    "tag:yaml.org,2002:float": _Scalar(
-        r"\A[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,4})?$", "-+.0123456789", float
-    ),
+# YAML 1.2's core schema: `on`, `off`, `no`, 12:30 and 2026-01-01 are text. ruamel.yaml's own rules also read dates, and
+# numbers such as 1_000 and -_.
+_SCALARS: Mapping[str, tuple[re.Pattern[str], Callable[[str], object]]] = {
+    f"{_TAG}null": (re.compile(r"~|null|Null|NULL|"), lambda _: None),
+    f"{_TAG}bool": (re.compile(r"true|True|TRUE|false|False|FALSE"), lambda text: text.lower() == "true"),
+    f"{_TAG}int": (re.compile(r"[-+]?[0-9]{1,18}"), int),
+    f"{_TAG}float": (re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,4})?"), float),
 }
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -51,8 +44,8 @@ _FOREIGN = re.compile(
 )
 _PARTS = re.compile(r"[:/@ ]")
 
-# YAML's messages quote what they stumbled over: `<block end>` and single characters may stay, more may be secret.
-_QUOTED = re.compile(r" '(?!<|\\.')[^']{2,}'")
+# ruamel.yaml's messages quote the file: `<block end>` and single characters may stay, more may be secret.
+_QUOTED = re.compile(r""" (?:'(?!<[a-z ]+>'|\\.')(?:\\.|[^'\\]){2,}'|"(?:\\.|[^"\\]){2,}")""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +81,9 @@ def read_config(path: Path) -> str:
 def parse(text: str, file: str, env: Mapping[str, str]) -> Document:
     """The values of a YAML text, with the variables of `env` filled in."""
     root = _compose(text, file)
-    if root is None or root.tag.endswith(":null"):
+    if root is None or str(root.tag).endswith(":null"):
         raise _fatal(file, "is empty; write at least one section, or name no file to use the built-in defaults")
-    if not isinstance(root, yaml.MappingNode):
+    if not isinstance(root, MappingNode):
         raise ConfigError([Problem(file, _line(root), "", "must be a mapping of sections, such as `server:`")])
     reader = _NodeReader(file, env)
     values = reader.mapping(root, ())
@@ -101,47 +94,49 @@ def _fatal(file: object, message: str) -> ConfigError:
     return ConfigError([Problem(str(file), None, "", message)])
 
 
-def _line(node: yaml.Node) -> int:
+def _line(node: Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's parser with YAML 1.2's scalars, and bounds: it recurses once a level and keeps every node."""
+class _Composer(Composer):
+    """A composer that refuses too many values or levels: it recurses once a level and keeps every node."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, object]] = {}  # type: ignore[misc]  # the stub calls it an attribute
-    depth = 0
     nodes = 0
 
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self.depth += 1
+    def compose_node(self, parent: Any, index: Any) -> Any:
         self.nodes += 1
-        if self.depth > MAX_DEPTH or self.nodes > 2 * MAX_VALUES:
-            raise yaml.MarkedYAMLError(problem=_too_large(), problem_mark=parent.start_mark if parent else None)
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
+        if self.nodes > 2 * MAX_VALUES or self.depth >= MAX_DEPTH:
+            raise MarkedYAMLError(problem=_too_large(), problem_mark=parent.start_mark)
+        return super().compose_node(parent, index)
 
 
-for _tag, _scalar in _SCALARS.items():
-    _Loader.add_implicit_resolver(_tag, re.compile(_scalar.pattern, re.ASCII), list(_scalar.first))
+class _Resolver(VersionedResolver):
+    """A resolver that reads a plain scalar by `_SCALARS`."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        if kind is ScalarNode and implicit[0]:
+            tags = (tag for tag, (pattern, _) in _SCALARS.items() if pattern.fullmatch(value))
+            return Tag(suffix=next(tags, f"{_TAG}str"))
+        return super().resolve(kind, value, implicit)
 
 
 def _too_large() -> str:
     return f"more than {MAX_VALUES:,} values or {MAX_DEPTH} levels"
 
 
-def _compose(text: str, file: str) -> yaml.Node | None:
-    if yaml.reader.Reader.NON_PRINTABLE.search(text) is not None:
-        raise _fatal(file, "holds a control character that YAML does not allow; remove it")
-    loader = _Loader(text)
+def _compose(text: str, file: str) -> Node | None:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Composer, yaml.Resolver = _Composer, _Resolver
+    yaml.composer.warn_double_anchors = False
     try:
-        return loader.get_single_node()
-    except yaml.MarkedYAMLError as error:
+        root: Node | None = yaml.compose(text)
+    except ReaderError:
+        raise _fatal(file, "holds a control character that YAML does not allow; remove it") from None
+    except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
         message = _QUOTED.sub("", error.problem or "it cannot be parsed")
         raise ConfigError([Problem(file, line, "", f"is not valid YAML: {message}")]) from None
-    finally:
-        loader.dispose()
+    return root
 
 
 @dataclass(slots=True)
@@ -154,20 +149,20 @@ class _NodeReader:
     problems: list[Problem] = field(default_factory=list)
     values: int = 0
 
-    def value(self, node: yaml.Node, at: Location) -> object:
+    def value(self, node: Node, at: Location) -> object:
         self.values += 1
         if self.values > MAX_VALUES or len(at) > MAX_DEPTH:
             raise ConfigError([Problem(self.file, _line(node), "", f"aliases expand to {_too_large()}")])
-        if isinstance(node, yaml.MappingNode):
+        if isinstance(node, MappingNode):
             return self.mapping(node, at)
-        if isinstance(node, yaml.SequenceNode):
+        if isinstance(node, SequenceNode):
             return self.sequence(node, at)
         return self.scalar(node, at)
 
-    def mapping(self, node: yaml.MappingNode, at: Location) -> dict[str, object]:
+    def mapping(self, node: MappingNode, at: Location) -> dict[str, object]:
         result: dict[str, object] = {}
         for key_node, value_node in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
+            if not isinstance(key_node, ScalarNode):
                 self.report(_line(key_node), at, "a key must be plain text; put `${…}` values in quotes")
                 continue
             key = str(key_node.value)
@@ -179,21 +174,21 @@ class _NodeReader:
             result[key] = self.value(value_node, here)
         return result
 
-    def sequence(self, node: yaml.SequenceNode, at: Location) -> list[object]:
+    def sequence(self, node: SequenceNode, at: Location) -> list[object]:
         result: list[object] = []
         for index, item in enumerate(node.value):
             self.lines[*at, index] = _line(item)
             result.append(self.value(item, (*at, index)))
         return result
 
-    def scalar(self, node: yaml.Node, at: Location) -> object:
-        text = str(node.value)
-        if node.tag == _STR:
+    def scalar(self, node: Node, at: Location) -> object:
+        text, tag = str(node.value), str(node.tag)
+        if tag == f"{_TAG}str":
             return self.text(text, at)
-        if node.tag not in _SCALARS:
-            self.report(_line(node), at, "has a YAML tag that is not understood; put text that starts with ! in quotes")
-            return None
-        return _SCALARS[node.tag].value(text)
+        if tag in _SCALARS and _SCALARS[tag][0].fullmatch(text):
+            return _SCALARS[tag][1](text)
+        self.report(_line(node), at, "has a YAML tag that is not understood; put text that starts with ! in quotes")
+        return None
 
     def text(self, text: str, at: Location) -> str:
         if _is_foreign_variable(text):

@@ -95,6 +95,11 @@ def test_scalars_are_those_that_editors_see() -> None:
     assert config.closed
 
 
+def test_an_address_with_a_question_mark_needs_no_quotes_in_braces() -> None:
+    upstream = loaded("upstreams: {main: {base_url: http://h/v1?api-version=1}}").upstreams["main"]
+    assert upstream.base_url == "http://h/v1?api-version=1"
+
+
 def test_anchors_save_typing() -> None:
     config = loaded("policies:\n  a: {summarizer: &s {model: small}}\n  b: {summarizer: *s}")
     assert config.policies["a"] == config.policies["b"]

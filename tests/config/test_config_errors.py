@@ -298,8 +298,16 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         f"store:\n  secret: *{SECRET}",
         ["config.yaml:2: is not valid YAML: found undefined alias"],
     ),
+    "a secret that YAML takes for an alias, with quotes": (
+        f"store:\n  secret: *<it's\"{SECRET}",
+        ["config.yaml:2: is not valid YAML: found undefined alias"],
+    ),
     "a tag": (
         "store:\n  secret: !!python/object:os.system x",
+        ["config.yaml:2: store.secret: has a YAML tag that is not understood; put text that starts with ! in quotes"],
+    ),
+    "a tag that its text does not fit": (
+        f"store:\n  secret: !!int {SECRET}",
         ["config.yaml:2: store.secret: has a YAML tag that is not understood; put text that starts with ! in quotes"],
     ),
     "only comments": ("# nothing\n", [f"config.yaml: {EMPTY}"]),
@@ -312,6 +320,10 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     ),
     "too deep": (
         "a: " + "[" * 5000,
+        ["config.yaml:1: is not valid YAML: more than 10,000 values or 32 levels"],
+    ),
+    "too many values": (
+        "a: [" + "x," * 20_000 + "]",
         ["config.yaml:1: is not valid YAML: more than 10,000 values or 32 levels"],
     ),
     "an alias bomb": (
