@@ -1,8 +1,7 @@
 """Every setting of a policy, declared once: type, default, bounds and the sentence that schema and docs show."""
 
 import re
-from collections.abc import Callable, Mapping
-from operator import attrgetter
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Annotated, Literal, Self, get_args
 
@@ -128,9 +127,6 @@ class SummarizerSettings(Settings):
 
     history_segments: int = Field(default=3, ge=0, le=20)
     """Newest segments of the earlier summaries that are shown again, to the summarizer and in the summary."""
-
-    segment_characters: int = Field(default=500, ge=50, le=4_000)
-    """Characters that the timeline's sentence on one summary may have."""
 
     insights: bool = True
     """Whether the summarizer also sees the insights of the earlier summaries."""
@@ -307,9 +303,6 @@ class PolicySettings(Settings):
     keepalive: Seconds = Field(default=10.0, ge=0, le=3600)
     """How often a streaming client that waits for a summary is sent a comment; 0: never."""
 
-    usage: Literal["upstream", "compaction", "original"] = "upstream"
-    """Usage reported to the client: the upstream's, that with `usage.compaction` added, or the uncompacted prompt's."""
-
     overflow_error: Literal["upstream", "client", "openai"] = "upstream"
     """An overflow that cannot be solved is passed on as it came, or in OpenAI's shape."""
 
@@ -318,9 +311,6 @@ class PolicySettings(Settings):
 
     fail: Literal["open", "closed"] = "open"
     """When compaction fails, forward the request as it came (open), or refuse it if it no longer fits (closed)."""
-
-    join_wait: Seconds = Field(default=2.0, ge=0, le=60)
-    """How long a request that still fits waits for a summary that is already being made, wherever that is cut."""
 
     @model_validator(mode="after")
     def _thresholds_fit_together(self) -> Self:
@@ -355,11 +345,3 @@ _RULES: tuple[tuple[Callable[[PolicySettings], bool], str], ...] = (
 )
 
 DEFAULTS = PolicySettings()
-
-NOT_YET: Mapping[str, str] = MappingProxyType({"usage": "the upstream's usage is reported as it came"})
-"""Settings (or whole groups) that are accepted but not in effect in this version, with what holds instead."""
-
-
-def not_in_effect(settings: PolicySettings) -> tuple[str, ...]:
-    """Dotted names of the settings that someone changed and that this version does not obey."""
-    return tuple(name for name in NOT_YET if attrgetter(name)(settings) != attrgetter(name)(DEFAULTS))

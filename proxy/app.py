@@ -30,6 +30,7 @@ from proxy.dialects.table import telemetry_names
 from proxy.engine.engine import Engine
 from proxy.errors import ShuttingDownError
 from proxy.gateway.pipeline import Gateway
+from proxy.memory import DEFAULT_BYTES
 from proxy.observing.events import Hook, Started
 from proxy.observing.log import Log, open_log
 from proxy.observing.metrics import Metrics, by_name
@@ -40,7 +41,7 @@ from proxy.records.erasures import LOOK_EVERY
 from proxy.records.kept_figures import WRITE_EVERY, KeptFigures
 from proxy.records.kept_trails import KeptTrails
 from proxy.records.replicas import BEAT_EVERY, Replica, Replicas
-from proxy.runtime.container import buffered_that_fit, memory_limit
+from proxy.runtime.container import most_buffered
 from proxy.runtime.deadlines import repeat_every
 from proxy.runtime.descriptors import most_requests
 from proxy.runtime.fail_open import FailOpen
@@ -144,13 +145,13 @@ class App(Served):
             store = CircuitBreaker(opened_store, time.monotonic)
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient(config.upstreams, os.environ))
-            started, name = time.time(), config.server.name or f"{socket.gethostname()}:{config.server.port}"
+            started, name = time.time(), f"{socket.gethostname()}:{config.server.port}"
             recent, trails = Recent(), SessionTrails()
             key_usage = KeyUsage(store, time.time, lambda model: engine.windows.price(model))  # noqa: PLW0108 - made below
             spans = await opened.enter_async_context(_spans(config.telemetry.traces, name))
             hooks: list[Hook] = [key_usage, *spans, *(import_function(name) for name in config.hooks)]
             engine = await open_engine(config, store, client, workers, self._log, recent, trails, *hooks)
-            engine.memory.most = self._share_of(config.server).memory
+            engine.memory.most = DEFAULT_BYTES // self._processes
             opened.push_async_callback(engine.background.drain, _DRAIN_SECONDS)
             asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)
             shelf = KeyShelf(engine.sessions.sealed)
@@ -170,7 +171,7 @@ class App(Served):
             run = f"{name}:{process}"
             figures = self._figures(engine, run)
             replicas = Replicas(engine.sessions.sealed, run, lambda: self._replica(name, started, reloader))
-            kept = self._kept_trails(trails, engine, process) if config.telemetry.trail else None
+            kept = self._kept_trails(trails, engine, process)
             self._opened = AdminContext(
                 store=store, engine=engine, active=lambda: gateway.active, is_draining=lambda: self.is_draining,
                 reloader=reloader, in_flight=gateway.admission.in_flight, exposition=exposition,
@@ -185,9 +186,8 @@ class App(Served):
             counting = key_usage.count, COUNT_EVERY, key_usage.count, fail_open.for_event("key_usage_failed")
             await opened.enter_async_context(_repeat_to_the_end(*counting))
             await opened.enter_async_context(_write_figures(figures, replicas, fail_open.for_event("figures_failed")))
-            if kept is not None:
-                writing = kept.look, kept_trails.LOOK_EVERY, kept.write, fail_open.for_event("trails_failed")
-                await opened.enter_async_context(_repeat_to_the_end(*writing))
+            writing = kept.look, kept_trails.LOOK_EVERY, kept.write, fail_open.for_event("trails_failed")
+            await opened.enter_async_context(_repeat_to_the_end(*writing))
             engine.observe(self._start_event())
             yield
             self._opened = None
@@ -257,7 +257,6 @@ class App(Served):
         assert self._opened is not None  # noqa: S101 - opened before there is anything to swap
         self._gateway.activate(self._activate(config, self._opened.engine), config.upstreams.values())
         self._config = config
-        self._opened.engine.memory.most = self._share_of(config.server).memory
         self._log.configure(config.logging.level, config.logging.format)
 
     @property
@@ -267,18 +266,18 @@ class App(Served):
 
     def _activate(self, config: Config, engine: Engine) -> Active:
         token = admin_token.configured_token(config) or self._own_admin_token()
-        server = self._share_of(config.server)
-        traces = config.telemetry.traces
-        tracing = Tracing(traces.sample, traces.propagate) if traces.endpoint else None
-        most = most_requests(server.max_requests)
-        return Active(Tenants(config, self._keys), engine.router(config), server, most, token, tracing)
+        server, traces, processes = config.server, config.telemetry.traces, self._processes
+        tracing = Tracing(traces.sample) if traces.endpoint else None
+        most = most_requests(server.max_requests and -(-server.max_requests // processes))
+        buffered = most_buffered(server.max_buffered_bytes, processes) // processes
+        # At least one body, and what it unpacks to.
+        buffered = max(buffered, 2 * server.max_body_bytes)
+        return Active(Tenants(config, self._keys), engine.router(config), server, most, buffered, token, tracing)
 
-    def _share_of(self, server: Server) -> Server:
-        """What this process may use of what all workers may."""
-        processes = 1 if self._peers is None else self._peers.count
-        if (fit := buffered_that_fit(memory_limit(), processes)) is not None and fit < server.max_buffered_bytes:
-            server = server.model_copy(update={"max_buffered_bytes": fit})
-        return server if self._peers is None else server.shared_by(processes)
+    @property
+    def _processes(self) -> int:
+        """Return the number of processes that share what the config allows."""
+        return 1 if self._peers is None else self._peers.count
 
     def _own_admin_token(self) -> AdminToken:
         """The token for as long as none is configured. The store's file, which it lies beside, never changes."""
@@ -330,8 +329,8 @@ async def _repeat_to_the_end(
     await fail_open.run(last(), None)
 
 
-async def _look_after(engine: Engine, trails: KeptTrails | None, recent: Recent) -> None:
+async def _look_after(engine: Engine, trails: KeptTrails, recent: Recent) -> None:
     """Learn what was asked for elsewhere: compactions, and erasures, to know nothing any more of what they were of."""
-    if await engine.sessions.look_after() and trails is not None:
+    if await engine.sessions.look_after():
         for key in await trails.forget_erased():
             recent.forget(key.tenant, key.id, key.label.__eq__)

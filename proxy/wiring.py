@@ -79,7 +79,7 @@ async def open_engine(
     await asyncio.to_thread(table.load)
     told = Hooks(LogLines(log), tallies, *hooks, fault=log.fault)
     observe = Pricing(table.price, told)
-    memory = Memory(config.server.memory)
+    memory = Memory()
     workers, background = Workers(executor), Background(log.fault)
     sealed = config.store.seal(store)
     sessions = Sessions(sealed, memory)

@@ -42,31 +42,28 @@ class Prompt:
     target: int = 0
 
 
-def fill(
-    prompts: Prompts, call: Call, continuity: Continuity, texts: Texts, target: int, segment: int = SEGMENT_CHARACTERS
-) -> Prompt:
-    """The prompt of one call; `target` is the length asked for, in tokens, `segment` that of the timeline's entry, in
-    characters."""
+def fill(prompts: Prompts, call: Call, continuity: Continuity, texts: Texts, target: int) -> Prompt:
+    """Return the prompt of one call; `target` is the length asked for, in tokens."""
     match call:
         case SummarizeCall():
             allowed = target if call.parts > 1 else 0
-            return Prompt(_rules(prompts.summarize, texts, target, segment), _transcript(call, continuity), allowed)
+            return Prompt(_rules(prompts.summarize, texts, target), _transcript(call, continuity), allowed)
         case MergeCall():
-            return Prompt(_rules(prompts.merge, texts, target, segment), _parts(call.texts, continuity), target)
+            return Prompt(_rules(prompts.merge, texts, target), _parts(call.texts, continuity), target)
 
 
-def fill_aligned(prompts: Prompts, continuity: Continuity, texts: Texts, target: int, segment: int) -> str:
-    """The instruction at the end of the session's own prompt, which the provider's prompt cache then serves."""
+def fill_aligned(prompts: Prompts, continuity: Continuity, texts: Texts, target: int) -> str:
+    """Return the instruction at the end of the session's own prompt, which the provider's prompt cache then serves."""
     given = [*_timeline(continuity), *_statements(continuity)]
-    return "\n".join([_rules(prompts.aligned, texts, target, segment), "", *given]).strip()
+    return "\n".join([_rules(prompts.aligned, texts, target), "", *given]).strip()
 
 
-def _rules(template: str, texts: Texts, target: int, segment: int = SEGMENT_CHARACTERS) -> str:
+def _rules(template: str, texts: Texts, target: int) -> str:
     headings = "\n".join(f"## {heading}" for heading in texts.headings)
     values = {
         "language": texts.name,
         "target": str(target),
-        "segment": str(segment),
+        "segment": str(SEGMENT_CHARACTERS),
         "headings": headings,
         "insights": texts.insights,
         "superseded": texts.superseded,

@@ -173,9 +173,8 @@ def _evidence(line: str) -> Iterator[str]:
     return (match["path"].rstrip("./~-") if match["path"] else match[0] for match in _EVIDENCE.finditer(line))
 
 
-def split_timeline(text: str, texts: Texts, most: int = SEGMENT_CHARACTERS) -> tuple[str, Segment]:
-    """The running summary without its last section, and that section as a segment of at most so many characters, with
-    its insights (R2)."""
+def split_timeline(text: str, texts: Texts) -> tuple[str, Segment]:
+    """Return the running summary without its last section, and that section as a segment with its insights (R2)."""
     lines = text.splitlines()
     timeline = texts.headings[-1].lower()
     start = next((i for i, line in enumerate(lines) if _title(line) == timeline), None)
@@ -187,4 +186,4 @@ def split_timeline(text: str, texts: Texts, most: int = SEGMENT_CHARACTERS) -> t
     segment = " ".join(line for line in section if line not in found)
     insights = [part.strip() for line in found for part in _INSIGHT_ENDS.split(_INSIGHTS.sub("", line))]
     kept = tuple(insight[:_INSIGHT_CHARACTERS] for insight in insights if insight not in _NOTHING)[:_INSIGHTS_KEPT]
-    return "\n".join([*lines[:start], *lines[end:]]).strip(), Segment(segment[:most], kept)
+    return "\n".join([*lines[:start], *lines[end:]]).strip(), Segment(segment[:SEGMENT_CHARACTERS], kept)

@@ -24,8 +24,7 @@ from proxy.upstream.active import Active
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminContext:
     """The parts of the running proxy. openmetrics: None where several workers answer as one. in_flight: requests
-    under way by tenant. kept_trails: None where none are kept. keys: issued ones. name: this replica's. started: Unix
-    seconds."""
+    under way by tenant. keys: issued ones. name: this replica's. started: Unix seconds."""
 
     store: CircuitBreaker
     engine: Engine
@@ -37,7 +36,7 @@ class AdminContext:
     openmetrics: Callable[[], Awaitable[bytes]] | None
     recent: Recent
     trails: SessionTrails
-    kept_trails: KeptTrails | None
+    kept_trails: KeptTrails
     figures: KeptFigures
     replicas: Replicas
     keys: KeyRing

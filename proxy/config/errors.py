@@ -1,7 +1,7 @@
 """What is wrong with a config file: one line a problem, with file, line, YAML path and the way out, never a value."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -39,6 +39,17 @@ _PLAIN = {
     "model_type": "must be a mapping of keys to values",
     "value_error": "{error}",
 }
+
+REMOVED_SETTINGS: Mapping[str, str] = {
+    "policies.*.join_wait": "the wait is 2 s",
+    "policies.*.summarizer.segment_characters": "the limit is 500 characters",
+    "policies.*.usage": "the upstream's usage is reported as it came",
+    "server.memory": "the bound is 64 MB, which workers share",
+    "server.name": "a replica's name is HOSTNAME:PORT",
+    "telemetry.trail": "the requests of a session are always kept in the store",
+    "telemetry.traces.propagate": "upstreams always get the traceparent of a traced request",
+}
+"""What holds instead of each setting of an earlier release; `*` is any name. docs/upgrading.md has the same rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +96,17 @@ def plain(error: ErrorDetails, model: type[BaseModel]) -> str:
         *above, key = error["loc"]
         if str(key) == "<<":
             return f"merge keys are not read; {_NO_MERGE}"
+        if instead := REMOVED_SETTINGS.get(_path_of_any_name(error["loc"])):
+            return f"was removed in 0.3.0: {instead}; remove it"
         return "unknown key; " + suggest(str(key), _keys(_model_at(model, above)), "known keys")
     template = _PLAIN.get(error["type"])
     return template.format(**error.get("ctx", {})) if template else f"is not valid: {error['msg']}"
+
+
+def _path_of_any_name(location: Location) -> str:
+    """Return the dotted path, with `*` for the name of a policy."""
+    parts = ("*" if index == 1 and location[0] == "policies" else str(part) for index, part in enumerate(location))
+    return ".".join(parts)
 
 
 def suggest(given: str, known: Iterable[str], these: str) -> str:

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from policies.settings import NOT_YET, not_in_effect
 from proxy.config.document import Document, parse, read_config
 from proxy.config.errors import ConfigError, Location, Problem, dotted_path, plain, suggest
 from proxy.config.presets import EXTENDS, preset_names, resolve
@@ -101,13 +100,12 @@ _NATIVE = (
 
 _SECTIONS = frozenset(Config.model_fields)
 
-_ACCEPTED = "accepted, but not in effect in this version"
 # Clients name everything below it, and may ask for several APIs.
 _AZURES = re.compile(r"\.(?:openai|services\.ai|cognitiveservices)\.azure\.(?:com|us|cn)$")
 # What clients and the proxy itself append to a base_url.
 _PATHS = "|".join(re.escape("/".join(dialect.path)) for dialect in DIALECTS)
 _TOO_MUCH = re.compile(rf"(?<=/v1)/v1$|/(?:{_PATHS}|completions|embeddings|models)$")
-_OF_A_REPLICA = {"host", "port", "workers", "name"}
+_OF_A_REPLICA = {"host", "port", "workers"}
 
 
 def digest_of(config: Config) -> str:
@@ -296,7 +294,7 @@ def _leaves(value: object, at: Location) -> Iterator[tuple[Location, object]]:
 
 def notes(config: Config) -> tuple[str, ...]:
     """What an operator should know about a config that is valid."""
-    return (*_not_yet(config), *_beyond_limits(config), *_odd_paths(config), *_exposure_notes(config))
+    return (*_beyond_limits(config), *_odd_paths(config), *_exposure_notes(config))
 
 
 def unshared_problem(config: Config) -> str | None:
@@ -309,12 +307,6 @@ def unshared_problem(config: Config) -> str | None:
     )
 
 
-def _not_yet(config: Config) -> Iterator[str]:
-    for name, policy in config.policies.items():
-        for setting in not_in_effect(policy):
-            yield f"policies.{name}.{setting}: {_ACCEPTED}: {NOT_YET[setting]}"
-
-
 def _beyond_limits(config: Config) -> Iterator[str]:
     wanted, fit = config.server.max_requests, requests_that_fit()
     if wanted is not None and fit is not None and wanted > fit:
@@ -322,12 +314,12 @@ def _beyond_limits(config: Config) -> Iterator[str]:
             f"server.max_requests: {wanted}, but the files that this process may open are enough for {fit};"
             " raise the hard limit (ulimit -Hn, systemd's LimitNOFILE), or leave this unset"
         )
-    limit = memory_limit()
+    wanted_bytes, limit = config.server.max_buffered_bytes, memory_limit()
     fit_bytes = buffered_that_fit(limit, config.server.workers)
-    if limit is not None and fit_bytes is not None and fit_bytes < config.server.max_buffered_bytes:
+    if wanted_bytes is not None and limit is not None and fit_bytes is not None and fit_bytes < wanted_bytes:
         yield (
-            f"server.max_buffered_bytes: {config.server.max_buffered_bytes}, but the {limit >> 20} MB that this"
-            f" container may take are enough for {fit_bytes}, which holds; give it more memory, or set less"
+            f"server.max_buffered_bytes: {wanted_bytes}, but the {limit >> 20} MB that this container may take are"
+            f" enough for {fit_bytes}, which holds; give it more memory, set less, or leave this unset"
         )
 
 

@@ -22,7 +22,7 @@ SECONDS = 1.0
 # More problems than this nobody reads in one log line.
 _MOST_TOLD = 20
 # What is opened or bound once, at the start.
-_FIXED_SERVER = ("host", "port", "workers", "name")
+_FIXED_SERVER = ("host", "port", "workers")
 
 
 @dataclass(frozen=True, slots=True)

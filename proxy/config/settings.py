@@ -35,7 +35,6 @@ from proxy.config.values import (
     decode_key,
 )
 from proxy.dialects import table
-from proxy.memory import DEFAULT_BYTES
 from proxy.stores.base import Store
 from proxy.stores.sealing import SealedStore, Sealer
 
@@ -62,12 +61,9 @@ class Server(Settings):
     max_body_bytes: int = Field(default=128 * 1024 * 1024, ge=1024)
     """Bytes that a request body may have, as sent and after decompression."""
 
-    max_buffered_bytes: int = Field(default=512 * 1024 * 1024, ge=1024)
-    """Bytes that the bodies of all requests under way may take together, unpacked; further ones get 503. Less where the
-    container's memory holds less. One body of max_body_bytes always has room. Workers share it out evenly."""
-
-    memory: int = Field(default=DEFAULT_BYTES, ge=1024 * 1024)
-    """Bytes, about, that may be remembered to save work: records, read requests and the like. Workers share it out."""
+    max_buffered_bytes: int | None = Field(default=None, ge=1024)
+    """Bytes that the bodies of all requests in flight may take together, unpacked; further ones get 503. Unset: 512 MB.
+    Less if the container's memory holds less. One body of max_body_bytes always has room. Workers share it evenly."""
 
     admin_token: ApiKey = SecretStr("")
     """Token for /metrics and /admin, of 16 characters or more; empty: one is made at the first start, and this
@@ -75,9 +71,6 @@ class Server(Settings):
 
     admin: bool = True
     """Whether there are pages and an API under /admin; /metrics stays."""
-
-    name: Words | None = None
-    """What this replica is called among others; unset: its host's name and the port."""
 
     max_requests: int | None = Field(default=None, ge=1, le=1_000_000)
     """Requests that may be under way at once, further ones get 503; unset: 1000, or what open files allow. Workers
@@ -101,12 +94,6 @@ class Server(Settings):
 
     drain: Seconds = Field(default=30.0, ge=0, le=3600)
     """Time that open requests have to finish after that."""
-
-    def shared_by(self, workers: int) -> "Server":
-        """What one of so many workers may use."""
-        most = self.max_requests and -(-self.max_requests // workers)
-        shares = {name: getattr(self, name) // workers for name in ("max_buffered_bytes", "memory")}
-        return self.model_copy(update={"max_requests": most, **shares})
 
 
 def _encryption_key(value: SecretStr) -> SecretStr:
@@ -334,9 +321,6 @@ class Traces(Settings):
     sample: float = Field(default=1.0, ge=0, le=1)
     """Share of the requests that are traced, of those whose caller's traceparent has not decided."""
 
-    propagate: bool = True
-    """Whether upstreams are sent the traceparent of what we ask them; nobody's baggage is sent on then."""
-
     @field_validator("endpoint")
     @classmethod
     def _needs_packages(cls, endpoint: str) -> str:
@@ -350,9 +334,6 @@ class Telemetry(Settings):
 
     figures: Seconds = Field(default=35 * 86400.0, ge=86400, le=366 * 86400.0)
     """How long the sums of an hour are kept in the store."""
-
-    trail: bool = True
-    """Whether requests of sessions are kept as points, beside what else the store has of a session."""
 
     traces: Traces = Field(default_factory=Traces)
     """Which requests spans are made of, and where those go."""

@@ -112,8 +112,7 @@ class Compactions:
     async def _join_flight(self, job: Job, flight: _CompactionFlight, *, firm: bool) -> Record | None:
         """The record of another request's flight; None where it found one of another branch. Raises CompactionError,
         and TimeoutError where it takes longer than the job may wait; a `firm` flight is waited for like one's own."""
-        patience = job.deadline if job.plan.must else job.policy.join_wait
-        record = _seen_by(job.case, await self._wait_for_flight(flight, None if firm else patience))
+        record = _seen_by(job.case, await self._wait_for_flight(flight, None if firm else job.join_timeout))
         if record is not None and record.covered > job.covered:
             return record
         self._forget(flight)
@@ -151,7 +150,7 @@ class Compactions:
     async def _make_record(self, job: Job) -> Record:
         if job.plan.trigger == "overflow_retry":  # nothing smaller will do, so it is nobody else's turn
             return await self._compact_and_note(job)
-        wait = 0.0 if job.plan.trigger == "background" else job.policy.join_wait
+        wait = 0.0 if job.plan.trigger == "background" else job.JOIN_WAIT
         async with self._standing.turn(job.case, job.parent, wait) as turn:
             if isinstance(turn, Record):
                 return turn

@@ -61,8 +61,7 @@ class Compactor:
         key = key_of(job.case.chain.digests, job.plan.cut.position)
         lock = Lock(self._checkpoints.sealed.store, f"lock:{key}")
         turn = partial(self._turn, lock, job)
-        wait = job.deadline if job.plan.must else job.policy.join_wait
-        taken = await turn() or await poll(turn, wait)
+        taken = await turn() or await poll(turn, job.join_timeout)
         if isinstance(taken, Record):
             return taken
         if taken is None:

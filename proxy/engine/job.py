@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import ClassVar
 
 from policies.cached import cached_property
 from policies.message import INSTRUCTION_ROLES
@@ -32,7 +33,11 @@ class Job:
     rebuild:  summarize the whole history anew instead of going on from the parent's summary.
     names, judge: what texts and calls say, each read once.
     counted:  tokens of texts.
+
+    JOIN_WAIT: seconds that a request which still fits waits for a record that another request makes.
     """
+
+    JOIN_WAIT: ClassVar[float] = 2.0
 
     case: CompactionContext
     cooled: PromptView
@@ -49,6 +54,11 @@ class Job:
     @property
     def policy(self) -> PolicySettings:
         return self.case.caller.policy
+
+    @property
+    def join_timeout(self) -> float:
+        """Return the seconds that the request may wait for a record that another request makes."""
+        return self.deadline if self.plan.must else self.JOIN_WAIT
 
     @property
     def most_names(self) -> int:

@@ -102,10 +102,6 @@ class _SharedWork:
         return self.job.policy.summarizer.target_tokens or self.job.plan.budget.summary
 
     @property
-    def segment(self) -> int:
-        return self.job.policy.summarizer.segment_characters
-
-    @property
     def longest(self) -> int:
         """Tokens that the summary of the whole span may have: what one call writes, or the last merge."""
         return max(self.length, self.job.policy.summarizer.merge_target_tokens or 0)
@@ -160,7 +156,7 @@ class Writer:
             if outcome.is_bounded:
                 raise SummarizerError("bounded", "no part of the span was small enough for a call")
             raise SummarizerError("invalid", "no part of the span could be summarized")
-        summary, segment = split_timeline(ledger.without_superseded_section(outcome.text or ""), texts, work.segment)
+        summary, segment = split_timeline(ledger.without_superseded_section(outcome.text or ""), texts)
         latency = int(1000 * (self._ticks() - started))
         return WrittenSummary(
             summary, segment, outcome, target.model, latency, bill.spent, outcome.text or "", job.rebuild
@@ -215,9 +211,7 @@ class Writer:
         """The summary of one call, whose prompt has so many tokens; a part of several is looked up first and kept
         afterwards."""
         room = _answer_room(work, tokens)
-        prompt = fill(
-            self._templates(work), call, work.continuity, work.texts, work.length_of(call, room), work.segment
-        )
+        prompt = fill(self._templates(work), call, work.continuity, work.texts, work.length_of(call, room))
         if isinstance(call, SummarizeCall) and call.parts == 1:
             return await self._validated_answer(work, prompt, room, await self._aligned_answer(work, prompt))
         content = b"\0".join(
@@ -276,7 +270,7 @@ class Writer:
         if not is_wanted or self._summarizer.is_cooling_down(work.target, is_aligned=True):
             return None
         templates = self._templates(work)
-        instruction = fill_aligned(templates, work.continuity, work.texts, work.length, work.segment)
+        instruction = fill_aligned(templates, work.continuity, work.texts, work.length)
         if not await self._workers.run(_has_room, work, instruction):
             return None
         return await self._workers.run(_aligned_body, work, instruction)

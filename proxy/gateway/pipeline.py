@@ -213,13 +213,13 @@ class Gateway:
 
     def _admit(self, progress: Progress, caller: Caller) -> Admitted:
         """Have it count as one that is under way, if there is room; raises what it is refused with."""
-        active, server = progress.active, progress.active.server
+        active = progress.active
         progress.caller = caller
         if caller.issued is not None:
             self._key_usage.check(caller.issued)
-        # At least one body, and what it unpacks to.
-        most_bytes = max(server.max_buffered_bytes, 2 * server.max_body_bytes)
-        progress.admitted = self.admission.admit(caller.tenant, active.max_requests, caller.max_requests, most_bytes)
+        progress.admitted = self.admission.admit(
+            caller.tenant, active.max_requests, caller.max_requests, active.max_buffered_bytes
+        )
         return progress.admitted
 
     async def _reserve(self, received: Received, request: CountedRequest | None) -> None:

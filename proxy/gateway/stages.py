@@ -11,6 +11,7 @@ from proxy.dialects.base import Usage
 from proxy.engine.case import CompactionContext, Mode, RoutedRequest, with_lessons
 from proxy.engine.client_compaction.clients import ClientCompaction
 from proxy.engine.draft import Draft
+from proxy.engine.job import Job
 from proxy.gateway.sender import Sender
 from proxy.gateway.usage import UsageTap
 from proxy.observing.events import Overflow
@@ -47,8 +48,7 @@ class Received(msgspec.Struct, frozen=True):
 
         Only a fault of ours takes longer, and the request goes on without it.
         """
-        policy = self.caller.policy
-        return policy.join_wait + 2 * policy.summarizer.timeout + _AROUND
+        return Job.JOIN_WAIT + 2 * self.caller.policy.summarizer.timeout + _AROUND
 
 
 class Prepared(msgspec.Struct, frozen=True):

@@ -42,12 +42,11 @@ class Trace:
 class Tracing:
     """Which requests are traced.
 
-    sample:    share of those whose caller has not decided. propagate: whether upstreams are told of the trace.
+    sample:    share of those whose caller has not decided.
     chance:    from 0 to 1. new_id: so many bytes, as hex digits.
     """
 
     sample: float
-    propagate: bool
     chance: Callable[[], float] = random.random
     new_id: Callable[[int], str] = secrets.token_hex
 
@@ -63,8 +62,6 @@ class Tracing:
 
     def onward(self, headers: Sequence[Header], trace: Trace | None) -> list[Header]:
         """These headers as an upstream gets them: baggage is for us at most."""
-        if not self.propagate:
-            return [*headers]
         dropped = (_BAGGAGE,) if trace is None else (_BAGGAGE, _PARENT)
         kept = [header for header in headers if header[0] not in dropped]
         return kept if trace is None else [*kept, (_PARENT, f"00-{trace.id}-{trace.client}-01".encode())]

@@ -13,12 +13,14 @@ from proxy.upstream.routes import Router
 class Active:
     """The config in force, as one immutable value; a reload swaps it as a whole.
 
-    tracing: None where nothing is traced.
+    max_requests, max_buffered_bytes: the share of this process.
+    tracing: None if nothing is traced.
     """
 
     tenants: Tenants
     router: Router
     server: Server
     max_requests: int
+    max_buffered_bytes: int
     admin_token: AdminToken
     tracing: Tracing | None

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from proxy.app import App
 from proxy.commands import serve
 from proxy.config.loading import load_text, unshared_problem
+from proxy.memory import DEFAULT_BYTES
 from proxy.server.peers import Peers
 from tests.support.processes import COMMAND, config, event, served
 from tests.support.stages import body, history, outcome
@@ -202,6 +204,18 @@ def test_what_workers_could_not_share_is_refused() -> None:
     assert problem.startswith("server.workers: 2, but store.url is memory://")
     assert unshared_problem(load_text("c", start + "server: {workers: 2}", {})) is None
     assert unshared_problem(load_text("c", start + "store: {url: 'memory://'}", {})) is None
+
+
+@pytest.mark.anyio
+async def test_workers_share_what_the_config_allows(tmp_path: Path) -> None:
+    server = "{max_requests: 10, max_buffered_bytes: 800000, max_body_bytes: 50000}"
+    config = load_text("c", f"server: {server}\nstore: {{url: 'sqlite:///{tmp_path}/s.db'}}", {})
+    app = App(config, peers=Peers(0, 4, tmp_path))
+    async with app.open():
+        active = app._gateway.active
+        assert (active.max_requests, active.max_buffered_bytes) == (3, 200_000)
+        assert app._opened is not None
+        assert app._opened.engine.memory.most == DEFAULT_BYTES // 4
 
 
 def test_a_worker_that_cannot_begin_ends_them_all(tmp_path: Path) -> None:

@@ -186,14 +186,14 @@ def test_variables_are_filled_into_text_and_take_the_type_of_the_setting() -> No
 def test_a_file_stands_for_a_variable_that_is_unset_or_empty(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("of a file\n", "utf-8")
-    text = "store: {secret: '${NAME:-default}'}\nserver: {name: os.environ/NAME}"
+    text = "store: {secret: '${NAME:-default}'}\nserver: {host: os.environ/NAME}"
     for env, wanted in (
         ({"NAME_FILE": str(file)}, "of a file"),
         ({"NAME_FILE": str(file), "NAME": ""}, "of a file"),
         ({"NAME_FILE": str(file), "NAME": "of its own"}, "of its own"),
     ):
         config = loaded(text, **env)
-        assert (config.store.secret.get_secret_value(), config.server.name) == (wanted, wanted)
+        assert (config.store.secret.get_secret_value(), config.server.host) == (wanted, wanted)
     assert problems("store: {secret: '${NAME}'}", NAME_FILE=str(tmp_path / "gone")) == [
         "config.yaml:1: store.secret: the file that NAME_FILE names cannot be read: No such file or directory"
     ]
@@ -264,21 +264,30 @@ def test_the_built_in_config_needs_no_notes() -> None:
     assert notes(load(None, {})) == ()
 
 
-def test_what_is_accepted_but_not_in_effect_or_risky_is_noted() -> None:
+def test_what_is_risky_is_noted() -> None:
     config = loaded(
         "server: {host: 0.0.0.0, admin_token: tttttttttttttttt}\n"
         "store: {url: 'redis://h'}\n"
         "upstreams: {main: {base_url: http://h/v1, api_key: k}}\n"
-        "policies: {a: {usage: original}, b: {extends: a, usage: upstream}}\n"
         f"tenants: {{default: {{api_key: k}}, acme: {{keys: ['{HASH}']}}}}\n"
     )
-    later = "accepted, but not in effect in this version"
     assert notes(config) == (
-        f"policies.a.usage: {later}: the upstream's usage is reported as it came",
         "store.secret: empty, so whoever can write to the store can guess where sessions lie; set one",
         "closed: false, so callers without a known key are served too, as tenant 'default'",
         "tenants.default.api_key: anyone who reaches the proxy can spend it; set closed: true",
         "upstreams.main.api_key: anyone who reaches the proxy can spend it; set closed: true",
+    )
+
+
+def test_more_bytes_of_bodies_than_the_container_holds_are_noted_if_they_are_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proxy.config.loading.memory_limit", lambda: 512 << 20)
+    assert notes(load(None, {})) == ()
+    assert notes(loaded("server: {max_buffered_bytes: 1024}")) == ()
+    (note,) = notes(loaded("server: {max_buffered_bytes: 536870912}"))
+    assert note.startswith(
+        "server.max_buffered_bytes: 536870912, but the 512 MB that this container may take are enough for 107374182,"
     )
 
 

@@ -65,7 +65,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     ),
     "unknown key of telemetry": (
         "telemetry:\n  endpoint: x",
-        ["config.yaml:2: telemetry.endpoint: unknown key; known keys: figures, traces, trail"],
+        ["config.yaml:2: telemetry.endpoint: unknown key; known keys: figures, traces"],
     ),
     "unknown keys of named and listed things": (
         "upstreams:\n  base_url: {base_url: 'http://h', apikey: x}\nmodels:\n- match: a\n  contextwindow: 9\n",

@@ -293,10 +293,10 @@ async def test_what_needs_a_restart_is_kept_and_named(tmp_path: Path) -> None:
         before = run.reloader.config
         server = {"admin_token": TOKEN, "port": 1, "host": "0.0.0.0"}
         store = {"url": f"sqlite:///{tmp_path}/s.db", "secret": SECRET}
-        write(run.file, settings(other, server=server, store=store, telemetry={"trail": False}))
+        write(run.file, settings(other, server=server, store=store, telemetry={"figures": "2d"}))
         await run.reloader.reload()
         (line,) = run.events("reload")
-        assert line["needs_restart"] == ["server.host", "server.port", "store.url", "store.secret", "telemetry.trail"]
+        assert line["needs_restart"] == ["server.host", "server.port", "store.url", "store.secret", "telemetry.figures"]
         assert run.reloader.config.telemetry == before.telemetry
         assert (run.reloader.config.store, run.reloader.config.server.port) == (before.store, before.server.port)
         assert (await run.chat()).body == OTHER_BODY

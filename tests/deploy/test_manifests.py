@@ -13,7 +13,7 @@ import yaml
 
 from proxy.config.loading import load, load_text, notes
 from proxy.config.settings import Server
-from proxy.runtime.container import buffered_that_fit
+from proxy.runtime.container import MOST_BUFFERED, buffered_that_fit
 from tests.support.manifests import Manifest, by_kind, objects, of_kind, text
 from tests.support.upstreams import JSON, OK_BODY, always, answer, connected, proxied, request
 
@@ -98,7 +98,7 @@ def test_the_memory_of_a_pod_holds_what_the_defaults_allow(plain: list[Manifest]
     limit = int(resources["limits"]["memory"].removesuffix("Mi")) << 20
     fit = buffered_that_fit(limit)
     assert fit is not None
-    assert fit >= Server().max_buffered_bytes
+    assert fit >= MOST_BUFFERED
 
 
 def test_the_config_of_the_pods_is_valid_with_the_secret_that_is_described(plain: list[Manifest]) -> None:

@@ -94,9 +94,12 @@ async def test_nothing_is_made_ahead_below_the_soft_threshold_or_where_it_is_not
 
 
 @pytest.mark.requirement("R3 3.2 running")
-async def test_a_request_waits_a_moment_for_a_summary_under_way_and_then_goes_on_without(tmp_path: Path) -> None:
+async def test_a_request_waits_a_moment_for_a_summary_under_way_and_then_goes_on_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 0.05)
     model = ModelServer(window=WINDOW, summaries="slow")
-    async with stage(tmp_path, model, policies={"default": {"join_wait": 0.05}}) as play:
+    async with stage(tmp_path, model) as play:
         await play.send(body(history(0.75)))
         await until(lambda: model.summary_calls == 1)
         assert outcome(await play.send(body(history(0.83)))) == ("pending", "pending")

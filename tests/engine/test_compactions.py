@@ -184,11 +184,14 @@ async def test_who_waits_for_a_summary_that_fails_goes_on_at_once(
         assert len(play.summaries.begun) == 1
 
 
-async def test_what_another_replica_gives_up_is_taken_over_at_once(tmp_path: Path) -> None:
-    store, policies = MemoryStore(), {"default": {"join_wait": "60s"}}
+async def test_what_another_replica_gives_up_is_taken_over_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 60.0)
+    store = MemoryStore()
     async with (
-        playing(tmp_path, seconds=SECONDS, fails=lambda _: True, store=store, policies=policies) as one,
-        playing(tmp_path, seconds=SECONDS, store=store, policies=policies) as other,
+        playing(tmp_path, seconds=SECONDS, fails=lambda _: True, store=store) as one,
+        playing(tmp_path, seconds=SECONDS, store=store) as other,
     ):
         giving_up = asyncio.create_task(one.draft(history(0.85)))
         await begun(one)

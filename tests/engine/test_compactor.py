@@ -311,11 +311,11 @@ async def test_two_replicas_share_one_call_and_send_the_same_bytes() -> None:
     assert len(model.asked) == 1
 
 
-async def test_a_waiter_gives_up_after_join_wait_and_forwards() -> None:
-    policy = PolicySettings(join_wait=0.05)
+async def test_a_waiter_gives_up_after_join_wait_and_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 0.05)
     store = MemoryStore()
     async with replica(Model(), store) as one:
-        work = await job(one.target(), policy=policy)
+        work = await job(one.target())
         await store.lock(f"lock:{key_of(work.case.chain.digests, work.plan.cut.position)}", "a dead replica", 60)
         with pytest.raises(CompactionError, match="pending"):
             await one.compactor.compact(work)

@@ -75,7 +75,7 @@ async def test_the_newest_segments_are_shown_as_a_policy_says(
 
 @pytest.mark.requirement("R1 3 trace", "R1 7 merge", "R2 Solution prompt")
 async def test_prompts_name_the_length_and_the_merge_length_of_a_policy(tmp_path: Path) -> None:
-    summarizer = {"target_tokens": 321, "merge_target_tokens": 654, "segment_characters": 234}
+    summarizer = {"target_tokens": 321, "merge_target_tokens": 654}
     model = ModelServer(window=WINDOW, windows={"small": 4_000})
     models = [{"match": "small", "context_window": 4_000}, {"match": MODEL, "context_window": WINDOW}]
     policies: dict[str, object] = {"default": {"summarizer": {**summarizer, "model": "small"}}}
@@ -87,7 +87,7 @@ async def test_prompts_name_the_length_and_the_merge_length_of_a_policy(tmp_path
     assert all("At most 654 tokens" in prompt for prompt in merges)
     asked = [int(re.findall(r"At most (\d+) tokens", prompt)[0]) for prompt in prompts if prompt not in merges]
     assert 250 <= min(asked) <= max(asked) == 321
-    assert all("at most 234 characters" in prompt and "follow" in prompt for prompt in prompts)
+    assert all("at most 500 characters" in prompt and "follow" in prompt for prompt in prompts)
     (line,) = play.logged("compaction")
     assert line["depth"]
     assert line["calls"] == len(prompts)

@@ -151,13 +151,14 @@ async def test_an_evicted_record_is_made_again_and_everything_goes_on(
 
 @pytest.mark.parametrize("forked", [False, True])
 async def test_twenty_requests_on_each_of_two_replicas_cost_one_summary_each_conversation(
-    tmp_path: Path, valkey_url: str, *, forked: bool
+    tmp_path: Path, valkey_url: str, monkeypatch: pytest.MonkeyPatch, *, forked: bool
 ) -> None:
+    monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 30.0)
     trunk = Agent()
     for _ in range(30):
         (trunk.works if trunk.messages[1:] else lambda: trunk.says(RULES[0]))()
     store = {"url": valkey_url, "secret": "shared", "timeout": "30s"}
-    policies = {"default": {"join_wait": "30s", "soft_threshold": 1}}
+    policies = {"default": {"soft_threshold": 1}}
     async with scenarios.stage(tmp_path, replicas=2, store=store, policies=policies) as play:
         requests = [trunk.fork(f"fork-{i}" if forked else "same").works() for i in range(20)]
         replies = await asyncio.gather(*(play.post(r, replica=n) for r in requests for n in (0, 1)))

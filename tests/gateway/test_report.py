@@ -105,11 +105,11 @@ async def test_headers_of_a_shadow_run(tmp_path: Path) -> None:
         assert play.model.summary_calls == 1
 
 
-async def test_headers_of_a_summary_that_another_replica_is_making(tmp_path: Path) -> None:
-    shared: dict[str, object] = {
-        "store": {"url": f"sqlite:///{tmp_path}/shared.db", "secret": "s"},
-        "policies": {"default": {"join_wait": "50ms"}},
-    }
+async def test_headers_of_a_summary_that_another_replica_is_making(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 0.05)
+    shared: dict[str, object] = {"store": {"url": f"sqlite:///{tmp_path}/shared.db", "secret": "s"}}
     model = ModelServer(window=WINDOW, summaries="slow")
     async with stage(tmp_path, model, **shared) as one, stage(tmp_path, **shared) as two:
         making = asyncio.create_task(one.send(DUE))

@@ -291,7 +291,7 @@ async def test_it_writes_the_record_that_a_prompt_of_ours_asks_for(writer: Write
 async def test_it_writes_the_record_that_a_question_behind_a_conversation_asks_for(writer: Writer) -> None:
     """Of what the user said, and not of what the question says."""
     questions, server = writer.dialect.questions, ModelServer(window=16_384)
-    question = fill_aligned(read_prompts(), Continuity(), texts_for("en"), 400, 500)
+    question = fill_aligned(read_prompts(), Continuity(), texts_for("en"), 400)
     items = items_of(writer, [user("## The codename is Heron."), *HISTORY[1:], user(question)])
     async with talking_to(server) as client:
         _, answer = await client.post(writer.dialect.path, body_of(writer, items))

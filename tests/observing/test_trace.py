@@ -11,9 +11,9 @@ GIVEN = f"00-{TRACE}-{SPAN}-01".encode()
 OTHER = (b"accept", b"*/*")
 
 
-def tracing(sample: float = 1.0, *, propagate: bool = True) -> Tracing:
+def tracing(sample: float = 1.0) -> Tracing:
     ids = iter(f"{number:x}" for number in range(1, 10))
-    return Tracing(sample, propagate, chance=lambda: 0.5, new_id=lambda size: next(ids) * (2 * size))
+    return Tracing(sample, chance=lambda: 0.5, new_id=lambda size: next(ids) * (2 * size))
 
 
 def test_a_caller_that_traces_is_followed() -> None:
@@ -64,9 +64,3 @@ def test_upstreams_get_our_span_and_the_callers_state_and_no_baggage() -> None:
         (b"traceparent", f"00-{TRACE}-{'2' * 16}-01".encode()),
     ]
     assert found.onward(given, None) == given[:3]
-
-
-def test_nothing_is_told_where_nothing_is_to_be() -> None:
-    given = [OTHER, (b"traceparent", GIVEN), (b"baggage", b"user=ada")]
-    found = tracing(propagate=False)
-    assert found.onward(given, found.begin(given)) == given

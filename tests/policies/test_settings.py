@@ -1,13 +1,11 @@
-"""The settings of a policy: defaults, bounds, cross-field rules and what is not in effect."""
+"""The settings of a policy: defaults, bounds and cross-field rules."""
 
 from __future__ import annotations
-
-from operator import attrgetter
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from policies.settings import DEFAULTS, NOT_YET, PolicySettings, not_in_effect
+from policies.settings import DEFAULTS, PolicySettings
 from proxy.config.loading import preset_names
 from proxy.config.presets import presets
 
@@ -91,25 +89,12 @@ def test_every_setting_says_in_one_line_what_it_is() -> None:
     assert [undescribed(type(group)) for group in (DEFAULTS, *groups)] == [[]] * (1 + len(groups))
 
 
-def test_what_is_not_in_effect_names_settings_that_exist() -> None:
-    assert [attrgetter(name)(DEFAULTS) for name in NOT_YET]
-    assert not_in_effect(DEFAULTS) == ()
-
-
-def test_a_changed_setting_that_is_not_in_effect_is_named() -> None:
-    changed = PolicySettings.model_validate(
-        {"usage": "original", "overflow_error": "openai", "summarizer": {"cache_aligned": False, "model": "m"}}
-    )
-    assert not_in_effect(changed) == ("usage",)
-
-
 def test_the_presets_are_those_that_the_documentation_names() -> None:
     assert preset_names() == ("chat", "coding-agent", "cost", "default", "observe")
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_a_preset_is_valid_and_writes_only_what_it_changes_and_what_is_in_effect(name: str) -> None:
+def test_a_preset_is_valid_and_writes_only_what_it_changes(name: str) -> None:
     written = presets()[name]
     policy = PolicySettings.model_validate(written)
     assert all(getattr(policy, key) != getattr(DEFAULTS, key) for key in written)
-    assert not_in_effect(policy) == ()

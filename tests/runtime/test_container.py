@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.runtime.container import buffered_that_fit, memory_limit
+from proxy.runtime import container
+from proxy.runtime.container import MOST_BUFFERED, buffered_that_fit, memory_limit, most_buffered
 
 GI = 1024**3
 
@@ -38,3 +39,22 @@ def test_bodies_and_what_the_processes_take_fit_together(limit: int, processes: 
 
 def test_without_a_limit_any_number_fits() -> None:
     assert buffered_that_fit(None) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limit", "holds"),
+    [
+        (None, None, MOST_BUFFERED),
+        (None, 16 * GI, MOST_BUFFERED),
+        (None, GI, buffered_that_fit(GI)),
+        (4096, None, 4096),
+        (4096, GI, 4096),
+        (2 * MOST_BUFFERED, 16 * GI, 2 * MOST_BUFFERED),
+        (2 * MOST_BUFFERED, GI, buffered_that_fit(GI)),
+    ],
+)
+def test_bodies_have_what_is_set_as_far_as_the_container_has_it(
+    monkeypatch: pytest.MonkeyPatch, wanted: int | None, limit: int | None, holds: int
+) -> None:
+    monkeypatch.setattr(container, "memory_limit", lambda: limit)
+    assert most_buffered(wanted) == holds

@@ -298,7 +298,8 @@ async def test_a_fault_of_ours_that_hangs_holds_no_request_up_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preparing: Callable[..., Awaitable[None]]
 ) -> None:
     monkeypatch.setattr(Drafter, "first", preparing)
-    policies = {"default": {"summarizer": {"timeout": 0.1}, "join_wait": 0}}
+    policies = {"default": {"summarizer": {"timeout": 0.1}}}
+    monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 0.0)
     monkeypatch.setattr("proxy.gateway.stages._AROUND", 0.1)
     async with stage(tmp_path, policies=policies) as play:
         async with asyncio.timeout(PATIENCE):

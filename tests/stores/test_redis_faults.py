@@ -42,7 +42,6 @@ LONGEST_PAUSE = 4.0
 _FEW = 3
 # A busy machine is slow at times: what nobody has frozen is never given up, and what is must be one day.
 UNHURRIED, FROZEN = "30s", "2s"
-PATIENT = {"default": {"join_wait": "2s"}}
 
 
 @dataclass
@@ -99,7 +98,7 @@ def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenReplicas:
             model = ModelServer(window=WINDOW)
             upstream = await opened.enter_async_context(serve(model))
             store = {"url": url, "secret": "shared", "timeout": patience}
-            config = configured(tmp_path, defaults(tmp_path, upstream) | {"store": store, "policies": PATIENT})
+            config = configured(tmp_path, defaults(tmp_path, upstream) | {"store": store})
             logs = [io.BytesIO(), io.BytesIO()]
             apps = [App(config, open_log("info", time.time, log)) for log in logs]
             addresses = [await opened.enter_async_context(serve(app, lifespan="on")) for app in apps]

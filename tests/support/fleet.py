@@ -222,7 +222,7 @@ async def leave(address: str, content: bytes, waits: int) -> None:
 
 @asynccontextmanager
 async def fleet(
-    directory: Path, stores: Sequence[str], tenants: Sequence[str], *, patience: str = "500ms", **policy: object
+    directory: Path, stores: Sequence[str], tenants: Sequence[str], *, patience: str = "500ms"
 ) -> AsyncIterator[Fleet]:
     """A replica for each of these URLs, which lead to one store; logs at debug, values encrypted."""
     oracle, canaries = Oracle(WINDOW), Canaries(tenants)
@@ -239,7 +239,7 @@ async def fleet(
                     {"match": SUMMARIZER, "context_window": 1_000_000},
                     {"match": "*", "context_window": WINDOW, "encoding": "o200k_base"},
                 ],
-                "policies": {"default": {"summarizer": {"model": SUMMARIZER}, **policy}},
+                "policies": {"default": {"summarizer": {"model": SUMMARIZER}}},
                 "tenants": keys,
                 "logging": {"level": "debug"},
             }

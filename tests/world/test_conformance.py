@@ -65,6 +65,12 @@ class Judged:
         ]
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a record that another request makes."""
+    monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 0.0)
+
+
 def seeded(seed: int) -> Judged:
     return Judged(_said(build_seeded_session().turns), seeded_canaries(), {})
 
@@ -103,7 +109,6 @@ async def sent_at_last(directory: Path, said: Said, window: int) -> str:
     planted = {text for role, text in said if role == "user"}
     settings = {
         "models": [{"match": "*", "context_window": window}],
-        "policies": {"default": {"join_wait": "0s"}},
         "store": {"url": "memory://"},
     }
     async with stage(directory, ModelServer(window=window, summaries="useless"), **settings) as play:

@@ -149,14 +149,17 @@ async def test_a_chinese_session_stays_chinese(tmp_path: Path, writer: Writer) -
         assert "网关对本次对话较早部分的事实记录" in play.sent[-1].texts
 
 
-# On a busy machine a summary may take longer than the two seconds that a request waits for it by default.
-PATIENT = {"default": {"join_wait": "30s"}}
+@pytest.fixture
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a summary may take longer than the two seconds that a request waits for it."""
+    monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 30.0)
 
 
 @in_each
+@pytest.mark.usefixtures("_patient")
 async def test_two_replicas_send_the_same_bytes(tmp_path: Path, writer: Writer, valkey_url: str) -> None:
     store = {"url": valkey_url, "secret": "shared", "timeout": "30s"}
-    async with world(tmp_path, writer, replicas=2, store=store, policies=PATIENT) as play:
+    async with world(tmp_path, writer, replicas=2, store=store) as play:
         for history in session(Talk()):
             for replica in (0, 1):
                 await play.send(history, replica=replica)
@@ -170,8 +173,10 @@ async def test_a_session_goes_on_without_a_good_summarizer(
     tmp_path: Path, writer: Writer, summaries: Summaries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.upstream.summarizer._PAUSE", 0.0)
-    hasty = {"default": {"join_wait": "0s", "summarizer": {"timeout": "200ms"}}}
-    policies = hasty if summaries == "slow" else {}
+    policies: dict[str, object] = {}
+    if summaries == "slow":
+        monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 0.0)
+        policies = {"default": {"summarizer": {"timeout": "200ms"}}}
     async with world(tmp_path, writer, ModelServer(window=WINDOW, summaries=summaries), policies=policies) as play:
         await play.play(session(Talk()))
         assert play.calls > 0

@@ -58,7 +58,7 @@ def configured(directory: Path, address: str, store: str, **more: object) -> Pat
     settings = {
         "store": {"url": store, "secret": "shared", "timeout": "2s"},
         "upstreams": {"main": {"base_url": f"{address}/v1"}},
-        "policies": {"default": {"summarizer": {"timeout": "1s"}, "join_wait": "200ms"}},
+        "policies": {"default": {"summarizer": {"timeout": "1s"}}},
         **more,
     }
     file.write_text(yaml.safe_dump(settings), encoding="utf-8")

@@ -150,13 +150,16 @@ async def test_the_model_changes_in_the_middle_of_a_session(tmp_path: Path) -> N
         assert all(rule in play.sent[-1].texts for rule in RULES)
 
 
-# On a busy machine a summary may take longer than the two seconds that a request waits for it by default.
-PATIENT = {"default": {"join_wait": "30s"}}
+@pytest.fixture
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a summary may take longer than the two seconds that a request waits for it."""
+    monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 30.0)
 
 
+@pytest.mark.usefixtures("_patient")
 async def test_two_replicas_share_what_they_know(tmp_path: Path, valkey_url: str) -> None:
     store = {"url": valkey_url, "secret": "shared", "timeout": "30s"}
-    async with stage(tmp_path, replicas=2, store=store, policies=PATIENT) as play:
+    async with stage(tmp_path, replicas=2, store=store) as play:
         for messages in session(Agent()):
             for replica in (0, 1):
                 await play.send(messages, replica=replica)
@@ -164,9 +167,10 @@ async def test_two_replicas_share_what_they_know(tmp_path: Path, valkey_url: str
         assert play.calls <= most_calls(play.replies[-1].received, B)
 
 
+@pytest.mark.usefixtures("_patient")
 async def test_a_window_that_one_replica_has_learned_another_plans_with(tmp_path: Path, valkey_url: str) -> None:
     store = {"url": valkey_url, "secret": "shared", "timeout": "30s"}
-    async with stage(tmp_path, replicas=2, store=store, models=[], policies=PATIENT) as play:
+    async with stage(tmp_path, replicas=2, store=store, models=[]) as play:
         await play.post([user(prose("one", 12_000))])
         assert play.replies[-1].headers["x-compaction-reason"] == "overflow_retry"
         async with Redis.from_url(valkey_url) as redis:
@@ -182,9 +186,10 @@ async def test_a_window_that_one_replica_has_learned_another_plans_with(tmp_path
         assert sum(received.status == 400 for received in play.model.received) == refused
 
 
+@pytest.mark.usefixtures("_patient")
 async def test_replicas_that_race_for_a_summary_send_the_same_bytes(tmp_path: Path, valkey_url: str) -> None:
     store = {"url": valkey_url, "secret": "shared", "timeout": "30s"}
-    async with stage(tmp_path, replicas=4, store=store, policies=PATIENT) as play:
+    async with stage(tmp_path, replicas=4, store=store) as play:
         for messages in session(Agent()):
             replies = await asyncio.gather(*(play.post(messages, replica=replica) for replica in range(4)))
             assert {reply.status for reply in replies} == {200}

@@ -182,8 +182,6 @@ async def trail_view(
     id_, stored_label = (stored.id, stored.label) if stored else (name, label or "")
     key = trail.key if trail else Key(caller.tenant, id_[:ID_DIGITS], stored_label)
     listed = name_in_requests(caller, stored) if stored else None
-    if context.kept_trails is None:
-        return (None if trail is None else trail.view(context.trails.prompt(key))), stored
     return await context.kept_trails.view(key, trail, listed), stored
 
 
