@@ -301,7 +301,8 @@ async def test_nothing_leaks_from_faults_of_ours(
         for place in places:
             with monkeypatch.context() as patched:
                 patched.setattr(place, explode)
-                await stage.send(body(23, task=place))
+                # Another sender each time: what was found of one is remembered.
+                await stage.send(body(23, task=place), (b"X-Agent", place.encode()))
     check(stage, caplog, capfd.readouterr())
     told = [line for line in stage.log.getvalue().splitlines() if b'"ValueError"' in line]
     assert sum(b'"failed_open"' in line for line in told) == len(places)

@@ -239,7 +239,7 @@ class Client:
     """A client that takes what is put, and notes which usage was known before each chunk."""
 
     on_writable = None
-    takes_event = False
+    takes_event = is_begun_by_sign = False
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []
