@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.dialects.base import Usage
+from proxy.dialects.table import MESSAGES
 from tests.support.dialects import PLAIN, WRITERS, Entry, Writer, model, path_of, request_body, user
 from tests.support.scenarios import prose
 from tests.support.upstreams import JSON, Call, Header, Script, answer, ask, proxied
@@ -50,18 +51,25 @@ HISTORY = long_history(22)
 EXTRA = "Extra usage is required for long context requests."
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        (429, EXTRA),
-        (403, EXTRA),
-        (429, "Extra usage is required for long context requests over 200k tokens"),
-        (429, "Usage credits are required for long context requests."),
-        (403, "Long-context requests require extra usage; turn it on in your settings."),
-        (429, "You are out of extra usage. Add more and keep going."),
-    ],
+REFUSALS = (
+    (429, EXTRA),
+    (403, EXTRA),
+    (429, "Extra usage is required for long context requests over 200k tokens"),
+    (429, "Usage credits are required for long context requests."),
+    (403, "Long-context requests require extra usage; turn it on in your settings."),
+    (429, "You are out of extra usage. Add more and keep going."),
 )
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.dialect.name)
+
+
+# All refusals in the API of the provider that has such windows, and one in the others.
+@pytest.mark.parametrize(
+    ("writer", "status", "words"),
+    [
+        *((writer, *refusal) for writer in WRITERS if writer.dialect is MESSAGES for refusal in REFUSALS),
+        *((writer, *REFUSALS[0]) for writer in WRITERS if writer.dialect is not MESSAGES),
+    ],
+    ids=lambda value: value.dialect.name if hasattr(value, "dialect") else str(value),
+)
 async def test_a_long_prompt_without_the_entitlement_is_compacted_once_and_known_from_then_on(
     tmp_path: Path, writer: Writer, status: int, words: str
 ) -> None:
