@@ -71,12 +71,16 @@ class Native(NamedTuple):
     until: float
 
 
+ENLARGED = "+"
+
+
 class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     """`learned_at` is Unix seconds.
 
     limit:        tokens that a refusal has named; of_prompt: of the prompt alone, not of prompt and output together.
     ratios:       the newest real tokens per estimated token, at most CALIBRATION_OBSERVATIONS.
-    sessions:     the session of each ratio; empty for one that is believed at once.
+    sessions:     the session of each ratio; empty for one that is believed at once. One that begins with ENLARGED is of
+                  a bill that says nothing to other sessions.
     shape:        how its chat template takes a record.
     tells_usage:  whether a stream may be asked for its usage; some servers refuse the question.
     takes_marks:  whether it takes cache marks of ours (`cache_control`); some servers refuse the field.
@@ -172,11 +176,12 @@ def _calibration(ratios: tuple[float, ...], sessions: tuple[str, ...], guessed: 
     # A release before this one kept no sessions.
     for name, ratio in zip_longest(reversed(sessions), reversed(ratios), fillvalue=""):
         by_session.setdefault(name, []).append(float(ratio))
-    worst = [_worst(by_session.pop(name)) for name in {"", session} & by_session.keys()]
-    others = sorted(map(_worst, by_session.values()))
+    own = {"", session, f"{ENLARGED}{session}"}
+    worst = [_worst(by_session.pop(name)) for name in own & by_session.keys()]
+    others = sorted(_worst(ratios) for name, ratios in by_session.items() if not name.startswith(ENLARGED))
     if len(others) == 1:
         others = [min(others[0], _MOST_OF_ONE * guessed)]
-    return max(worst + others[-2:][:1])
+    return max(worst + others[-2:][:1], default=guessed)
 
 
 def _worst(ratios: Sequence[float]) -> float:

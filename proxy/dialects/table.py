@@ -77,6 +77,7 @@ MESSAGES = Dialect(
     breakpoints=breakpoints,
     compacting=messages_compaction,
     clearing=messages_clearing,
+    without_sealed=messages_items.without_thinking,
 )
 DIALECTS: tuple[Dialect, ...] = (CHAT, RESPONSES, MESSAGES)
 # What is read and answered in where nothing tells.

@@ -59,7 +59,12 @@ class Ahead:
         if usage is None:
             return
         self._windows.saw_answer(
-            named.place, named.chain.session, sent.tokens, usage.prompt_tokens, usage.completion_tokens
+            named.place,
+            named.chain.session,
+            sent.tokens,
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            is_enlarged=named.request.settings.is_enlarged,
         )
         self._observe(
             PromptBilled(

@@ -36,6 +36,8 @@ _STREAM: Final = b"stream"
 _DICTIONARY_BYTES: Final = 600
 _STREAM_BYTES: Final = 100_000
 _INFLATED_BYTES: Final = 400_000
+# Lists of objects compress to a tenth. What expands more is not read on, so that reading costs what the PDF weighs.
+_MOST_EXPANSION: Final = 30
 _MOST_STREAMS: Final = 100
 
 # WAV says its own rate; of other formats the lowest usual one, at which bytes last longest.
@@ -244,16 +246,17 @@ def _pages(read: bytes, size: int) -> int:
 
 
 def _object_streams(read: bytes) -> Iterator[bytes]:
-    """Yield the contents of the compressed streams of objects in a PDF, each up to a bound."""
+    """Yield the contents of the compressed streams of objects in a PDF, each once and up to a bound."""
     at = 0
     for _ in range(_MOST_STREAMS):
         if (at := read.find(_OBJECTS, at + 1)) < 0:
             return
         if (start := read.find(_STREAM, at, at + _DICTIONARY_BYTES)) < 0:
             continue
+        at = start  # what names the same stream again is not read again
         packed = read[start + len(_STREAM) : start + _STREAM_BYTES].lstrip(b"\r\n")
         with suppress(zlib.error):  # another filter, or encrypted
-            yield zlib.decompressobj().decompress(packed, _INFLATED_BYTES)
+            yield zlib.decompressobj().decompress(packed, min(_INFLATED_BYTES, _MOST_EXPANSION * len(packed) + 1))
 
 
 def _file(medium: _CountedMedium) -> int:

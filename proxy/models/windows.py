@@ -225,13 +225,24 @@ class Windows:
         """
         return bool(self._overflowed) and (place, session()) in self._overflowed
 
-    def saw_answer(self, place: ModelKey, session: bytes, estimated: int, prompt: int, output: int) -> None:
+    def saw_answer(
+        self,
+        place: ModelKey,
+        session: bytes,
+        estimated: int,
+        prompt: int,
+        output: int,
+        *,
+        is_enlarged: bool = False,
+    ) -> None:
         """Learn from an answer in a session.
 
         estimated, prompt: the tokens of its prompt, by our estimate and as billed. output: the tokens of the answer.
+        is_enlarged: the provider may have added to the prompt, so the bill says nothing about other sessions.
         """
         remember(self._answered, (place, session), self._clock(), _SESSIONS)
-        known = lessons.after_bill(self.experience(place), estimated, prompt, session_key(session))
+        name = f"{lessons.ENLARGED}{session_key(session)}" if is_enlarged else session_key(session)
+        known = lessons.after_bill(self.experience(place), estimated, prompt, name)
         known = lessons.rose(lessons.after_success(known, prompt, output, self._clock()), estimated, prompt)
         if output > 0:
             key = place, session

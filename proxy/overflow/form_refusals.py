@@ -39,7 +39,16 @@ _FORMS = re.compile(
 )
 # platform.openai.com, codex issues: "The encrypted content gAAA... could not be verified."
 _SEALED = re.compile(
-    r"\bencrypted.{0,3}(?:content|reasoning)\b.{0,400}\b(?:could not|cannot|can not|failed|unable|invalid|not valid)\b"
+    r"\bencrypted.{0,3}(?:content|reasoning)\b.{0,400}"
+    r"\b(?:could not|cannot|can not|failed|unable|invalid|not valid|(?:did|does) not match)\b"
+    r"|\b(?:could not|cannot|can not|failed to|unable to) (?:verify|decrypt|parse|read)\b.{0,80}"
+    r"\bencrypted.{0,3}(?:content|reasoning)\b"
+    r"|\breasoning\b.{0,200}\bencrypted (?:with|by|for) (?:another|a different)\b"
+)
+# What is said of thinking whose signature another account or provider has made.
+_UNSIGNED = re.compile(
+    r"\binvalid.{0,3}(?:signature|data).{0,12}\b(?:redacted_)?thinking\b"
+    r"|\bthinking\b.{0,80}\bsignature\b.{0,24}\b(?:verification failed|invalid|not valid|could not be verified)\b"
 )
 _PASSING = frozenset({408, 409, 429})
 _SERVERS_OWN = 500
@@ -83,7 +92,10 @@ def refuses_thinking(report: bytes, header: Callable[[bytes], bytes | None]) -> 
 
 def refuses_sealed(report: bytes) -> bool:
     """Return True if sealed reasoning is refused, as by another account of a provider behind one gateway."""
-    return bool(report) and (b"invalid_encrypted_content" in report or _SEALED.search(_text_of(report)) is not None)
+    if not report or b"invalid_encrypted_content" in report:
+        return bool(report)
+    text = _text_of(report)
+    return _SEALED.search(text) is not None or _UNSIGNED.search(text) is not None
 
 
 def refuses_usage(report: bytes) -> bool:

@@ -197,8 +197,13 @@ WORDINGS = patterns(
     r"主语.{0,16}(?:[过太超]长|超限|过大|太大)|主语.{0,40}超越.{0,20}(?:长度|token|上限|限制|最大|NUM)",
     r"主语.{0,40}(?:最多|最大|至多|上限).{0,12}NUM|(?:减少|缩短|精简|压缩).{0,8}(?:上下文|主语)",
 )
-# What a server has computed as the room that a prompt leaves (NIM); no client asks for less than nothing.
-_NEGATIVE_OUTPUT = r"\bmax (?:completion )?tokens must be (?:at least|greater than|>=?) ?(?:0|1)\b.{0,20}-\d+"
+# What a server has computed as the room that a prompt leaves (NIM, vLLM's relatives); no client asks for so little.
+_NEGATIVE_OUTPUT = (
+    r"\bmax (?:(?:completion|output|new) )?tokens\b.{0,12}\bmust be"
+    r" (?:non.?negative|positive|(?:at least|greater than(?: or equal to)?|>=?) ?\d{1,2}\b)"
+    r".{0,24}(?:-\d+|\b(?:got|received|found|was|is):? 0\b)"
+    r"|\bgreater than (?:or equal to )?\d{1,2}\b.{0,12}\bmax (?:(?:completion|output|new) )?tokens ?=? ?-\d+"
+)
 COMPUTED_OUTPUT = patterns(_NEGATIVE_OUTPUT)
 # Perhaps an overflow: too much of something else than tokens, or an error that says nothing. Only our own estimate can
 # tell. (What states bytes is not among these: a longer window would not take it either.)

@@ -27,6 +27,9 @@ WORDS = {
         "invalid_encrypted_content",
     ),
     "without a code": ("Encrypted content could not be decrypted or parsed.", None),
+    "of another organization": ("Encrypted content organization_id did not match the target organization.", None),
+    "in another order": ("Could not verify the encrypted content of item rs_1.", None),
+    "with another key": ("Item 'rs_1' of type 'reasoning' was encrypted with another key.", None),
 }
 
 
@@ -77,3 +80,24 @@ async def test_where_nothing_may_be_changed_the_refusal_is_the_clients(tmp_path:
         history = [HEAD, said("Port it."), *rounds(2)]
         reply = await play.send(asked(history), (b"x-compaction", mode), path=RESPONSES)
         assert (reply.status, len(play.sent)) == (400, 1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+        "messages.1.content.0.thinking: signature verification failed",
+        "messages.1.content.0: Invalid `data` in `redacted_thinking` block",
+    ],
+)
+async def test_thinking_that_another_account_has_signed_is_left_out_too(tmp_path: Path, words: str) -> None:
+    thought = {"type": "thinking", "thinking": "hm", "signature": "gAAAAABx"}
+    body: Json = {"model": "claude-sonnet-4-5", "max_tokens": 500, "messages": [{"role": "user", "content": "Hello."}]}
+    async with stage(tmp_path, refusing(words, None), native="no") as play:
+        for turn in range(3):
+            said = [thought, {"type": "text", "text": f"Answer {turn}."}]
+            body["messages"] += [{"role": "assistant", "content": said}, {"role": "user", "content": "Go on."}]
+            reply = await play.send(json.dumps(body).encode(), path="/v1/messages")
+            assert (reply.status, ours(reply)["warning"]) == (200, "reasoning_removed")
+            assert f"Answer {turn}." in play.sent[-1].body.decode()
+        assert len(play.sent) == 4, "one refusal"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.models.media import KINDS, family_of, media_tokens
+from proxy.models.media import KINDS, family_of, media_tokens, pages_of
 from tests.support.conversations import ANYTHING, Json, count
 from tests.support.images import data_url, gif, png
 
@@ -183,3 +183,9 @@ PARTS = st.dictionaries(
 @given(part=PARTS, model=st.sampled_from(["gpt-4o", "gpt-5-mini", "claude-opus-4-7", "gemini-2.5-pro", "", "x" * 999]))
 def test_no_shape_is_an_error(part: Json, model: str) -> None:
     assert tokens(msgspec.json.decode(msgspec.json.encode(part)), model) >= 0
+
+
+def test_a_small_pdf_that_names_one_stream_many_times_is_inflated_once_and_no_further_than_it_weighs() -> None:
+    packed = zlib.compress(b"/Type/Page " * 36_000, 9)
+    data = b"%PDF-1.5\n" + b"/ObjStm" * 84 + b"stream\n" + packed
+    assert pages_of(file(data)) <= 40 * len(data) / len(b"/Type/Page ")

@@ -151,6 +151,14 @@ OVERFLOWS = [
     Case(413, "object", "Request exceeds the maximum size", "the same", action="inspect"),
     Case(413, "object", "Request too large. Please shorten the prompt.", "of the prompt, it says"),
     Case(400, "flat", "max_tokens must be at least 1, got -120.", "what a server computed", action="outsized"),
+    Case(400, "flat", "max_tokens must be at least 1, got 0.", "a prompt that fills the window", action="outsized"),
+    Case(400, "flat", "max_output_tokens must be at least 16, got -2033", "another name", action="outsized"),
+    Case(400, "flat", "max_new_tokens must be > 0, got -5", "another sign", action="outsized"),
+    Case(400, "flat", "max_tokens must be non-negative, got -312", "in one word", action="outsized"),
+    Case(
+        *(400, "flat", "ensure this value is greater than or equal to 1 (max_tokens=-87)", "as pydantic says"),
+        action="outsized",
+    ),
     Case(400, "text", "400 status code (no body)", "a client library's words for an empty error", action="inspect"),
 ]  # fmt: skip
 

@@ -8,9 +8,11 @@ ARRAY = Array(
     (
         *("model", "stream", "stream_options", "n", "tools", "functions", "response_format", "max_tokens"),
         *("max_completion_tokens", "prompt_cache_key", "conversation", "metadata", "previous_response_id"),
-        "tool_choice",
+        *("tool_choice", "web_search_options", "search_parameters", "plugins", "documents", "data_sources"),
     ),
 )
+# With these the provider adds to the prompt what it finds (OpenAI, xAI, OpenRouter, Cohere, Azure), or has stored.
+_ENLARGING = ("web_search_options", "search_parameters", "plugins", "documents", "data_sources", "conversation")
 _LABELS = (("prompt_cache_key",), ("conversation",), ("metadata", "session_id"), ("metadata", "user_id"))
 _ASKS_FOR_USAGE = {"stream_options": {"include_usage": True}}
 
@@ -31,6 +33,7 @@ def settings(fields: Fields) -> RequestSettings:
         passthrough=(passthrough := _passthrough(fields)),
         label=label_in(fields, _LABELS),
         is_partial=passthrough == "previous_response_id",
+        is_enlarged=any(fields[name] for name in _ENLARGING),
     )
 
 

@@ -14,9 +14,11 @@ ARRAY = Array(
     (
         *("model", "stream", "max_tokens", "system", "tools", "thinking", "metadata", "context_management"),
         *("cache_control", "compaction", "fallback_credit_token", "output_config", "output_format"),
-        *("tool_choice", "thread"),
+        *("tool_choice", "thread", "mcp_servers", "container"),
     ),
 )
+# Tools that Anthropic runs, whose results it puts into the prompt; versions follow.
+_HOSTED = re.compile(rb'"type"\s{0,9}:\s{0,9}"(?:web_search|web_fetch|code_execution|tool_search|mcp_toolset|advisor)')
 # Edits that leave all but thinking as it is; versions follow.
 _HARMLESS = "clear_thinking"
 # As clients named themselves before this was JSON: user_<hash>_account_<uuid>_session_<uuid>.
@@ -80,7 +82,7 @@ _WHO = msgspec.json.Decoder(_Who)
 
 def settings(fields: Fields) -> RequestSettings:
     """Wrong types are taken as absent. Streams tell their usage without being asked."""
-    model = scalar(fields["model"])
+    model, tools = scalar(fields["model"]), fields["tools"]
     limit = scalar(fields["max_tokens"])
     max_output = limit if isinstance(limit, int) and limit > 0 else None
     thinking = thinking_of(fields)
@@ -90,7 +92,7 @@ def settings(fields: Fields) -> RequestSettings:
         stream=scalar(fields["stream"]) is True,
         max_output=max_output,
         output_key="max_tokens",
-        definitions=(fields["system"], fields["tools"], fields["output_config"], fields["output_format"]),
+        definitions=(fields["system"], tools, fields["output_config"], fields["output_format"]),
         usage_fields={},
         passthrough=_passthrough(fields),
         reactive="provider_context_management" if is_managed else None,
@@ -102,7 +104,13 @@ def settings(fields: Fields) -> RequestSettings:
         and thinking.block_binding.prefix_mismatch_behavior == "drop_block",
         compacts=is_managed or _is_given(fields["compaction"]),
         is_partial=is_managed or _goes_on(fields["thread"]),
+        is_enlarged=_is_enlarged(fields),
     )
+
+
+def _is_enlarged(fields: Fields) -> bool:
+    has_skills = b'"skills"' in bytes(fields["container"])
+    return bool(fields["mcp_servers"]) or has_skills or _HOSTED.search(bytes(fields["tools"])) is not None
 
 
 def thinking_of(fields: Fields) -> Thinking:

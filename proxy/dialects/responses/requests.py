@@ -1,5 +1,7 @@
 """A request for a response beside its items."""
 
+import re
+
 import msgspec
 
 from policies.conversation import Order
@@ -15,6 +17,8 @@ ARRAY = Array(
     or_text=True,
 )
 _LABELS = (("prompt_cache_key",), ("metadata", "session_id"), ("metadata", "user_id"))
+# Tools that the provider runs, whose results it puts into the prompt.
+_HOSTED = re.compile(rb'"type"\s{0,9}:\s{0,9}"(?:web_search|file_search|code_interpreter|image_generation|mcp)')
 # Reasoning is sealed for a key and a model, and not bound to what stands before it.
 _ORDER = Order(thinking="free", instructions="before")
 # Below this the field is refused (developers.openai.com/api/reference/resources/responses).
@@ -51,6 +55,7 @@ def settings(fields: Fields) -> RequestSettings:
         least_output=_LEAST_OUTPUT,
         compacts=is_managed,
         is_partial=passthrough is not None or is_managed or _is_given(fields["prompt"]),
+        is_enlarged=_HOSTED.search(bytes(fields["tools"])) is not None,
     )
 
 
