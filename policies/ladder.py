@@ -151,16 +151,20 @@ def lowered_output(
     floor: int | None,
     margin: float = ESTIMATE_MARGIN,
 ) -> int | None:
-    """The output that fits beside a prompt which would have fitted alone; None where that would be below `floor`.
+    """Return the output that fits beside a prompt which would have fitted alone; None if that would be below `floor`.
 
-    sent_tokens: the prompt by our estimate; what the upstream counted is believed before it.
+    sent_tokens: the prompt by our estimate; what the upstream counted is believed before it. max_output: what was asked
+    for. If no number explains the refusal of an output that is larger than its prompt, half of it is tried, and no more
+    than the prompt has.
     """
     limit = stated.limit or window
-    if limit is None or max_output is None or floor is None or stated.kind == "input":
+    if max_output is None or floor is None or stated.kind == "input":
         return None
     counted = None if stated.is_lower_bound else stated.input_tokens
     prompt = int(sent_tokens * (1 + margin)) if counted is None else counted + _COUNTED_MARGIN
-    room = limit - prompt
+    room = max_output if limit is None else limit - prompt
+    if room >= max_output and stated.limit is None and max_output > sent_tokens:
+        room = min(sent_tokens, max_output // 2)
     return room if floor <= room < max_output else None
 
 

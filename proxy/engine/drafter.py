@@ -221,7 +221,7 @@ class Drafter:
             stated,
             sent_tokens=case.real_tokens(refused.tokens),
             window=window.tokens if window else None,
-            max_output=request.settings.max_output,
+            max_output=refused.max_output or request.settings.max_output,
             floor=case.output_floor,
             margin=ladder.EXACT_MARGIN if case.route.exact else ladder.ESTIMATE_MARGIN,
         )

@@ -136,6 +136,8 @@ class Forwarder:
                     self._learn_size(delivery, step)
                 return answer, sent
             refusal = sent, excess
+            if step.lowers_output and step.stated.limit is None and delivery.route.window is None:
+                most = sent.max_output  # nothing says that more could fit beside a smaller prompt
             self._learn(delivery, *refusal)
         if sent is not delivery.first:
             case = delivery.counted

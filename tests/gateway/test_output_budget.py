@@ -202,3 +202,34 @@ async def test_a_limit_at_or_near_the_window_leaves_the_prompt_its_room(
                 assert sent["messages"] == messages, "it fits"
             else:
                 assert int(told["tokens-sent"]) >= least
+
+
+def full_at(window: int) -> Script:
+    """An upstream that refuses prompt and output beyond its window, without a number."""
+    words = {"error": {"message": "the request exceeds the available context size, try increasing it", "code": 400}}
+
+    async def script(call: Call) -> None:
+        request = json.loads(await call.read())
+        prompt = sum(len(message["content"]) for message in request["messages"]) // 3
+        fits = prompt + request["max_tokens"] <= window
+        await call.send(OK if fits else answer(400, json.dumps(words).encode(), JSON))
+
+    return script
+
+
+@pytest.mark.parametrize("window", [None, 6_000], ids=["unknown window", "known window"])
+@pytest.mark.parametrize("output", [5_000, 5_999, 6_000, 32_000])
+async def test_a_refusal_without_a_number_lowers_an_output_that_is_larger_than_its_prompt(
+    tmp_path: Path, window: int | None, output: int
+) -> None:
+    models = [] if window is None else [{"match": "*", "context_window": window}]
+    messages = [{"role": "user", "content": prose(number, 150)} for number in range(6)]
+    body = json.dumps({"model": "m", "messages": messages, "max_tokens": output}).encode()
+    async with proxied(tmp_path, full_at(6_000), models=models) as (address, behind):
+        reply = await ask(address, "POST", CHAT, [JSON], body)
+    assert reply.status == 200
+    assert [sent(call)["messages"] for call in behind.calls] == [messages] * len(behind.calls)
+    outputs = [sent(call)["max_tokens"] for call in behind.calls]
+    assert len(outputs) <= 2
+    assert len(set(outputs)) == len(outputs)
+    assert outputs[-1] >= 512
