@@ -324,9 +324,9 @@ class KeyUsage:
         return meter
 
 
-def may_use(prompt: int, max_output: int | None) -> Tokens:
-    """Return the most that a request may use, or what it is expected to use if it states no limit of its output."""
-    return Tokens(prompt, min(max_output or _UNSTATED_OUTPUT, _MOST_OUTPUT))
+def may_use(prompt: int, max_output: int | None, answers: int = 1) -> Tokens:
+    """Return the most that a request for so many answers may use, or is expected to use if its output has no limit."""
+    return Tokens(prompt, min(answers * (max_output or _UNSTATED_OUTPUT), _MOST_OUTPUT))
 
 
 def prompt_by_size(size: int, *, is_coded: bool = False) -> int:

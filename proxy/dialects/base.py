@@ -45,6 +45,7 @@ class RequestSettings(msgspec.Struct, frozen=True, gc=False):
     compacts:     whether the provider is asked to compact its prompt, or to clear something out of it.
     is_partial:   whether the provider sends the model another prompt than the body holds: with stored state or a
                   template of its own, or without what it clears. Its bill then says nothing about the body.
+    answers:      number of answers that are asked for.
     is_enlarged:  whether the provider may add to the prompt: results of tools that it runs, documents, skills.
     """
 
@@ -63,6 +64,7 @@ class RequestSettings(msgspec.Struct, frozen=True, gc=False):
     compacts: bool = False
     is_partial: bool = False
     is_enlarged: bool = False
+    answers: int = 1
 
 
 class Items(Protocol):

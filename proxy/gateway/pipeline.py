@@ -232,7 +232,8 @@ class Gateway:
             estimate, model = may_use(prompt_by_size(len(body), is_coded=is_coded), None), head.model_of(body)
         else:
             settings = request.settings
-            estimate, model = may_use(request.tokens, settings.max_output), settings.model or head.model
+            estimate = may_use(request.tokens, settings.max_output, settings.answers)
+            model = settings.model or head.model
         await self._reserve_tokens(received.admitted, received.caller, estimate, model)
 
     async def _reserve_tokens(

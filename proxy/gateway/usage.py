@@ -15,6 +15,8 @@ _TAIL = 64 * 1024
 _HEAD = 64 * 1024
 # Decompressing more than this at once would hold up the event loop for milliseconds.
 _PIECE = 1024 * 1024
+# Pieces of one chunk, so that it holds up the event loop for some 30 milliseconds at most.
+_MOST_INFLATED = 16
 _TRIES = 16
 # Among these is the one that ends an answer: behind it there may be its usage and [DONE].
 _LAST_EVENTS = 4
@@ -45,8 +47,13 @@ class UsageTap:
     def feed(self, chunk: bytes) -> None:
         if self._is_known:
             return
-        if self._decoder is not bytes:
-            chunk = self._decode_chunk(chunk)
+        if self._decoder is bytes:
+            self._take(chunk)
+        else:
+            for piece in self._decoded(chunk):
+                self._take(piece)
+
+    def _take(self, chunk: bytes) -> None:
         if not chunk:
             return
         self._lately.append(chunk)
@@ -54,18 +61,20 @@ class UsageTap:
         if self._size > _TAIL or len(self._lately) > _MOST_PIECES:
             self._fold()
 
-    def _decode_chunk(self, chunk: bytes) -> bytes:
-        if self._decoder is None or not chunk:
-            return b""
+    def _decoded(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the content of a chunk. One that expands into too many pieces, or is no such content, ends the tap."""
+        decoder = self._decoder
+        if not isinstance(decoder, content_coding.Inflater) or not chunk:
+            return
         try:
-            read = self._decoder(chunk)
+            read = decoder(chunk)
+            for _ in range(_MOST_INFLATED):
+                yield read
+                if not (read := decoder.rest()):
+                    return
         except content_coding.UndecodableError:
-            self._decoder = None
-            return b""
-        if len(read) == _PIECE + 1:  # there was more, which is lost
-            self._decoder = None
-            return b""
-        return read
+            pass
+        self._decoder = None
 
     def _fold(self) -> None:
         """Keep of what has come lately what belongs to the ends."""

@@ -121,10 +121,12 @@ def decoder(coding: bytes | None, limit: int) -> Decoder | None:
     used = (coding or b"identity").lower()
     if used == b"identity":
         return bytes
-    return _Inflater(limit) if used in INFLATED else None
+    return Inflater(limit) if used in INFLATED else None
 
 
-class _Inflater:
+class Inflater:
+    """Inflates a content piece by piece. `rest` returns what a piece has beyond the limit."""
+
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._inflater: zlib._Decompress | None = None
@@ -139,3 +141,8 @@ class _Inflater:
             return self._inflater.decompress(content, self._limit + 1)
         except zlib.error:
             raise UndecodableError from None
+
+    def rest(self) -> bytes:
+        """Return more of the last piece, up to the limit again; empty if there is no more. Raises UndecodableError."""
+        left = self._inflater.unconsumed_tail if self._inflater is not None else b""
+        return self(left) if left else b""

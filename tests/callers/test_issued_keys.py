@@ -554,3 +554,4 @@ class TestWhatIsInFlight:
         self, asked: int | None, reserved: int
     ) -> None:
         assert may_use(5, asked) == Tokens(5, reserved)
+        assert may_use(5, asked, 3) == Tokens(5, min(3 * reserved, 1_000_000))

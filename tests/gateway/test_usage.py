@@ -221,8 +221,10 @@ def test_a_compressed_answer_is_read_too(body: bytes) -> None:
 def test_what_cannot_be_decompressed_piece_by_piece_is_none() -> None:
     body = packed({"choices": [{"message": {"content": "x" * 3_000_000}}], "usage": USED})
     compressed = gzip.compress(body)
-    assert read(compressed, (b"content-encoding", b"gzip"), size=len(compressed)) is None, "a bomb"
-    late = b":" * 1_000_000 + b"\n\n" + stream({"usage": WRONG}) + b":" * 3_000_000 + b"\n\n" + stream(LAST)
+    assert read(compressed, (b"content-encoding", b"gzip"), size=len(compressed)) == Usage(7, 3), "in one piece"
+    bomb = gzip.compress(packed({"choices": [{"message": {"content": "x" * 20_000_000}}], "usage": USED}))
+    assert read(bomb, (b"content-encoding", b"gzip"), size=len(bomb)) is None, "a bomb"
+    late = b":" * 1_000_000 + b"\n\n" + stream({"usage": WRONG}) + b":" * 20_000_000 + b"\n\n" + stream(LAST)
     assert read(gzip.compress(late), EVENTS, (b"content-encoding", b"gzip")) is None, "not all of it was seen"
     for coding, content in ((b"br", body), (b"zstd", body), (b"gzip", body), (b"gzip", compressed[:-5_00])):
         assert read(content, (b"content-encoding", coding)) is None

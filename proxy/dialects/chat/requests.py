@@ -33,6 +33,7 @@ def settings(fields: Fields) -> RequestSettings:
         passthrough=(passthrough := _passthrough(fields)),
         label=label_in(fields, _LABELS),
         is_partial=passthrough == "previous_response_id",
+        answers=number if isinstance(number := scalar(fields["n"]), int) and number > 1 else 1,
         is_enlarged=any(fields[name] for name in _ENLARGING),
     )
 
