@@ -9,8 +9,9 @@ from proxy.dialects.json_array import decode_object
 from proxy.server.sse import EventSplitter, data_of
 
 _DATA = b"data:"
-# Bytes; a longer event or response is passed on as it is.
-_LONGEST = 16 * 1024 * 1024
+# Bytes; a longer response or event is passed on as it is. An event is read on the event loop: a million bytes take up to
+# 60 ms, and those that hold an item have fewer.
+_LONGEST, _LONGEST_EVENT = 16 * 1024 * 1024, 2 * 1024 * 1024
 
 
 class ItemInAnswer:
@@ -18,7 +19,7 @@ class ItemInAnswer:
 
     def __init__(self, inserter: Inserter) -> None:
         self._inserter = inserter
-        self._events = EventSplitter(_LONGEST)
+        self._events = EventSplitter(_LONGEST_EVENT)
 
     def __call__(self, chunk: bytes, *, is_last: bool) -> bytes:
         events = self._events.feed(chunk, is_last=is_last)

@@ -88,6 +88,11 @@ def test_fields_are_taken_as_they_are_and_wrong_types_as_absent(fields: dict[str
     assert found == expected
 
 
+@pytest.mark.parametrize(("n", "answers"), [(None, 1), (1, 1), (3, 3), ("3", 1), (0, 1), (-2, 1)])
+def test_the_number_of_answers_is_known(n: object, answers: int) -> None:
+    assert understood(body_of(SOME, n=n)).settings.answers == answers
+
+
 @pytest.mark.parametrize(
     ("fields", "label"),
     [
