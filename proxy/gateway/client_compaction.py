@@ -123,6 +123,15 @@ class CompactionAnswers:
             lambda: expander.settle(request, caller.tenant, is_ours=is_ours, is_strict=is_strict)
         )
 
+    async def with_erasures(self, settled: Settled) -> Settled:
+        """Return what was settled, with whether an item that was opened holds text of a session erased since."""
+        if not settled.places:
+            return settled
+        sessions = self._engine.sessions
+        links = await sessions.erasures.links([name for name, _ in settled.places])
+        is_erased = any(link != now for (_, link), now in zip(settled.places, links, strict=True))
+        return replace(settled, is_erased=is_erased and sessions.is_up())
+
     def _observe(self, route: Route, tenant: str, model: str, what: What) -> None:
         self._engine.observe(ItemHandled(tenant, route.name, model, what))
 
@@ -203,7 +212,7 @@ class CompactionAnswers:
 
     async def make(self, case: CompactionContext, settled: Settled) -> MadeItem:
         """An item for the history of a request."""
-        made = await self._engine.clients.maker.make(case, settled.covers, settled.asked.instructions)
+        made = await self._engine.clients.maker.make(case, settled, settled.asked.instructions)
         self._observe(case.route, case.caller.tenant, case.request.settings.model, "made")
         engine, model = self._engine, case.request.settings.model
         listing = engine.sessions.add(case.caller, case.chain, case.label, model, made.item.record)

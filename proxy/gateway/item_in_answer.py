@@ -9,8 +9,8 @@ from proxy.dialects.json_array import decode_object
 from proxy.server.sse import EventSplitter, data_of
 
 _DATA = b"data:"
-# Bytes; a longer response or event is passed on as it is. An event is read on the event loop: a million bytes take up to
-# 60 ms, and those that hold an item have fewer.
+# Bytes; a longer response or event is passed on as it is. An event is read on the event loop, 60 ms a million bytes at
+# most, and those that hold an item have fewer.
 _LONGEST, _LONGEST_EVENT = 16 * 1024 * 1024, 2 * 1024 * 1024
 
 

@@ -27,6 +27,7 @@ from proxy.dialects.reader import CountedRequest
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import (
     CompactionContext,
+    Mode,
     Outcome,
     RoutedRequest,
     behind_separator,
@@ -262,12 +263,15 @@ class Gateway:
         way, settled = sender.route(received.head, request.settings.model, self._client, read), None
         if request.compacts or received.head.is_compact:
             request, settled = await self._compaction.settle(received, request, way.route)
-        request = behind_separator(request, sender.caller, sender.mode)
+            settled = await self._compaction.with_erasures(settled)
+        # Nothing is stored of what was erased; its client may go on with it.
+        mode: Mode = "off" if settled is not None and settled.is_erased else sender.mode
+        request = behind_separator(request, sender.caller, mode)
         if request.tokens >= WORTH_LOOKING_UP and not engine.windows.is_looked_up(way.route.place):
             await engine.windows.look_up(way.route.place)
             way = sender.route(received.head, request.settings.model, self._client, read)
         label = sender.label(received.head) or label_given(request)
-        named = named_as(request, sender.caller, sender.mode, label, way.route, way.experience)
+        named = named_as(request, sender.caller, mode, label, way.route, way.experience)
         named = await engine.as_asked(named)
         if settled is not None:
             return await self._prepare_compaction(received, named, settled)
@@ -344,6 +348,7 @@ class Gateway:
             told: Headers = self._fail_open.call(lambda: headers_of(delivery), [])
             return [*told, *item_headers("made")]
 
+        delivery.warning = compaction.settled.warning
         delivery.begin_answer(200)
         answering = self._compaction.answer_alone(delivery.exchange, delivery.counted, compaction, headers)
         delivery.compaction = await self._fail_open.run(answering, None)

@@ -76,7 +76,7 @@ class Bench:
         return json.loads(settled.body)[dialect.array.name], case_of(head, router, caller, "on", request), settled
 
     def made(self, case: CompactionContext, settled: Settled) -> MadeItem:
-        return asyncio.run(self.engine.clients.maker.make(case, settled.covers))
+        return asyncio.run(self.engine.clients.maker.make(case, settled))
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,11 @@ from proxy.engine.client_compaction.expansion import Expander
 from proxy.engine.client_compaction.sealed_items import MOST_CONTENT, CompactionItem
 from tests.support.items import HEAD, TASK, TRIGGER, asked, called, forged, rounds, said, told, uses
 from tests.support.model_server import ModelServer
+from tests.support.operating import BEARER, SESSIONS, TOKEN
 from tests.support.records import generation, made
 from tests.support.scenarios import WINDOW
 from tests.support.stages import Stage, ours, outcome, stage
+from tests.support.upstreams import ask
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -608,3 +610,26 @@ async def test_a_count_ignores_a_compaction_on_demand(tmp_path: Path) -> None:
         reply = await play.send(body, path=MESSAGES + "/count_tokens")
         assert json.loads(reply.body)["input_tokens"] > 1_000
         assert json.loads(play.sent[-1].body) == json.loads(told(CONVERSATION))
+
+
+async def test_nothing_is_stored_of_an_item_whose_session_was_erased(tmp_path: Path) -> None:
+    """Its client still has the item, and goes on with it."""
+
+    async def records_of(play: Stage) -> str:
+        await play.settled()
+        page = (await ask(play.address, "GET", f"{SESSIONS}?limit=50", [BEARER])).json()
+        urls = [f"{SESSIONS}/{row['id']}/export" for row in page["sessions"]]
+        return "".join([(await ask(play.address, "GET", url, [BEARER])).body.decode() for url in urls])
+
+    async with stage(tmp_path, native="no", server={"admin_token": TOKEN}) as play:
+        *_, item = await item_of(play)
+        assert "legacy" in await records_of(play)
+        await ask(play.address, "DELETE", f"{SESSIONS}?all=true", [BEARER])
+        reply = await play.send(asked([item, said("A new beginning."), *rounds(14, 50)]), path=COMPACT)
+        assert (reply.status, ours(reply)["warning"]) == (200, "item_erased")
+        *_, later = json.loads(reply.body)["output"]
+        assert "legacy" not in await records_of(play)
+        for items in ([later], [item, said("Another beginning.")]):
+            reply = await play.send(asked([*items, *rounds(9, 50)]), path=RESPONSES)
+            assert (reply.status, ours(reply)["warning"]) == (200, "item_erased")
+        assert "legacy" not in await records_of(play)

@@ -46,7 +46,8 @@ class Settled:
              None without one.
     read:    items of ours that were opened. foreign: those of others that nobody here can read; unreadable: those of
              which only the text is left. is_trial: whether the upstream is asked first. is_ignored: whether nothing
-             is done about what was asked.
+             is done about what was asked. is_erased: whether one of the sessions was erased since.
+    places:  of the sessions whose text the opened items hold, as items name them.
     """
 
     body: bytes
@@ -58,9 +59,13 @@ class Settled:
     unreadable: int = 0
     is_trial: bool = False
     is_ignored: bool = False
+    is_erased: bool = False
+    places: tuple[tuple[bytes, bytes], ...] = ()
 
     @property
     def warning(self) -> str | None:
+        if self.is_erased:
+            return "item_erased"
         if self.foreign:
             return "foreign_compaction"
         if self.is_ignored:
@@ -105,6 +110,7 @@ class _Expansion:
     read: int = 0
     foreign: int = 0
     unreadable: int = 0
+    places: tuple[tuple[bytes, bytes], ...] = ()
 
     def put_record(self, item: CompactionItem, covered: str, behind: frozenset[bytes], mark: object = None) -> None:
         """An item of ours, behind a history that this names; `behind`: digests of what the client sends behind it."""
@@ -122,6 +128,7 @@ class _Expansion:
         digests = frozenset(message.digest for message in before)
         sent = without_kept(messages, item.anchors, digests, behind)
         self.pieces = [*kept, self._piece_of(item.record, mark), *(tail[at] for at in sent)]
+        self.places = tuple(dict.fromkeys((*self.places, *item.places)))
         self.read += 1
 
     def put_text(self, text: str, mark: object) -> None:
@@ -165,7 +172,8 @@ class _Expansion:
             end += 1 + len(piece.raw)
             if piece.record is not None:
                 record = end, piece.record
-        return Settled(body, asked, covered, record, self.read, self.foreign, self.unreadable)
+        counts = self.read, self.foreign, self.unreadable
+        return Settled(body, asked, covered, record, *counts, places=self.places)
 
     def holds_item(self, raw: bytes) -> bool:
         """Return True if what an item holds is, or has in it, another item."""

@@ -21,6 +21,7 @@ from policies.record import working_set
 from policies.record.record import Record, Spent, text_with
 from proxy.dialects.json_array import split_items
 from proxy.engine.case import CompactionContext
+from proxy.engine.client_compaction.expansion import Settled
 from proxy.engine.client_compaction.sealed_items import VERSION, CompactionItem, ItemSealer, text_digest
 from proxy.engine.compactions import Compactions
 from proxy.engine.cooler import Cooler
@@ -41,6 +42,8 @@ _LEAST_RECORD, _LEAST_TAIL = 1_000, 200
 _TAIL_SHARE, _MOST_TAIL = 0.1, 8_000
 # Characters of an item, and how many for each token that it expands into, from which on names go.
 _LONG, _PER_TOKEN = 21_000, 8
+# Sessions that an item names: one for each generation, if a client begins anew behind each.
+_MOST_PLACES = 16
 # Characters of a client's own instructions for a summary.
 _MOST_INSTRUCTIONS = 20_000
 
@@ -82,8 +85,8 @@ class ItemMaker:
         room = _room_of(case)
         return _with_rooms(case.conversation, room).kept_tokens(record.covered) <= room.tail
 
-    async def make(self, case: CompactionContext, covers: str, instructions: str = "") -> MadeItem:
-        """An item for the history of a request, which `covers` names.
+    async def make(self, case: CompactionContext, settled: Settled, instructions: str = "") -> MadeItem:
+        """Return an item for the history of a request.
 
         instructions: for the summarizer, in place of the policy's own prompt; empty for none.
         """
@@ -110,8 +113,9 @@ class ItemMaker:
             _raws(head),
             _raws(tail),
             anchors,
-            covers,
+            settled.covers,
             text_digest(text),
+            (*settled.places, (case.chain.session, case.chain.own_link))[-_MOST_PLACES:],
         )
         tokens = record.text_tokens + sum(self._cooler.tokens(case, raw) for raw in tail)
         sealed, item = self._seal_item(case, item, tokens)
@@ -131,7 +135,8 @@ class ItemMaker:
         plan = Compact(chosen, room.budget, standing_of(parent), True, "client", now)
         started, deadline = self._lineages.first_seen(case.chain.first_link), case.caller.policy.summarizer.timeout
         job = Job(case, view, plan, parent, case.summarizer if cut is not None else None, started, deadline)
-        return await (self._compactions.next(job) if cut is not None else self._compactions.make_unpublished(job))
+        is_kept = cut is not None and case.mode != "off"  # as it is where the text of an erased session is in it
+        return await (self._compactions.next(job) if is_kept else self._compactions.make_unpublished(job))
 
     async def _tail(
         self, case: CompactionContext, view: PromptView, covered: int, most: int

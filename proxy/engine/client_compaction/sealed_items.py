@@ -43,6 +43,7 @@ class CompactionItem(msgspec.Struct, frozen=True):
     head:    the instructions among its items. tail: its newest items word for word, the first `anchors` of which stood
              before the cut.
     covers:  names the history that it stands for. text: of the readable text beside it, a digest.
+    places:  of the sessions whose text it holds, the oldest first: the name of each, and its link when this was made.
     """
 
     v: int
@@ -54,6 +55,7 @@ class CompactionItem(msgspec.Struct, frozen=True):
     anchors: int = 0
     covers: str = ""
     text: str = ""
+    places: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class _Version(msgspec.Struct):
