@@ -4,16 +4,19 @@ By the tables; beyond them by form, and what is not known by its form is marked 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from policies.voices import tables
 from policies.voices.tables import Voice
 
 # An element at the beginning of a line, as harnesses write them.
-_OPENING = re.compile(
-    r"^[ \t]{0,20}<(?P<name>permissions instructions|[A-Za-z][\w:.-]{1,60})(?:[ \t][^<>\n]{0,400})?>", re.MULTILINE
-)
+_NAME = r"(?P<name>permissions instructions|[A-Za-z][\w:.-]{1,60}+)"
+_OPENING = re.compile(rf"^[ \t]{{0,20}}<{_NAME}(?:[ \t][^<>\n]{{0,400}})?>", re.MULTILINE)
+_CLOSING = re.compile(f"</{_NAME}>")
+_NEXT_OPENING = re.compile(rf"\n<{_NAME}(?![\w:.-])")
 _RULES = re.compile(
     r"^(?:# claudeMd\b|Contents of [^\n]{1,300}?\.(?:md|mdc|txt)\b"
     r"|(?:Instructions from:|--- Context from:)[ \t]{0,9}[^\n]{1,300}?\.(?:md|mdc)\b)",
@@ -128,7 +131,10 @@ def _parts(text: str) -> Iterator[Part]:
 
 
 class _PartSpan(NamedTuple):
+    """is_first: nothing stands before it."""
+
     name: str
+    is_first: bool
     start: int
     inner: int
     inner_end: int
@@ -139,37 +145,62 @@ def _elements(text: str) -> Iterator[_PartSpan]:
     """The outermost elements of a harness, or of nobody known, that begin a line, each up to the last of its closings
     before the next one of its name: a closing tag within it ends nothing."""
     at = 0
+    is_first = True
+    tags: _Tags | None = None
     while (found := _OPENING.search(text, at)) is not None:
         name = found["name"]
+        at = found.end()
         if name.lower() in _HTML and name not in tables.ELEMENTS:
-            at = found.end()
             continue
-        closing = f"</{name.split()[0] if ' ' in name and f'</{name}>' not in text else name}>"
-        following = _next_opening(text, name, found.end())
-        inner_end = text.rfind(closing, found.end(), following)
-        if inner_end < 0:
-            inner_end = text.find(closing, found.end())
-        if inner_end < 0:
-            if name in tables.ELEMENTS:  # cut off: what began is not the person's
-                yield _PartSpan(name, found.start(), found.end(), len(text), len(text))
-                return
-            at = found.end()
-            continue
-        yield _PartSpan(name, found.start(), found.end(), inner_end, inner_end + len(closing))
-        at = inner_end + len(closing)
+        if tags is None:
+            tags, is_first = _Tags(text), not text[: found.start()].strip()
+        closing = tags.closing_of(name, at)
+        if closing is not None:
+            inner_end, end = closing
+            yield _PartSpan(name, is_first, found.start(), at, inner_end, end)
+            at = end
+        elif name in tables.ELEMENTS:  # cut off: what began is not the person's
+            yield _PartSpan(name, is_first, found.start(), at, len(text), len(text))
+            return
+        is_first = False
 
 
-def _next_opening(text: str, name: str, at: int) -> int:
-    """Where the next element of this name begins, on a line of its own behind a closing tag; else the end."""
-    found = text.find(f"\n<{name}", at)
-    return len(text) if found < 0 else found
+class _Tags:
+    """Where the tags of a text stand, by name. A search for each element would read the rest of the text each time."""
+
+    def __init__(self, text: str) -> None:
+        self._openings = _places(_NEXT_OPENING, text)
+        self._closings = _places(_CLOSING, text)
+
+    def closing_of(self, name: str, at: int) -> tuple[int, int] | None:
+        """Return where the closing tag begins and ends of an element whose inner text begins here; None without one.
+
+        It is the last one before the next element of this name that begins a line, else the first one behind that.
+        """
+        closed = name if " " not in name or name in self._closings else name.partition(" ")[0]
+        closings = self._closings.get(closed, ())
+        first = bisect_left(closings, at)
+        if first == len(closings):
+            return None
+        openings = self._openings.get(name, ())
+        following = bisect_left(openings, at)
+        behind = bisect_left(closings, openings[following]) if following < len(openings) else len(closings)
+        start = closings[max(first, behind - 1)]
+        return start, start + len(f"</{closed}>")
+
+
+def _places(tag: re.Pattern[str], text: str) -> Mapping[str, Sequence[int]]:
+    """Return where the tags begin that match, in order, by their names."""
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for found in tag.finditer(text):
+        places[found["name"]].append(found.start())
+    return places
 
 
 def _is_typed(span: _PartSpan, text: str) -> bool:
     if span.name not in tables.TYPED:
         return False
-    before = text[: span.start]
-    if not before.strip() or tables.ANSWER_HEADER.search(before[-400:]):
+    if span.is_first or tables.ANSWER_HEADER.search(text[max(0, span.start - 400) : span.start]):
         return True
     return span.name not in tables.PLAIN_TYPED and tables.RESULT_HEADER.match(text) is None
 
@@ -177,7 +208,7 @@ def _is_typed(span: _PartSpan, text: str) -> bool:
 def _is_written_by_hand(text: str, spans: Sequence[_PartSpan]) -> bool:
     """Whether somebody writes prompts with elements: words around them, and nothing that a client puts there."""
     if any(span.name in tables.ELEMENTS for span in spans) or tables.ANSWER_HEADER.search(
-        text[: spans[0].start][-400:]
+        text[max(0, spans[0].start - 400) : spans[0].start]
     ):
         return False
     return any(outer.strip() for outer in _texts_outside(text, spans))
@@ -313,7 +344,9 @@ def _reminders(text: str, voice: Voice) -> Iterator[Part]:
         inner = text[start + len(_REMINDER) : end - len(_REMINDER_END)]
         if said := typed_while_working(inner):
             yield Part(voice, said, REMINDER)
-        end = len(text[:start].rstrip())
+        end = start
+        while end and text[end - 1].isspace():
+            end -= 1
 
 
 def _without_reminders(text: str) -> str:

@@ -34,6 +34,10 @@ ROWS = [
     "> Never do {n}\n",
     "- [ ] step {n}\n",
     "<a-b>x{n}</a-b>\n",
+    "<a-b>\n",
+    "<a-b{n}>\n",
+    "<a-b{n}>x</a-b{n}>\n",
+    "</a-b>\n<a-b>\n",
     "<system-reminder>x{n}</system-reminder>\n",
     "FAILED tests/a.py::t{n}\n",
     "src/a{n}/b.py:12 error E{n}\n",
@@ -49,6 +53,9 @@ SHORT, LONG = 2_000, 48_000
 _QUICK = 0.15
 # 24 times the text; a quadratic reader takes 100 times as long, or 576 times.
 _MOST = 48
+# A copy of the rest for each row is quadratic too, and so quick that a short text does not show it.
+_COPIED = 400_000
+_MOST_COPIED = 8
 # It reads sentences, of which `read_statement` hands it a bounded part.
 _BOUNDED = {"policies.ledger.reading.take_apart", "policies.ledger.scanning.scan"}
 
@@ -112,3 +119,14 @@ def test_a_reader_takes_time_in_proportion_to_its_text(name: str) -> None:
         if seconds(reader, long, _QUICK) > _QUICK:
             most = _MOST * seconds(reader, short)
             assert seconds(reader, long, most) <= most, row
+
+
+@pytest.mark.parametrize("reader", ["heard_in", "heard_in_results"])
+@pytest.mark.parametrize(
+    "row", ["<system-reminder>\nx</system-reminder>\n", "<user_query>x</user_query>\n", "<a-b>x</a-b>\n", "<a-b>\n"]
+)
+def test_elements_are_read_without_a_copy_of_the_rest_for_each(reader: str, row: str) -> None:
+    read_all = READERS[f"policies.voices.heard.{reader}"]
+    short, long = "x\n" + row * (_COPIED // len(row)), "x\n" + row * (4 * _COPIED // len(row))
+    most = max(_QUICK, _MOST_COPIED * seconds(read_all, short))
+    assert seconds(read_all, long, most) <= most
