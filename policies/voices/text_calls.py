@@ -23,11 +23,19 @@ _END = re.compile(
     r"|tool_calls)>)?\s{0,99}\Z"
 )
 _ACTION = re.compile(r"\s{0,9}(?P<name>[\w .:/-]{1,80}?)[ \t]{0,9}\n\s{0,9}Action Input:(?P<given>[\s\S]*)\Z")
-_ANY_END = re.compile(r"(?:```|</[A-Za-z]\w{0,40}>|<end_code>)\s{0,99}\Z")
+# The same of protocols whose calls `closing_calls` does not read.
+_OTHER_END = re.compile(r"(?:</(?:execute_[a-z]{1,30}|tool_code|tool_use|function_call)>|<end_code>)\s{0,99}\Z")
+# A block that ends a text is a call only under one of the words by which an agent's protocol introduces it.
+_BLOCK_END = re.compile(r"(?:```|</code>)\s{0,99}\Z")
+_THOUGHT = re.compile(r"\s{0,9}(?:thought:|discussion[ \t]{0,3}:?[ \t]{0,3}\n)", re.IGNORECASE)
+_BLOCK_LABEL = re.compile(r"(?:\A|\n)Action:\s{0,3}\Z")
+_FENCE = "```"
 # Characters at the end of a text that hold the tags.
 _TAIL = 200
+# "Output format:" and the like are a person's words: beside the label only a number, a tool or a status may stand.
 _RESULT = re.compile(
-    r"\s{0,20}(?:observation|(?:tool |command |execution |function )?(?:result|output|response))[^:\n]{0,60}:",
+    r"\s{0,20}(?:observation|(?:tool |command |execution |function )?(?:result|output|response)s?)"
+    r"(?: ?#?\d{1,6})?(?: (?:of|from) [^:\n]{1,60})?(?: ?[(\[][^:\n]{0,60}[)\]])?[ \t]{0,3}:",
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"\s{0,20}observation:[ \t]{0,9}\n?", re.IGNORECASE)
@@ -51,7 +59,15 @@ class ClosingCalls(NamedTuple):
 def ends_with_call(text: str) -> bool:
     """Return True if an answer ends as those do that call a tool in their text."""
     tail = text[-_TAIL:]
-    return _ANY_END.search(tail) is not None or _END.search(tail) is not None or "\nAction Input:" in text[-4_000:]
+    if _END.search(tail) or _OTHER_END.search(tail) or "\nAction Input:" in text[-4_000:]:
+        return True
+    return _BLOCK_END.search(tail) is not None and (_THOUGHT.match(text) is not None or _is_labelled(text))
+
+
+def _is_labelled(text: str) -> bool:
+    """Return True if `Action:` introduces the block that ends a text."""
+    start = text.rfind(_FENCE, 0, text.rfind(_FENCE)) if _FENCE in text else 0
+    return _BLOCK_LABEL.search(text[max(0, start - _TAIL) : start]) is not None
 
 
 def begins_as_result(text: str) -> bool:

@@ -273,3 +273,31 @@ async def test_a_result_of_a_call_in_text_is_not_sent_instead_of_the_task(
     assert "bash(ls d" in prompt
     record = prompt.partition("</conversation_record>")
     assert record[0].count("you must rename it") == 0
+
+
+SHOWN = ("Here is the config:\n```yaml\nport: 9090\n```", "Use this:\n<div>\n</div>")
+LABELLED = (
+    "Output format: JSON only. Never use XML.",
+    "Response rules: never touch vendor.",
+    "Result handling: never retry more than 3 times.",
+    "Observations for you: never touch vendor.",
+    "Observation: this fails.\nNever touch vendor.",
+    "Result: fails.\nNever touch vendor.",
+)
+
+
+@pytest.mark.parametrize("make", [ClaudeCode, Codex, *UNLISTED_CLIENTS], ids=lambda make: make.__name__)
+async def test_an_answer_to_what_the_assistant_shows_is_a_persons(make: Callable[[], Session]) -> None:
+    session = make()
+    session.opens("Port the service.")
+    for at, typed in enumerate(LABELLED):
+        works(session, 3, f"a{at}")
+        session.answers(SHOWN[at % 2])
+        session.says(typed)
+    works(session, 25, "b")
+    session.answers("Done.")
+    session.says("Write the docs.")
+    works(session, 25, "c")
+    lines = said_lines(await last_prompt(session))
+    told = [part for typed in LABELLED for part in typed.replace(". Never", ".\nNever").splitlines() if "ever" in part]
+    assert [part for part in told if not any(part in line for line in lines)] == []

@@ -6,7 +6,7 @@ import pytest
 
 from policies.record.text_protocol import as_tools, has_tools_in_text
 from policies.transcript import Utterance
-from policies.voices.text_calls import closing_calls
+from policies.voices.text_calls import begins_as_result, closing_calls, ends_with_call
 from tests.support.records import made
 
 # How the assistant ends a message, and how a harness frames what came of it.
@@ -166,3 +166,58 @@ def test_several_calls_in_one_text_are_all_read_and_the_last_has_the_result() ->
 )
 def test_what_only_looks_like_a_call_is_none(text: str) -> None:
     assert closing_calls(text) is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I list it.\n<function=bash>\n<parameter=command>ls</parameter>\n</function>",
+        'I list it.\n<tool_call>\n{"name": "ls"}\n</tool_call>\n',
+        "I list it.\n<execute_bash>\nls\n</execute_bash>",
+        "Thought: sum\nCode:\n```py\nprint(1)\n```<end_code>",
+        "Thought: I sum.\n<code>\nprint(1)\n</code>",
+        "THOUGHT: look at it\n\n```bash\nls\n```",
+        "DISCUSSION\nI look at it.\n```\nls\n```",
+        'I list it.\nAction:\n```json\n{"action": "ls"}\n```\n',
+        "I list it.\nAction: ls\nAction Input: src",
+    ],
+)
+def test_an_answer_ends_with_a_call_as_protocols_write_it(answer: str) -> None:
+    assert ends_with_call(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Here is the config:\n```yaml\nport: 9090\n```",
+        "Use this:\n<div>\n</div>",
+        "Action: restart it, then\n```\nmake\n```\nor\n```\nmake all\n```",
+        "```",
+        "I think of a thought: this.\n```py\nx\n```",
+    ],
+)
+def test_a_block_or_a_closing_tag_alone_is_no_call(answer: str) -> None:
+    assert not ends_with_call(answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_result"),
+    [
+        ("Observation: a", True),
+        ("OBSERVATION:\na", True),
+        ("Observation 2: a", True),
+        ("Tool output: a", True),
+        ("Tool result from bash: a", True),
+        ("Execution result of [bash]:\na", True),
+        ("Output (exit code 0): a", True),
+        ("Result: a", True),
+        ("Output format: JSON only.", False),
+        ("Response rules: never touch vendor.", False),
+        ("Result handling: never retry.", False),
+        ("Observations for you: never touch vendor.", False),
+        ("Output must be: JSON.", False),
+        ("Results so far: fine.", False),
+    ],
+)
+def test_a_result_begins_with_its_label_alone(text: str, is_result: bool) -> None:
+    assert begins_as_result(text) == is_result
