@@ -46,6 +46,14 @@ _WRAPPERS = frozenset(
 _WITH_VALUE = frozenset({"-u", "-n", "-o", "-e", "-i", "-k", "-s", "-I", "-L", "-P", "--user", "--signal"})
 # What closes a group, and what opens such a one. `else` goes on with the group of `then`.
 _GROUP_ENDS = {"}": "{", "fi": "then", "elif": "then", "esac": "case"}
+# Programs that answer by their exit code: a no is no failure.
+_TESTS = frozenset(
+    [
+        *("test", "[", "[[", "grep", "egrep", "fgrep", "zgrep", "rg", "ag", "pgrep", "cmp", "diff", "which", "type"),
+        *("hash", "findstr"),
+    ]
+)
+_ASKING_GIT = frozenset({"--quiet", "--exit-code", "--is-ancestor", "--verify", "--error-unmatch", "--exists"})
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh", "fish"})
 
 
@@ -54,7 +62,8 @@ class Command:
     """One simple command. via: the programs that start it, as nohup; fed: the text of its heredoc or here-string.
 
     background: `&` ends it. redirects: an operator without its number, and where to; `2>` is left as `2>`.
-    is_conditional: it may not have run although all went well: behind `||`, or in a branch of an `if` or a `case`.
+    is_conditional: it may not have run although all went well: behind `||`, behind `&&` of a test, or
+    in a branch of an `if` or a `case`. Behind a test that ends the script it has: else the script's exit code is a no.
     """
 
     words: tuple[str, ...] = ()
@@ -85,17 +94,18 @@ def commands_of(text: str, *, escapes: bool = True) -> list[Command]:
 
     escapes: whether a backslash is one, which it is in no shell of Windows.
     """
-    return _expand_commands(_ShellReader(text[:_MOST], escapes=escapes).read(), 0, escapes=escapes)
+    return _expand_commands(_ShellReader(text[:_MOST], escapes=escapes).read(is_last=True), 0, escapes=escapes)
 
 
 def _expand_commands(commands: list[Command], depth: int, *, escapes: bool) -> list[Command]:
     found: list[Command] = []
     for command in commands[:_MOST_COMMANDS]:
         inner = _script(command)
+        is_last = command is commands[-1] and not command.background
         if inner is None or depth >= _MOST_NESTED:
             found.append(command)
             continue
-        nested = _ShellReader(inner, cwd=command.cwd, escapes=escapes).read()
+        nested = _ShellReader(inner, cwd=command.cwd, escapes=escapes).read(is_last=is_last)
         for each in nested:
             each.via = (*command.via, *each.via)
             each.background |= command.background
@@ -136,9 +146,13 @@ class _ShellReader:
         self._waiting: list[tuple[str, Command]] = []
         # Whether the command here is an alternative. The groups around it: what opened each, whether it is conditional.
         self._is_alternative = False
+        # The same of a command behind `&&` of a test, and those commands so far of a list that may end the text.
+        self._is_tested = False
+        self._tested: list[Command] = []
         self._groups: list[tuple[str, bool]] = []
 
-    def read(self) -> list[Command]:
+    def read(self, *, is_last: bool) -> list[Command]:
+        """Return the commands. is_last: the exit code of the text is that of the whole script."""
         text = self._text
         while self._at < len(text) and len(self._found) < _MOST_COMMANDS:
             sign = text[self._at]
@@ -159,6 +173,8 @@ class _ShellReader:
             else:
                 self._add_word(self._word())
         self._end("")
+        for command in self._tested if is_last else ():
+            command.is_conditional = False
         return self._found
 
     def _add_word(self, word: str) -> None:
@@ -174,6 +190,7 @@ class _ShellReader:
     def _operate(self, operator: str) -> None:
         if self._text.startswith("((", self._at) and not self._words:
             self._skip_parentheses()
+            self._is_tested = True
             return
         self._at += len(operator)
         if operator == "(":
@@ -342,12 +359,26 @@ class _ShellReader:
         if words and words[0] in ("cd", "pushd") and not command.piped:
             self._folders[-1] = self._folder(words, self._folders[-1])
         if words or command.redirects:
+            self._see_tested(command)
             self._found.append(command)
         self._command = Command(cwd=self._folders[-1])
         if operator == "||":
             self._is_alternative = words != ["false"]
         elif operator not in ("(", ")", "|", "|&"):
             self._is_alternative = False
+        if operator == "&&":
+            self._is_tested = self._is_tested or _is_test(command)
+        elif operator not in ("(", ")", "|", "|&"):
+            self._is_tested = False
+
+    def _see_tested(self, command: Command) -> None:
+        """Mark a command behind `&&` of a test. It has run if all went well and the text ends with its list."""
+        if not self._is_tested or command.background:
+            self._tested = []
+        if self._is_tested and not command.is_conditional:
+            command.is_conditional = True
+            if not command.background:
+                self._tested.append(command)
 
     def _is_conditional(self) -> bool:
         return self._is_alternative or (bool(self._groups) and self._groups[-1][1])
@@ -355,6 +386,8 @@ class _ShellReader:
     def _see_keywords(self) -> None:
         """Open and close the groups that the first words of a command open and close."""
         for word in self._words:
+            if word == "done":  # the exit code of a loop is that of its last round
+                self._tested = []
             if word in _GROUP_ENDS:
                 self._close_group(_GROUP_ENDS[word])
             elif word in ("{", "then", "case"):
@@ -363,8 +396,9 @@ class _ShellReader:
                 return
 
     def _open_group(self, opener: str) -> None:
-        self._groups.append((opener, opener in ("then", "case") or self._is_conditional()))
-        self._is_alternative = False
+        is_conditional = opener in ("then", "case") or self._is_tested or self._is_conditional()
+        self._groups.append((opener, is_conditional))
+        self._is_alternative = self._is_tested = False
 
     def _close_group(self, opener: str) -> None:
         """Close the innermost group if it was opened so: the parenthesis behind a pattern of `case` closes none."""
@@ -407,6 +441,13 @@ class _ShellReader:
         ):
             at += 2 if words[at] in _WITH_VALUE and wrapper != "timeout" else 1
         return at
+
+
+def _is_test(command: Command) -> bool:
+    """Return True if a command asks something and answers by its exit code."""
+    if command.program == "git":
+        return not _ASKING_GIT.isdisjoint(command.words)
+    return command.program in _TESTS or "command" in command.via
 
 
 def _expand_braces(word: str) -> Iterator[str]:
