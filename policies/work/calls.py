@@ -17,6 +17,7 @@ from policies.work.tools import (
     ends_by_showing,
     ends_something,
     kind_of,
+    shows_text,
     words_of,
 )
 
@@ -75,9 +76,9 @@ def _judge(call: ToolCall, position: int, answer: Utterance | None, *, is_comple
     result, outcome = None, NOT_KNOWN
     if answer is not None:
         result = answer.text
-        shows = kind == "shell" and ends_by_showing(commands)
+        shows = shows_text(commands) if kind == "read" else kind == "shell" and ends_by_showing(commands)
         is_shell = bool(commands) or kind == "other"
-        stops = ends_something(words, commands)
+        stops = ends_something(words, arguments, commands)
         outcome = outcome_of(kind, result, answer.error, is_shell=is_shell, shows=shows, stops=stops)
         if is_complete and kind in ("change", "plan") and outcome.result == "unknown":
             outcome = OK

@@ -26,6 +26,11 @@ FRAME = re.compile(
     r"|[^\n]{0,60}\(exit code:? )(-?\d{1,10})\b",
     re.IGNORECASE | re.MULTILINE,
 )
+# The code of what a signal has ended.
+SIGNAL_CODE = re.compile(
+    rf"(?P<before>(?:{_CODE_NAMES})['\"]?\s{{0,2}}[:：=>は]?\s{{0,2}})(?:1(?:29|30|37|43)|-(?:1|2|9|15))\b(?!\.\d)",
+    re.IGNORECASE,
+)
 CODE_STEMS = (
     "exit",
     "return code",
@@ -62,11 +67,19 @@ VERDICT_STEMS = (
     *("fail", "err", "broken", "not ok", "***", "stopped", "not compile", "conflict", "reject", "hook", "elife"),
     *("not found", "recogni", "panick", "fault", "dumped", "not apply"),
 )
-# Counted, and none of them: taken out before verdicts and words are looked for.
+# A test that has passed, whatever its name says. A count on the line may be of others that have not.
+_PASSED_TEST = (
+    r"^(?![^\n]{0,400}(?:[✗✕✘×❌]|\b(?:fail|err)\w{0,4}\W{0,3}[1-9]"
+    r"|[1-9]\d{0,6} (?:\w{1,12} ){0,2}(?:fail|err|broken)))"
+    r"(?:[ \t]{0,40}(?:[✓✔√] |--- PASS: |ok \d{1,6}\b)[^\n]{1,400}|PASS(?:ED)?:? [^\n]{1,400}"
+    r"|[^\n]{1,400} (?:\.\.\. ok|PASSED(?: \W{0,3}\d{1,3}%\])?))$"
+)
+PASSED_TEST = re.compile(_PASSED_TEST, re.MULTILINE)
+# Counted, and none of them, or the name of a test that has passed: taken out before verdicts and words are looked for.
 NONE_OF_THEM = re.compile(
     rf"(?<![\d.])0\s{{1,3}}(?:{_WHAT}\s{{1,3}}){{0,2}}{_COUNTED}(?:\(s\))?(?: out of \d{{1,7}})?"
     r"|\b(?:failed|failures?|errors?|failing|skipped)\s{0,8}[:=]\s{0,8}0\b|\b[Ff]ixed \d{1,7} errors?"
-    r"|\(\d{1,7} fixed, 0 remaining\)"
+    rf"|\(\d{{1,7}} fixed, 0 remaining\)|(?m:{_PASSED_TEST})"
 )
 # A program's own error, as a line of its own.
 OWN_ERROR = re.compile(
@@ -167,13 +180,15 @@ ENVELOPE = re.compile(
 NOT_EDITED = re.compile(
     r"not found in (?:the )?(?:file|content)|\b0 occurrences\b|[Nn]o replacement was|did not appear|did not match"
     r"|[Nn]o match(?:es)?\b|[Nn]o changes\b"
-    r"|not (?:been )?read yet|modified since|[Ff]ound (?:\d+|multiple) (?:matches|occurrences)|exactly the same"
+    r"|not (?:been )?read yet|modified since"
+    r"|[Ff]ound (?:\d+|multiple) (?:matches|occurrences)(?![^\n]{0,60}\b[Rr]eplaced\b)|exactly the same"
     r"|are identical|multiple occurrences"
     r"|[Ff]ailed to (?:find|edit|apply|match)|[Cc]ould not find|old_?[sS]tring not found|unchanged\b|\bno edits?\b"
     r"|not unique|verification failed|没有找到|未找到|无需修改|没有修改",
 )
 NOT_EDITED_STEMS = (
-    *("not", "no ", "0 occ", "since", "same", "identical", "multiple", "fail", "unchanged", "没有", "未", "无需"),
+    *("not", "no ", "0 occ", "since", "found ", "same", "identical", "multiple", "fail", "unchanged"),
+    *("没有", "未", "无需"),
 )
 # A person or a harness that lets a call not be made.
 REFUSED = re.compile(

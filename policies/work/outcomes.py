@@ -13,7 +13,7 @@ from policies.voices.tables import REJECTED
 from policies.work import outcome_lines as lines
 from policies.work.outcome_words import ENGLISH, LANGUAGES, LATIN, OutcomeWords
 from policies.work.tallies import is_tally, what_failed
-from policies.work.tools import Kind
+from policies.work.tools import TEXT_PROGRAMS, Kind
 
 Result = Literal["ok", "failed", "unknown"]
 # How sure a zero is: an exit code, or a protocol's word, which clients give to any result that came.
@@ -73,6 +73,11 @@ _LONE_VERDICT = re.compile(
     re.IGNORECASE,
 )
 _REFUSED = "refused by the user"
+# How a command that shows a text, or the shell that starts it, says that there is none.
+_NOT_SHOWN = re.compile(
+    rf"\W{{0,3}}(?:-?(?:/\w{{1,20}}){{0,4}}/?(?:(?:ba|da|z|k|fi)?sh|{'|'.join(map(re.escape, sorted(TEXT_PROGRAMS)))})"
+    r"(?: error\])?\s?:|fatal: |error: |Error response from daemon|Error from server|usage: )",
+)
 _PYTHON = re.compile(r"'(success|ok|isError|is_error)'\s?:\s?(True|False)")
 
 
@@ -90,9 +95,9 @@ def outcome_of(
 ) -> Outcome:
     """Return what became of a call. text: of its result, None if there is none; error: what the protocol says of it.
 
-    shows: a shell's last command shows something, whose words are not about the call. stops: the call ends something,
-    so that "killed" is no failure. `why` of one that did not fail is its result, where that is short, or the line of it
-    that says so.
+    shows: a shell's last command shows something, whose words are not about the call; of a call that reads, it shows a
+    text whose words are not. stops: the call ends something, so that "killed" is no failure. `why` of one that did not
+    fail is its result, where that is short, or the line of it that says so.
     """
     found = _outcome_of(kind, text, error, is_shell=is_shell, shows=shows, stops=stops)
     if found == OK and text and kind not in ("change", "plan"):
@@ -112,6 +117,9 @@ def _outcome_of(
         return Outcome("failed") if error else NOT_KNOWN
     if error:
         return Outcome("failed", _reason(text))
+    told = text
+    if stops and len(text) <= _MOST_JSON:  # the code of what it has ended is no code of its own
+        text = lines.SIGNAL_CODE.sub(r"\g<before>0", text)
     if not text.strip():
         return OK if error is False else NOT_KNOWN
     if kind == "agent":
@@ -126,7 +134,7 @@ def _outcome_of(
         ground = "code"
     found = _find_outcome(kind, text, seen, ground, is_shell=is_shell, shows=shows, stops=stops)
     found = found or (OK if ground != "none" else NOT_KNOWN)
-    return Outcome("unknown", _whole(text)) if found == NOT_KNOWN else found
+    return Outcome("unknown", _whole(told)) if found == NOT_KNOWN else found
 
 
 def _whole(text: str) -> str:
@@ -166,7 +174,7 @@ def _find_outcome(
     """By what stands in a result; None if it says nothing."""
     is_json = text[:1] in "{["
     if kind == "read" and not (is_json and is_shell and lines.ENVELOPE.match(text[:_NEAR])):
-        return _of_reading(text, ground, is_shell=is_shell)
+        return _of_reading(text, ground, is_shell=is_shell, shows=shows)
     if is_json and (found := _of_json(text, stops=stops)) is not None:
         return found
     if kind in ("change", "plan") and (found := _of_first_line(seen)) is not None:
@@ -197,8 +205,11 @@ def _framed_exit_code(seen: str) -> int | None:
     return None
 
 
-def _of_reading(text: str, ground: _Ground, *, is_shell: bool) -> Outcome:
-    """Content is evidence; only what stands for it is an error: one that is all there is, in a line or three."""
+def _of_reading(text: str, ground: _Ground, *, is_shell: bool, shows: bool) -> Outcome:
+    """Content is evidence; only what stands for it is an error: one that is all there is, in a line or three.
+
+    shows: any error may be such content, but for one that the command itself says.
+    """
     if lines.NOTHING_FOUND.search(text[:200]):
         return NOT_KNOWN if ground == "none" else OK
     if ground == "code":
@@ -208,9 +219,9 @@ def _of_reading(text: str, ground: _Ground, *, is_shell: bool) -> Outcome:
     body = _TAGS.sub("", text[:_SHORT]).strip()
     if len(text) <= _SHORT and body.count("\n") < (2 if is_shell else 4):
         first = body.partition("\n")[0]
-        if lines.REFUSED.search(body):
+        if lines.REFUSED.search(body) and not shows:
             return Outcome("failed", _line(first))
-        for row in (ENGLISH, *LANGUAGES):
+        for row in (ENGLISH, *LANGUAGES) if not shows or _NOT_SHOWN.match(first) else ():
             if row.missing.search(first):
                 return Outcome("failed", _line(first))
     return OK
@@ -341,9 +352,9 @@ def _of_text(
         return Outcome("failed", _line_of(seen, match))
     told = _lines_with(lines.FAILING_STEMS, seen, low)
     judged = _blank(lines.ENDED, told) if stops else told
-    if judged and (match := lines.REFUSED.search(judged)):
-        return Outcome("failed", _line_of(told, match))
     cleared = _blank(lines.NONE_OF_THEM, judged)
+    if cleared and (match := lines.REFUSED.search(cleared)):
+        return Outcome("failed", _line_of(told, match))
     if cleared and (match := lines.VERDICT.search(cleared)):
         return Outcome("failed", _line_of(told, match))
     coded = _of_code(seen)
@@ -465,9 +476,9 @@ def _end_of_trace(text: str) -> str:
 
 
 def _lines_of(text: str) -> list[str]:
-    """The lines with words of a result's ends."""
+    """The lines with words of a result's ends, without tests that have passed."""
     seen = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
-    return [line for line in map(_line, seen.splitlines()) if line]
+    return [line for line in map(_line, _blank(lines.PASSED_TEST, seen).splitlines()) if line]
 
 
 def _said_around(wrapper: str, text: str) -> str:

@@ -79,6 +79,8 @@ _PLANNING = frozenset(
 )
 # By these, a tool ends what runs.
 _STOPPING = frozenset({"kill", "stop", "cancel", "terminate", "close", "end", "abort", "interrupt"})
+# What a tool of several deeds is told to do.
+_DEED_KEYS = ("action", "operation", "command", "subcommand", "method", "verb", "op", "mode")
 _KILLERS = frozenset({"kill", "pkill", "killall", "taskkill", "stop-process"})
 _COMMAND_KEYS = ("command", "cmd", "script", "commands", "CommandLine", "command_line", "input")
 _SCRIPTERS = frozenset({"python", "py", "ipython", "jupyter", "repl", "interpreter", "notebook", "node", "javascript"})
@@ -135,9 +137,27 @@ _SHOWING = frozenset(
         *("realpath", "readlink", "md5sum", "sha256sum", "sha1sum", "xxd", "od", "strings"),
         *("hexdump", "man", "date", "uname", "whoami", "id", "hostname", "nproc", "free", "uptime"),
         *("lsof", "zcat", "get-content", "gc", "get-childitem", "gci", "select-string", "findstr"),
-        *("git", "docker", "kubectl", "gh"),
+        *("tac", "ss", "netstat", "pgrep", "journalctl", "dmesg", "lnav"),
+        *("git", "docker", "kubectl", "gh", "systemctl", "service", "tmux", "helm", "crontab", "pm2"),
+        *("supervisorctl", "launchctl", "pip", "pip3", "brew", "apt"),
     ]
 )
+# Of these, some show a text, in which any error may stand: their own they begin with their names.
+TEXT_PROGRAMS = frozenset(
+    [
+        *("cat", "head", "tail", "less", "more", "nl", "tac", "zcat", "grep", "egrep", "fgrep", "zgrep", "rg", "ag"),
+        *("sed", "awk", "gawk", "sort", "uniq", "cut", "tr", "column", "strings", "xxd", "od", "hexdump", "jq"),
+        *("get-content", "gc", "select-string", "findstr", "journalctl", "dmesg", "lnav", "wc", "bat"),
+    ]
+)
+_TEXT_VERBS = {
+    "docker": frozenset({"logs"}),
+    "kubectl": frozenset({"logs"}),
+    "git": frozenset({"show", "diff", "log", "grep", "cat-file", "blame"}),
+    "tmux": frozenset({"capture-pane"}),
+    "pm2": frozenset({"logs"}),
+    "supervisorctl": frozenset({"tail"}),
+}
 _SILENT = frozenset(
     [
         *("cd", "pwd", "echo", "printf", "true", ":", "export", "set", "test", "[", "[[", "pushd"),
@@ -151,9 +171,26 @@ _SHOWING_VERBS = {
             *("remote", "config", "describe", "reflog", "shortlog", "ls-tree", "cat-file"),
         ]
     ),
-    "docker": frozenset({"ps", "logs", "images", "inspect"}),
-    "kubectl": frozenset({"get", "describe", "logs"}),
-    "gh": frozenset({"issue", "api"}),
+    "docker": frozenset({"ps", "logs", "images", "inspect", "top", "stats", "history", "port", "version", "info"}),
+    "kubectl": frozenset({"get", "describe", "logs", "top", "events", "explain", "version"}),
+    "gh": frozenset({"list", "view", "status", "checks", "diff", "search", "api"}),
+    "systemctl": frozenset(
+        [
+            *("status", "show", "cat", "is-active", "is-enabled", "is-failed"),
+            *("list-units", "list-unit-files", "list-timers", "list-dependencies"),
+        ]
+    ),
+    "service": frozenset({"status", "--status-all"}),
+    "tmux": frozenset({"capture-pane", "ls", "list-sessions", "list-windows", "list-panes"}),
+    "helm": frozenset({"list", "ls", "status", "history", "get"}),
+    "crontab": frozenset({"-l"}),
+    "pm2": frozenset({"list", "ls", "status", "logs", "show"}),
+    "supervisorctl": frozenset({"status", "tail"}),
+    "launchctl": frozenset({"list", "print"}),
+    "pip": frozenset({"list", "show", "freeze"}),
+    "pip3": frozenset({"list", "show", "freeze"}),
+    "brew": frozenset({"list", "info"}),
+    "apt": frozenset({"list", "show", "search"}),
 }
 
 
@@ -294,11 +331,25 @@ def ends_by_showing(commands: Sequence[Command]) -> bool:
     return bool(told) and not is_fed and _only_shows(told[-1:])
 
 
-def ends_something(words: Sequence[str], commands: Sequence[Command]) -> bool:
-    """Return True if a call ends a process, a task or an agent."""
+def shows_text(commands: Sequence[Command]) -> bool:
+    """Return True if commands that only show something show a text, such as a file or a log."""
+    told = [command for command in commands if command.program and command.program not in _SILENT]
+    return any(
+        command.program in TEXT_PROGRAMS or not _TEXT_VERBS.get(command.program, frozenset()).isdisjoint(command.words)
+        for command in told
+    )
+
+
+def ends_something(words: Sequence[str], arguments: object, commands: Sequence[Command]) -> bool:
+    """Return True if a call ends a process, a task or an agent, by its name or by what it is told to do."""
     if commands:
         return any(command.program.lower() in _KILLERS for command in commands)
-    return not _STOPPING.isdisjoint(words)
+    if not _STOPPING.isdisjoint(words):
+        return True
+    given = arguments if isinstance(arguments, dict) else {}
+    return any(
+        isinstance(verb := given.get(key), str) and not _STOPPING.isdisjoint(words_of(verb)) for key in _DEED_KEYS
+    )
 
 
 def _changes_after_all(command: Command) -> bool:

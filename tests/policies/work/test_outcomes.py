@@ -385,6 +385,13 @@ def test_another_agent_that_was_not_called_is_a_failure(text: str) -> None:
         ("bash", {"command": "kill %1"}, "[1]+  Killed                  npm run dev", "unknown"),
         ("KillShell", {"shell_id": "b1"}, "No shell found with ID: b1. It could not be killed.", "failed"),
         ("bash", {"command": "make"}, "Killed", "failed"),
+        ("process", {"action": "kill", "session_id": "3"}, "Killed session 3.", "unknown"),
+        ("process", {"action": "poll", "session_id": "3"}, "Killed by signal 9.", "failed"),
+        ("terminal", {"operation": "stop_session"}, "Session 3 was aborted.", "unknown"),
+        ("terminate_process", {"pid": 3}, "Process 3 terminated: killed (SIGKILL), exit code 137", "ok"),
+        ("terminate_process", {"pid": 3}, '{"exit_code": -15}', "ok"),
+        ("terminate_process", {"pid": 3}, "kill: (3) - No such process, exit code 1", "failed"),
+        ("run_process", {"pid": 3}, "Process 3: exit code 137", "failed"),
     ],
 )
 def test_what_ends_something_has_not_failed_because_that_is_ended(
@@ -412,3 +419,70 @@ def test_a_failure_is_told_by_no_duration_or_heading(text: str, why: str) -> Non
 def test_the_line_that_says_why_is_quoted_whole() -> None:
     line = "The error handler of the 0 errors page was not found"
     assert outcome(f"some output\n{line}").why == line
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("✓ handles errors (3 ms)\n✓ fails on invalid input (2 ms)\n\nTests: 2 passed, 2 total", "ok"),
+        ("test fails on bad input ... ok\n2 passed", "ok"),
+        ("ok 1 - access denied by the guard\nok 2 - request rejected\n# 2 passed", "ok"),
+        ("--- PASS: TestLogin/fails when denied (0.00s)\nPASS\n2 passed", "ok"),
+        ("PASS src/failed login.test.js\nTests: 4 passed, 4 total", "ok"),
+        ("✓ fails on invalid input (2 ms)\n✗ adds\n\nTests: 1 failed, 1 passed", "failed"),
+        ("✓ 12 passed, 1 failed", "failed"),
+        ("✓ lint ✗ test", "unknown"),
+        ("ok 1 - fails\nnot ok 2 - adds", "failed"),
+    ],
+)
+def test_the_name_of_a_test_that_has_passed_is_no_failure(text: str, result: str) -> None:
+    found = outcome(text, tool="bash", arguments='{"command": "npm test"}')
+    assert found.result == result
+    assert "invalid input" not in found.why
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Found 2 matches of the string to replace, but replace_all is false. To replace all occurrences, set it.",
+        "Found 3 occurrences of old_string; pass replace_all.",
+        "found multiple matches",
+    ],
+)
+def test_an_edit_with_more_places_than_it_may_change_has_failed(text: str) -> None:
+    assert outcome(text, tool="Edit", arguments='{"file_path": "a.py"}') == Outcome("failed", text)
+
+
+def test_an_edit_of_several_places_has_not_failed() -> None:
+    text = "Found 2 matches and replaced them. The file has been updated."
+    assert outcome(text, tool="Edit", arguments='{"file_path": "a.py"}').result == "ok"
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "result"),
+    [
+        ("cat log.txt | tail -5", "ERROR: something failed\nFATAL: x", "ok"),
+        ("tail -1 app.log", "connection refused by user db", "ok"),
+        ("docker logs web | tail -1", "Error: cannot connect", "ok"),
+        ("journalctl -u web -n 1", "web[3]: failed, permission denied", "ok"),
+        ("git show HEAD:notes", "Error: not found is what it says", "ok"),
+        ("systemctl status web", "Active: failed (Result: exit-code)", "ok"),
+        ("gh run list", "X  failed  CI", "ok"),
+        ("gh pr checks 3", "build fail 3s", "ok"),
+        ("kubectl get pods", "a 0/1 Error 3", "ok"),
+        ("crontab -l", "0 1 * * * failed-jobs", "ok"),
+        ("tmux capture-pane -p", "Error: failed", "ok"),
+        ("cat log.txt", "cat: log.txt: No such file or directory", "failed"),
+        ("cat log.txt | tail -5", "/bin/bash: line 1: cat: command not found", "failed"),
+        ("tail log.txt", "tail: cannot open 'log.txt' for reading: No such file or directory", "failed"),
+        ("bat log.txt", "[bat error]: 'log.txt': No such file or directory (os error 2)", "failed"),
+        ("git show x", "fatal: path 'x' does not exist in 'HEAD'", "failed"),
+        ("docker logs web", "Error response from daemon: container web not found", "failed"),
+        ("ls x", "ls: cannot access 'x': No such file or directory", "failed"),
+        ("gh run rerun 3", "failed to rerun: HTTP 403", "failed"),
+        ("systemctl restart web", "Job for web.service failed.", "failed"),
+        ("gh issue create -t x", "GraphQL: was not found", "failed"),
+    ],
+)
+def test_what_a_command_shows_is_no_failure_of_it(command: str, text: str, result: str) -> None:
+    assert outcome(text, tool="bash", arguments=json.dumps({"command": command})).result == result
