@@ -1,8 +1,10 @@
 """The words around a summary, in the user's language: the wrapper of the injected text and its headings."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from policies.work.files import Change
@@ -10,14 +12,22 @@ from policies.work.outcomes import Result
 
 Language = Literal["en", "zh", "ja"]
 
-_HAN = re.compile(r"[\u4e00-\u9fff]")
-# Hiragana and katakana, also of half width.
-_KANA = re.compile(r"[\u3041-\u309f\u30a1-\u30fa\u30fc-\u30ff\uff66-\uff9d]")
-_LETTER = re.compile(r"[^\W\d_]")
 # A Chinese or Japanese conversation about code is half ASCII; one character says about as much as an English word.
 _SIGNS_SHARE = 0.2
-# A Japanese text has more kana than this among its signs, if it is no list of terms; a Chinese one may name a few.
-_KANA_SHARE = 0.1
+# A Korean text may have Chinese characters; no Chinese or Japanese one has more Hangul than this among its signs.
+_HANGUL_SHARE = 0.2
+# Where no other sign tells, katakana does above this share: a Chinese text may name a few terms.
+_KATAKANA_SHARE = 0.1
+# Of a Chinese text a third is Chinese alone; of a Japanese one half is hiragana.
+_CHINESE_WEIGHT = 1.5
+# What somebody quotes is in any language.
+_QUOTED = re.compile(
+    r"```[^`]{0,2000}```|`[^`\n]{0,200}`|\"[^\"\n]{0,200}\"|“[^”\n]{0,200}”|‘[^’\n]{0,200}’|「[^」\n]{0,200}」"
+    r"|『[^』\n]{0,200}』"
+)
+_Sign = Literal["none", "letter", "hangul", "hiragana", "katakana", "han", "japanese", "chinese"]
+# By the first byte of a character: the rows of those that are common, in the standards of Japan, China and Taiwan.
+_COMMON = {"euc_jp": range(0xB0, 0xD0), "gb2312": range(0xB0, 0xD8), "big5": range(0xA4, 0xC7)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,12 +270,53 @@ def texts_for(language: Language) -> Texts:
 def language_of(texts: Iterable[str]) -> Language:
     """Return the language of the texts by their script. It words the record, and summaries are written in it.
 
-    Japanese if kana is among the Chinese characters, Chinese without kana, English for all other scripts.
+    English for all scripts but Chinese and Japanese. These two are told apart by hiragana and by characters that only
+    one of them commonly has. Quoted text does not count, unless there is nothing else.
     """
     sample = "".join(text[:2_000] for text in texts)[:20_000]
-    letters = len(_LETTER.findall(sample))
-    kana = len(_KANA.findall(sample))
-    signs = kana + len(_HAN.findall(sample))
-    if not letters or signs < _SIGNS_SHARE * letters:
+    signs = _signs_in(_QUOTED.sub(" ", sample))
+    if not signs.total():
+        signs = _signs_in(sample)
+    han = signs["han"] + signs["japanese"] + signs["chinese"]
+    own = han + signs["hiragana"] + signs["katakana"]
+    if not own or own + signs["hangul"] < _SIGNS_SHARE * signs.total() or signs["hangul"] > _HANGUL_SHARE * own:
         return "en"
-    return "ja" if kana > _KANA_SHARE * signs else "zh"
+    japanese, chinese = (signs["hiragana"] + signs["japanese"]) / own, _CHINESE_WEIGHT * signs["chinese"] / max(1, han)
+    if japanese or chinese:
+        return "ja" if japanese > chinese else "zh"
+    return "ja" if signs["katakana"] > _KATAKANA_SHARE * own else "zh"
+
+
+def _signs_in(text: str) -> Counter[_Sign]:
+    """Return how many letters of each kind are in a text."""
+    found: Counter[_Sign] = Counter()
+    for sign, times in Counter(text).items():
+        if (kind := _kind_of(sign)) != "none":
+            found[kind] += times
+    return found
+
+
+@lru_cache(8_192)
+def _kind_of(sign: str) -> _Sign:
+    """Return what a letter is; `han` for a character that Chinese and Japanese share."""
+    if "\u3041" <= sign <= "\u309f":
+        return "hiragana"
+    if "\u30a1" <= sign <= "\u30fa" or "\u30fc" <= sign <= "\u30ff" or "\uff66" <= sign <= "\uff9d":
+        return "katakana"
+    if "\uac00" <= sign <= "\ud7a3" or "\u1100" <= sign <= "\u11ff" or "\u3131" <= sign <= "\u318e":
+        return "hangul"
+    if sign == "々":
+        return "japanese"
+    if not "\u4e00" <= sign <= "\u9fff":
+        return "letter" if sign.isalpha() else "none"
+    in_china = _is_common(sign, "gb2312") or _is_common(sign, "big5")
+    if _is_common(sign, "euc_jp"):
+        return "han" if in_china else "japanese"
+    return "chinese" if in_china else "han"
+
+
+def _is_common(sign: str, standard: str) -> bool:
+    try:
+        return sign.encode(standard)[0] in _COMMON[standard]
+    except UnicodeEncodeError:
+        return False
