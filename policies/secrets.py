@@ -26,7 +26,7 @@ _MASK = "[secret:"
 # Letters beyond ASCII and Latin controls, but no halves of what takes two.
 _ESCAPED = re.compile(r"\\{1,7}u((?!00|d[89a-f]|D[89A-F])[0-9a-fA-F]{4}|00[c-fC-F][0-9a-fA-F])")
 _NOT_SHOWN = re.compile(r"[^\w+/=.!#$%~-]")
-_NO_KEY = re.compile(r"-----[A-Z ]+-----|\\[nr]|[^A-Za-z0-9+/=]")
+_NO_KEY = re.compile(r"-----?[A-Z0-9 ]+-----?|\\[nr]|[^A-Za-z0-9+/=]")
 _ALPHABET = "abcdefghijklmnopqrst"
 # Changes between large and small letters, of a text at random.
 _RANDOM_SWITCHES = 0.36
@@ -40,8 +40,9 @@ class _SecretSpan(NamedTuple):
     kind: str
 
 
-_PEM_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
-_PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
+# Of SSH2, four dashes and a space.
+_PEM_BEGIN = re.compile(r"-----?(?: (?=BEGIN SSH2))?BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)? ?-----?")
+_PEM_END = re.compile(r"-----?(?: (?=END SSH2))?END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)? ?-----?")
 _PEM_LINES = re.compile(
     r"(?:\s{0,4}(?:\\[nr]){0,4}(?:Proc-Type|DEK-Info|Version|Comment|Hash): [^\n\\]{0,80}){0,4}"
     r"(?:[\s\"'+,>|#]{0,12}(?:\\{1,7}[nr]){0,4}(?:\d{1,5}[ \t|→:]{1,8})?[A-Za-z0-9+/=]{16,}){0,400}"
@@ -65,7 +66,7 @@ _PUTTY = re.compile(
 
 _DSN = re.compile(r"(?<=[a-zA-Z0-9])://[^\s:/@\"'<>\\`?#\[]{0,100}:(?P<value>[^\s/\"'<>\\`]{1,300})(?=@[\w\[$%{-])")
 _BEARER = re.compile(
-    r"(?:earer[ \t]{1,4}|uthorization\\{0,7}[\"']?[ \t]{0,2}[:=][ \t]{0,4}\\{0,7}[\"']?(?!AWS4-|Digest"
+    r"(?:(?:earer|SSWS)[ \t]{1,4}|uthorization\\{0,7}[\"']?[ \t]{0,2}[:=][ \t]{0,4}\\{0,7}[\"']?(?!AWS4-|Digest"
     r"|Basic)(?:[A-Za-z-]{2,20}[ \t]{1,4})?)"
     r"(?P<value>[\w.~+/-]{16,4000}={0,2})"
 )
@@ -93,27 +94,39 @@ _ARGUMENTS = r"(?:[ \t]{1,8}(?!-[pawPN])[\w./:@=,-]{1,80}){0,8}[ \t]{1,8}"
 _MYSQL = re.compile(
     r"\b(?:mysql|mysqldump|mysqladmin|mariadb|mariadb-dump|7za?)\b"
     + _ARGUMENTS
-    + r"-p[\"']?(?P<value>[^\s\"'\\|;&<>]{4,200})"
+    + r"-p[\"']?(?P<value>(?:[^\s\"'\\|;&<>]|&(?=\w)){4,200})"
 )
 _COMMAND = re.compile(
-    r"\b(?:sshpass|login|htpasswd|redis-cli|mongo|mongosh|mongodump|ldapsearch|ldapmodify|sqlcmd|bcp|zip|unzip|unrar"
-    r"|ssh-keygen)\b" + _ARGUMENTS + r"(?:-p ?|-a |-w |-P |-N )[\"']?(?P<value>[^\s\"'\\|;&<>]{4,200})"
+    r"\b(?:sshpass|login|twine|htpasswd|redis-cli|mongo|mongosh|mongodump|ldapsearch|ldapmodify|sqlcmd|bcp|zip|unzip|unrar"
+    r"|ssh-keygen)\b" + _ARGUMENTS + r"(?:-p ?|-a |-w |-P |-N )[\"']?(?P<value>(?:[^\s\"'\\|;&<>]|&(?=\w)){4,200})"
 )
 _OPTION = re.compile(
     r"(?:(?<=\s)-U[ \t=]{0,2}[\"']?[\w.\\/-]{1,60}%|(?<=\s)-pass(?:in|out)?[ \t]{1,4}[\"']?pass:"
-    r"|\bhtpasswd[ \t]{1,4}-\w{0,4}b\w{0,4}[ \t]{1,4}\S{1,80}[ \t]{1,4}\S{1,80}[ \t]{1,4}[\"']?)"
+    r"|\bhtpasswd[ \t]{1,4}-\w{0,4}b\w{0,4}[ \t]{1,4}\S{1,80}[ \t]{1,4}\S{1,80}[ \t]{1,4}[\"']?"
+    r"|\blftp[ \t]{1,4}-u[ \t]{1,4}[\"']?[\w.@-]{1,60},"
+    r"|\bpoetry[ \t]{1,4}config[ \t]{1,4}(?:--[\w-]{1,20}[ \t]{1,4})?(?:pypi-token\.[\w.-]{1,60}"
+    r"|http-basic\.[\w.-]{1,60}[ \t]{1,4}[^\s\"']{1,80})[ \t]{1,4}[\"']?"
+    r"|\bbundle[ \t]{1,4}config[ \t]{1,4}(?:(?:set|--[\w-]{1,20})[ \t]{1,4}){0,2}[\w.:/-]{1,80}[ \t]{1,4}"
+    r"[\w.@-]{1,60}:(?!//)"
+    r"|\bopenssl[ \t]{1,4}(?:enc|aes[\w-]{1,20}|des\d?)"
+    r"(?:[ \t]{1,8}(?!-k[ \t])[\w./:@=,-]{1,80}){0,12}[ \t]{1,8}-k[ \t]{1,4}[\"']?)"
     r"(?P<value>[^\s\"'\\]{4,200})"
 )
 _OF_WINDOWS = re.compile(
     r"(?:[ \t]/r?p(?:ass(?:word)?)?:|[ \t]/user:[\w\\.@-]{1,60}[ \t]{1,4}"
     r"|\bnet[ \t]{1,4}user[ \t]{1,4}[\w.-]{1,60}[ \t]{1,4})[\"']?(?P<value>[^\s\"'/\\][^\s\"'\\]{3,200})"
 )
+# What takes a secret from its standard input.
+_READER_OF_INPUT = (
+    r"(?:--password-stdin|--with-token|--passphrase-fd|--data-file=-|\bpasswd[ \t]{1,4}--stdin|--key-file[ =]-"
+    r"|\bsecrets?[ \t]{1,4}(?:set|put|add|create)|\benv[ \t]{1,4}add"
+    r"|\bconfig[ \t]{1,4}set[ \t]{1,4}--secret)(?![\w-])"
+)
 _PIPED = re.compile(
     r"\b(?:echo|printf)[ \t]{1,4}(?:-n[ \t]{1,4}|[\"']%s"
     r"(?:\\{1,7}n)?[\"'][ \t]{1,4})?\\{0,7}[\"']?(?P<user>[\w.-]{1,40}:)?"
     r"(?P<value>[^\s\"'|\\:]{4,500})\\{0,7}[\"']?[ \t]{0,4}"
-    r"\|[ \t]{0,4}(?(user)(?:sudo[ \t]{1,4})?chpasswd|[^\n|;]{0,200}?(?:--password-stdin|--with-token"
-    r"|\bsudo[ \t]{1,4}-S))"
+    r"\|[ \t]{0,4}(?(user)(?:sudo[ \t]{1,4})?chpasswd|[^\n|;]{0,200}?(?:\bsudo[ \t]{1,4}-S|" + _READER_OF_INPUT + "))"
 )
 _ARGUMENT = re.compile(
     r"(?:ConvertTo-SecureString(?:[ \t]{1,4}-String)?[ \t]{1,4}|\b(?:HTTP)?(?:Basic|basic_?"
@@ -121,7 +134,10 @@ _ARGUMENT = re.compile(
     r"|\bauth[ \t]?=[ \t]?\(\\{0,7}[\"'][^\"'\n]{1,60}[\"'],[ \t]{0,4})"
     r"\\{0,7}[\"'](?P<value>[^\s\"'\\]{4,200})(?=\\{0,7}[\"'])"
 )
-_HERE = re.compile(r"--(?:password-stdin|with-token)[ \t]{0,4}<<<[ \t]{0,4}\\{0,7}[\"']?(?P<value>[^\s\"'\\]{4,500})")
+_HERE = re.compile(
+    _READER_OF_INPUT
+    + r"[ \t]{0,4}(?:[ \t][\w./:@=-]{1,80}){0,6}[ \t]{0,4}<<<[ \t]{0,4}\\{0,7}[\"']?(?P<value>[^\s\"'\\]{4,500})"
+)
 _LITERAL = re.compile(r"--from-literal[ \t=]{1,2}\\{0,7}[\"']?[\w.-]{1,80}=\\{0,7}[\"']?(?P<value>[^\s\"'\\]{4,300})")
 _DOCKER_CONFIG = re.compile(
     r"dockerc(?:onfigjson|fg)\\{0,7}[\"']?:[ \t]{1,4}\\{0,7}[\"']?(?P<value>[A-Za-z0-9+/]{20,20000}={0,2})"
@@ -131,10 +147,26 @@ _REDIS = re.compile(
     r"(?:(?<![\w-])|(?<=\\n))(?:requirepass|masterauth|AUTH)[ \t]{1,8}[\"']?(?P<value>[^\s\"'\\]{4,200})"
 )
 _PGPASS = re.compile(
-    r"(?<![\w.:/-])[\w.*-]{1,100}:(?:54\d\d|6432|\*):[\w.*-]{1,60}:(?!password:|user:password)[\w.*@-]{1,60}:"
-    r"(?P<value>[^\s:\"'`\\]{4,200})(?=[\s\"'`\\]|\Z)"
+    r"(?<![\w.:/-])[\w.*-]{1,100}:(?:54\d\d|6432|6543|2506\d|26257|\*):[\w.*-]{1,60}:(?!password:|user:password)"
+    r"[\w.*@-]{1,60}:(?P<value>[^\s:\"'`\\]{4,200})(?=[\s\"'`\\]|\Z)"
 )
-_SQL = re.compile(r"(?i:\bidentified\s{1,4}by\s{1,4}|=\s{0,4}password\()\\?['\"](?P<value>[^'\"\n\\]{4,200})")
+# At any other port: the host is an address or has three labels, as a file in front of a line number seldom has.
+_PGPASS_ELSEWHERE = re.compile(
+    r"(?:(?<![\w.:/-])|(?<=\\n))(?:localhost|[\w-]{1,63}(?:\.[\w-]{1,63}){2,8}):\d{4,5}:[a-zA-Z*][\w.*-]{0,60}:"
+    r"(?!password:|user:password)[a-zA-Z*][\w.*@-]{0,60}:(?P<value>[^\s:\"'`\\]{4,200})(?=[\s\"'`\\]|\Z)"
+)
+_SQL = re.compile(
+    r"(?i:\bidentified\s{1,4}(?:with\s{1,4}[\w\"'`]{1,60}\s{1,4})?by\s{1,4}(?:password\s{1,4})?|=\s{0,4}password\()\\?['\"](?P<value>[^'\"\n\\]{4,200})"
+)
+# The hash of a password in a line of /etc/shadow.
+_SHADOW = re.compile(
+    r"(?:^|(?<=[\s\"'`])|(?<=\\n))[a-z_][\w.-]{0,31}:!?(?P<value>\$(?:\d|2[abxy]|g?y|sha1|md5)\$[\w./$=,+-]{8,400}):(?=\d{0,6}:)"
+)
+# The private members of a key in JSON, which a member "kty" makes one.
+_JSON_OBJECT = re.compile(r"\{(?P<members>[^{}]{1,12000})")
+_JWK_MEMBER = re.compile(
+    r"\"(?:d|k|p|q|dp|dq|qi)\\{0,7}\"\s{0,8}:\s{0,8}\\{0,7}\"(?P<value>[\w-]{16,1400}={0,2})(?=\\{0,7}\")"
+)
 _GAP = r"(?:\s|\\{1,7}[nrt]){1,20}"
 _MACHINE = re.compile(
     rf"(?:\b(?:machine{_GAP}[^\s\"'\\]{{1,100}}|default(?={_GAP}login))(?:{_GAP}(?:login|account){_GAP}[^\s\"'\\]{{1,100}}){{0,2}}"
@@ -242,32 +274,45 @@ _OF = r"(?:[ \t]?\([^()\n]{1,40}\)|[ \t](?:for|of|to|on|del?|da|für)[ \t][\w.@'
 _SPACE, _NEW_LINE = r"(?:\s|\\{1,7}[nrt])", r"(?:\r?\n|\\{1,7}n)"
 _BLOCK = rf"(?:N(?='))?(?:[|>][+-]?{_NEW_LINE}[ \t]{{1,16}})?"
 _TRIPLE = r"(?:\\{0,7}\"\\{0,7}\"(?=\\{0,7}\")|''(?='))?"
+# The type of a constant between its name and its value: `apiKey: String = "..."`, of Go without a colon.
+_TYPED = (
+    r"(?:[ \t]?[:?][ \t:]{0,4}(?:&(?:'static[ \t])?)?[A-Za-z][\w.]{0,40}(?:[<\[][^\n=\"']{1,40})?[?!]?"
+    r"(?:[ \t]?\|[ \t]?[A-Za-z]{1,20}){0,3}|[ \t]{1,4}(?:string|String|str|text|const char\*))"
+    r"[ \t]{0,4}=[ \t]{0,4}(?=\\{0,7}[\"'])"
+)
 _OPERATOR = re.compile(
     r"(?P<said>" + _OF + r"[ \t]{1,4}(?:is|was|ist|lautet|es|est|è|é|är|er|это|–|—)(?:[ \t]now|[ \t]still)?[ \t]{1,4}"
     r"(?:[:：][ \t]{0,4})?"
     r"|[ \t]{0,2}[已被改设置重更新修就]{0,6}[是为為成了はは은는]{1,2}[ \t]{0,4}(?:[:：][ \t]{0,4})?)"
     r"|"
+    + _TYPED
+    + r"|\\{0,7}[\"'`]?\]?[ \t]{0,8}=[ \t]{0,8}\[=?\[(?=[^\s\[\]]{4,200}\]=?\])|"
     + _OF
     + r"\\{0,7}[\"'`]?\]?[ \t]{0,8}(?:===?|!==?|:=|=>|[:=：])[ \t]{0,8}"
     + _BLOCK
     + _TRIPLE
     + r"|\\{0,7}[\"']?,?(?:\s|\\{1,7}[nrt]){0,40}-?\s{0,4}\\{0,7}[\"']?(?i:value)\\{0,7}[\"']?\s{0,4}[:=]\s{0,4}"
     r"|(?:[ \t]{1,4}[\w:]{1,20}=\\{0,7}[\"'][^\"'<>\n]{0,40}[\"'])?>(?:<!\[CDATA\[)?(?=[^\s<>=@:])"
+    rf"|>{_SPACE}{{0,20}}<(?:string|[Vv]alue|[Tt]ext)>(?=[^\s<>=])"
     rf"|</(?:key|[Nn]ame)>{_SPACE}{{0,20}}<(?:string|[Vv]alue)>(?=[^\s<>=])"
     r"|[ \t](?=\\{0,7}[\"'][^\s\"'])|(?<=[码令钥牌])[ \t](?=[\w!-~]{0,40}\d)"
 )
 # The default of a variable or parameter that has the name: of Terraform and JSON, and of YAML.
 _DEFAULT = re.compile(
-    r"\\{0,7}[\"']?[ \t]{0,4}[:=]?[ \t]{0,4}\{(?:[^{}Dd]"
-    r"|[Dd](?!efault\b)){0,600}+[Dd]efault\\{0,7}[\"']?[ \t]{0,20}[:=][ \t]{0,8}"
+    r"\\{0,7}[\"']?[ \t]{0,4}[:=,]?[ \t]{0,4}\{(?:"
+    r"(?<=[=:] )\\{0,7}\"[^\"\\\n{}]{0,200}[{}][^\"\\\n]{0,200}\\{0,7}\"|\{[^{}]{0,300}\}"
+    r"|[^{}Dd]|[Dd](?!efault\b)){0,600}+[Dd]efault\\{0,7}[\"']?[ \t]{0,20}[:=][ \t]{0,8}"
     rf"|:[ \t]{{0,8}}{_NEW_LINE}(?P<indent>[ \t]{{1,16}})(?![ \t])"
     rf"(?:(?![Dd]efault:)[^\n\\]{{0,200}}{_NEW_LINE}(?P=indent)[ \t]{{0,8}}){{0,8}}+[Dd]efault:[ \t]{{1,4}}"
 )
 _MOST_OF_DEFAULT = 700
 # After these the value must look like a secret: a cell of a table, an argument, an element, a word of a sentence.
 _LOOSE = re.compile(
+    r"\\{0,7}[\"'`]?[\])]{0,2}[ \t]{0,4}(?:\|\||\?\?|\?:|or\b)[ \t]{0,4}(?=\\{0,7}[\"'`])"
+    r"|\\{0,7}[\"'],(?:\s{0,40}[a-z_]{1,20}=(?:\"[^\"\n]{0,80}\"|'[^'\n]{0,80}'|[\w.()\[\]]{1,40}),){0,5}+\s{0,40}default="
+    r"(?=\\{0,7}[\"'])|"
     r"\\{0,7}[\"'`*]{0,3}[ \t]{0,20}(?:[|│┃\t]|\\{1,7}t)[ \t]{0,20}"
-    r"|\\{0,7}[\"'],[ \t]{0,8}(?=\\{0,7}[\"'])"
+    r"|\\{0,7}[\"'],[ \t]{0,40}(?=\\{0,7}[\"'])"
     r"|\\{0,7}[\"']>(?=[^\s<>]{1,300}<)"
     rf"|</t[dh]>{_SPACE}{{0,8}}<t[dh]>"
     r"|(?:[ \t](?:was |has been )?(?:changed|set|reset|updated|rotated))?[ \t]to[ \t]"
@@ -281,10 +326,17 @@ _SETTING = re.compile(
     r"[ \t]{1,4}\Z"
 )
 _FLAG = re.compile(r"[ \t](?:--?[a-z]{1,10}[ \t=])?(?=[^\s-])")
+# A name that is itself the value of a member: `"type": "token", "value": ...`.
+_OF_KIND = re.compile(r"(?i:type|kind|tag|role|class|category)\\{0,7}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,7}[\"']?\Z")
+_COLOR = re.compile(r"#(?:[0-9a-fA-F]{3,4}|[0-9a-fA-F]{6}|[0-9a-fA-F]{8})\Z")
+# A key's identifier and its secret.
+_KEY_PAIR = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:[0-9a-f]{32,64}\Z")
 _LOOSE_STRENGTHS: dict[Strength, Strength] = {"strong": "chosen"}
 _CLOSED = {quote: re.compile(rf"(?P<value>(?:[^\n{quote}\\]|\\.){{1,500}}){quote}") for quote in "\"'`"}
 _OPEN = re.compile(r"(?:[bBrRuUfF]{0,2}(?=\\{0,7}[\"']))?(?P<escape>\\{0,7})(?P<quote>[\"'`])")
 _LONGEST_QUOTED = 500
+# Of elements and of Lua's strings, by what stands before them.
+_ENCLOSED = {">": re.compile(r"[^\s<>\"'\\]{1,500}(?=<)"), "[": re.compile(r"[^\s\[\]\"'\\]{1,500}(?=\])")}
 _ASIAN = "\u3000-\u9fff\uac00-\ud7af\uff00-\uffef"
 _BARE = re.compile(rf"(?:[^\s\"'`\\,;&<>{_ASIAN}]{{1,2000}}|\\(?![nrtu\"'\\])){{1,20}}")
 _OF_SHELL = re.compile(rf"(?:[^\s\"'`\\<>{_ASIAN}]{{1,2000}}|\\(?![nrtu\"'\\])){{1,20}}")
@@ -298,6 +350,7 @@ _PLACEHOLDER = re.compile(
     r"|(?:your|my|the|a|some|insert|enter|put|add|replace|use|see|change)(?:[-_ ]|\Z)|change_?(?:me|it)\b|your[A-Z]"
     r"|(?:example|dummy|placeholder|sample|todo|tbd|fixme|redacted|removed|hidden|masked|omitted|undisclosed)\b"
     r"|(?:arn|vault|op|sops|env|file|keyvault|gcp|aws|sha\d+|ref\+\w+)[:+]|https?://|ssh-|ecdsa-|secret:"
+    r"|\S{4,60}(?-i:EXAMPLE(?:KEY)?)\Z"
     r"|(.)\1*\Z)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -447,14 +500,28 @@ def _by_place(text: str) -> Iterator[_SecretSpan]:
     for parts, pattern, kind, is_secret in _PLACES:
         if any(part in text for part in parts):
             yield from _values(text, pattern, kind, is_secret)
+    yield from _jwk_members(text)
     if any(sign in text for sign in "|\t;,"):
         yield from _columns(text)
     if "ookie" in text:
-        for found in _COOKIE.finditer(text):
-            for pair in _COOKIE_VALUE.finditer(found["value"]):
-                if _is_random(pair["value"]):
-                    start = found.start("value")
-                    yield _SecretSpan(start + pair.start("value"), start + pair.end("value"), "cookie")
+        yield from _cookies(text)
+
+
+def _cookies(text: str) -> Iterator[_SecretSpan]:
+    """Yield the random values of cookies."""
+    for found in _COOKIE.finditer(text):
+        for pair in _COOKIE_VALUE.finditer(found["value"]):
+            if _is_random(pair["value"]):
+                start = found.start("value")
+                yield _SecretSpan(start + pair.start("value"), start + pair.end("value"), "cookie")
+
+
+def _jwk_members(text: str) -> Iterator[_SecretSpan]:
+    """Yield the private members of keys in JSON."""
+    for found in _JSON_OBJECT.finditer(text) if '"kty' in text else ():
+        if '"kty' in found["members"]:
+            for member in _JWK_MEMBER.finditer(text, *found.span("members")):
+                yield _SecretSpan(*member.span("value"), "private_key")
 
 
 def _columns(text: str) -> Iterator[_SecretSpan]:
@@ -546,12 +613,15 @@ def _by_name(text: str) -> Iterator[_SecretSpan]:
         name = prefix + text[start:end]
         is_flag = prefix.startswith("-") or bool(_SETTING.search(text, max(0, before - 40), before))
         operator = _operator(text, end, is_flag=is_flag)
-        is_loose = operator is None
+        is_kind = strength == "weak" and _OF_KIND.search(text, max(0, before - 30), before)
+        is_loose = operator is None or bool(is_kind)
         operator = operator or _LOOSE.match(text, end)
         if operator is None:
             continue
         is_said = is_flag or operator.lastgroup == "said"
-        value = _value(text, operator.end(), is_of_shell=name.isupper() and operator[0] == "=")
+        value = _enclosed_value(text, operator) or _value(
+            text, operator.end(), is_of_shell=name.isupper() and operator[0] == "="
+        )
         if value is None or (text[value.start - 1] == "`" and " " in text[value.start : value.end]):  # a command
             continue
         if value.end - value.start > _LONGEST_QUOTED:  # names in what is as long are looked at once, with it
@@ -641,6 +711,13 @@ def _value(text: str, start: int, *, is_of_shell: bool) -> _Value | None:
     return _unmasked_value(text, start, bare.end() - (len(ending[0]) if ending else 0), is_quoted=opened is not None)
 
 
+def _enclosed_value(text: str, operator: re.Match[str]) -> _Value | None:
+    """Return what stands up to the end of an element or of long brackets; None if there are none around it."""
+    enclosed = _ENCLOSED.get(operator[0][-1:])
+    found = enclosed.match(text, operator.end()) if enclosed and not operator[0].endswith("=>") else None
+    return _unmasked_value(text, operator.end(), found.end(), is_quoted=False) if found else None
+
+
 def _closing(text: str, opened: re.Match[str]) -> int | None:
     """Where the quotation ends; None if it does not on its line."""
     if not opened["escape"]:
@@ -673,10 +750,16 @@ def _is_secret(text: str, value: _Value, strength: Strength, name: str, *, is_sa
     if strength == "strong":
         is_plain = not value.is_quoted and not is_said and not name.isupper()
         return _is_word(said) and not (is_plain and "_" in said and said.islower() and _IDENTIFIER.match(said))
+    if _COLOR.match(said):
+        return False
     if strength == "chosen":
         return _is_chosen(said)
     if strength == "faint":
-        return len(said) >= 32 and _is_mixed(said) and ("/" not in said or said.endswith("="))
+        return (
+            len(said) >= 32
+            and (_is_mixed(said) or bool(_KEY_PAIR.match(said)))
+            and ("/" not in said or said.endswith("="))
+        )
     if name.endswith(("KEY", "Key", "key")) and not value.is_quoted and all(map(_CODE_WORD.match, said.split("_"))):
         return _is_random(said)
     return _is_random(said) or ((value.is_quoted or name.isupper()) and _is_phrase(said))
@@ -782,6 +865,7 @@ _COMMANDS = (
     *(
         "sshpass",
         "login",
+        "twine",
         "htpasswd",
         "redis-cli",
         "mongo",
@@ -797,7 +881,7 @@ _COMMANDS = (
 # What stands in a place for secrets: what a text must hold for it, how it is found, and which values are secrets.
 _PLACES: tuple[tuple[tuple[str, ...], re.Pattern[str], str, Callable[[str], bool]], ...] = (
     (("://",), _DSN, "dsn", _is_password_of_address),
-    (("earer", "uthorization"), _BEARER, "bearer", _is_random),
+    (("earer", "uthorization", "SSWS "), _BEARER, "bearer", _is_random),
     (("asic ", '"auth'), _BASIC, "basic", _is_encoded_login),
     ((":AA",), _TELEGRAM, "telegram", _is_random),
     (("sig=", "ignature=", "auth=", "key=", "jwt=", "pat=", "hmac=", "code="), _SIGNATURE, "signature", _is_random),
@@ -808,7 +892,7 @@ _PLACES: tuple[tuple[tuple[str, ...], re.Pattern[str], str, Callable[[str], bool
     ((" -u", "-user"), _USER_OPTION, "value", _is_chosen),
     (("mysql", "mariadb", "7z"), _MYSQL, "value", _is_word),
     (_COMMANDS, _COMMAND, "value", _is_word),
-    ((" -U", " -pass", "htpasswd"), _OPTION, "value", _is_word),
+    ((" -U", " -pass", "htpasswd", "lftp", "poetry", "bundle", "openssl"), _OPTION, "value", _is_word),
     (("/p", "/rp", "/user:", "net "), _OF_WINDOWS, "value", _is_chosen),
     (("echo ", "printf "), _PIPED, "value", _is_word),
     (("SecureString", "uth"), _ARGUMENT, "value", _is_chosen),
@@ -817,7 +901,9 @@ _PLACES: tuple[tuple[tuple[str, ...], re.Pattern[str], str, Callable[[str], bool
     (("dockerc",), _DOCKER_CONFIG, "value", _is_random),
     (("_auth",), _NPM_AUTH, "basic", _is_encoded_login),
     (("requirepass", "masterauth", "AUTH"), _REDIS, "value", _is_random_or_chosen),
-    ((":54", ":6432:", ":*:"), _PGPASS, "value", _is_word),
+    ((":54", ":6432:", ":6543:", ":2506", ":26257:", ":*:"), _PGPASS, "value", _is_word),
+    ((":",), _PGPASS_ELSEWHERE, "value", _is_chosen),
+    (("$:", ":$", ":!$"), _SHADOW, "value", bool),
     (("dentified", "DENTIFIED", "assword(", "ASSWORD("), _SQL, "value", _is_word),
     (("login", "machine", "account", "default"), _MACHINE, "value", _is_word),
 )
