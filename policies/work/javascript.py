@@ -19,6 +19,8 @@ _SUBSTITUTION = "${"
 class Token(NamedTuple):
     """kind: `name`, `number`, `sign`, `newline`, `string`, `template`, or `opaque`: a literal that is not read.
 
+    A template with substitutions is a `head`, a `middle` between each two of them, and a `tail`.
+
     text: as it stands in the script; of a template without its quotes. value: of a string or a template.
     """
 
@@ -51,10 +53,11 @@ def _template(code: str, start: int, braces: list[str], *, is_whole: bool) -> Ge
     end = found.end() if found else start
     if code.startswith(_SUBSTITUTION, end):
         braces.append(_SUBSTITUTION)
-        yield Token("opaque", "`")
+        yield Token("head" if is_whole else "middle", "`", _unescape(code[start:end]))
         return end + len(_SUBSTITUTION)
-    if is_whole and end < len(code):
-        yield Token("template", code[start:end], _unescape(code[start:end]))
+    if end < len(code):
+        kind = "template" if is_whole else "tail"
+        yield Token(kind, code[start:end] if is_whole else "`", _unescape(code[start:end]))
     else:
         yield Token("opaque", "`")
     return end + 1

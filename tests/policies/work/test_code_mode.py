@@ -41,6 +41,24 @@ READ = [
     ('// tools.f({a: "1"})\nconst s = "tools.f({a: 1})"; /* tools.f({a: "1"}) */ await tools.g({b: "2"});',
      [("g", {"b": "2"})]),
     ('const x = `a ${"`"} b`; await tools.g({b: "2"})', [("g", {"b": "2"})]),
+    ('const dir = "src"; await tools.f({a: `ls ${dir} ${2}`})', [("f", {"a": "ls src 2"})]),
+    ('const args = {a: "1"};\nawait tools.f(args)', [("f", {"a": "1"})]),
+    ('const base = {w: "/a"};\nawait tools.f({...base, a: "1"})', [("f", {"w": "/a", "a": "1"})]),
+    ('const lines = ["a", "b"];\nawait tools.f(lines.join("\\n"))', [("f", "a\nb")]),
+    ("await tools.f(`\na\n`.trim())", [("f", "a")]),
+    ('const a = "1", b = `2`;\nawait tools.f({a, b})', [("f", {"a": "1", "b": "2"})]),
+    ('const {f, g: other} = tools;\nawait f({a: "1"}); await other({b: "2"})', [("f", {"a": "1"}), ("g", {"b": "2"})]),
+    ('const run = tools.f, t = tools;\nawait run({a: "1"}); await t.g({b: "2"})',
+     [("f", {"a": "1"}), ("g", {"b": "2"})]),
+    ('const r = await tools\n  .f({a: "1"})', [("f", {"a": "1"})]),
+    ('const run = (a) => tools.f({a});\nawait run("1");\nawait run("2")', [("f", {"a": "1"}), ("f", {"a": "2"})]),
+    ('await run("1"); async function run(a) { const b = `${a}2`; return await tools.f({b}) }', [("f", {"b": "12"})]),
+    ('async function main() {\n  if (x) { return }\n  await tools.f({a: "1"});\n}\nawait main();\ntools.g({b: "2"})',
+     [("f", {"a": "1"}), ("g", {"b": "2"})]),
+    ('(async () => {\n  await tools.f({a: "1"});\n  return;\n  await tools.h({});\n})();\ntools.g({b: "2"})',
+     [("f", {"a": "1"}), ("g", {"b": "2"})]),
+    ('return await tools.f({a: "1"});\nawait tools.g({b: "2"})', [("f", {"a": "1"})]),
+    ('const o = {m() { return tools.f({a: "1"}) }};\nawait tools.g({b: "2"})', [("g", {"b": "2"})]),
 ]  # fmt: skip
 UNREAD = [
     "await tools.exec_command({cmd: command})",
@@ -59,6 +77,18 @@ UNREAD = [
     'await tools.apply_patch("patch',
     "await tools.apply_patch(`patch",
     "text(ALL_TOOLS.length)",
+    'const args = {cmd: "ls"}; args.cmd = "rm"; await tools.f(args)',
+    'const args = {cmd: "ls"}; Object.assign(args, other); await tools.f(args)',
+    'const lines = ["a"]; lines.push(other); await tools.f(lines.join(""))',
+    'const cmd = "ls"; const run = (cmd) => tools.f({cmd}); run(other)',
+    'const run = (cmd) => tools.f({cmd}); ok && run("ls")',
+    'const run = (cmd) => { cmd = cmd + other; return tools.f({cmd}) }; run("ls")',
+    'const run = (cmd) => tools.f({cmd}); ["ls"].map(run)',
+    "function run() { run(); } run()",
+    'later(async () => { await tools.f({a: "1"}) })()',
+    'return\ntools.f({a: "1"})',
+    'await tools.f("a".repeat(3))',
+    "await tools.f(`a ${1 + x}`)",
 ]
 
 
@@ -75,6 +105,13 @@ def test_what_may_not_run_or_is_no_literal_is_left_unread(code: str) -> None:
 def test_a_few_lines_that_double_a_text_are_bounded() -> None:
     doubled = "".join(f"const a{at + 1} = a{at} + a{at};\n" for at in range(40))
     assert calls_in_script(f'const a0 = "{"x" * 1000}";\n{doubled}await tools.exec_command({{cmd: a40}})') == ()
+
+
+def test_functions_that_call_each_other_are_bounded() -> None:
+    functions = "".join(f"function f{at}() {{ f{at + 1}(); f{at + 1}(); f{at + 1}(); }}\n" for at in range(40))
+    assert calls_in_script(f'{functions}function f40() {{ tools.f({{a: "1"}}) }}\nf0()') == ()
+    many = 'run("1");' * 200
+    assert len(calls_in_script(f"const run = (a) => tools.f({{a}});\n{many}")) == 50
 
 
 @pytest.mark.parametrize(
