@@ -840,6 +840,8 @@ def _is_numbered(value: str) -> bool:
 
 def _is_phrase(value: str) -> bool:
     """Whether somebody may have chosen it as a secret."""
+    if value.islower() and value.count("_") > 2 and _IDENTIFIER.match(value):  # a name of code
+        return False
     return len(value) >= 10 and " " not in value and not _NAMES_ONE.search(value) and value.lower() not in _WORDS
 
 

@@ -975,6 +975,7 @@ MORE_LOOKALIKES = (
     "echo hello | grep secret",
     "echo done | tee secrets.txt",
     "twine upload --repository pypi dist/*",
+    'APP_PASS_THROUGH_KEY: Final = "app_pass_through_custom_body"',
     "openssl enc -aes-256-cbc -k $KEY -in x",
     "poetry config virtualenvs.in-project true",
     "bundle config mirror.https://rubygems.org https://gems.example.org",
