@@ -23,7 +23,25 @@ _MOST_FILES = 20
 _PRINTING = frozenset({"cat", "bat", "less", "more", "type", "get-content", "gc"})
 _PRINTED = re.compile(r"\b(?:cat|bat|less|more|type|get-content|gc)\b", re.IGNORECASE)
 _READ = 2_000
-_PARTLY = ("offset", "limit", "start_line", "end_line", "view_range", "line_start", "lines")
+# Arguments that leave a part of the file out, as clients spell them, without underscores.
+_PARTLY = frozenset(
+    [
+        *(
+            "offset",
+            "limit",
+            "startline",
+            "endline",
+            "viewrange",
+            "linestart",
+            "lineend",
+            "lines",
+            "linerange",
+            "range",
+        ),
+        *("ranges", "head", "tail", "maxlines", "numlines", "linecount", "fromline", "toline", "maxbytes", "pages"),
+        *("lineoffset", "linelimit", "startlinenumber", "endlinenumber", "maxchars", "maxlength"),
+    ]
+)
 _NUMBER = re.compile(r"^[ \t]{0,9}\d{1,6}(?:→|\t|\| ?|: )", re.MULTILINE)
 _FAILED = ("error", "<tool_use_error", "file does not exist", "cat:")
 _REMINDER = "\n<system-reminder>"
@@ -66,7 +84,9 @@ def file_read_by(call: ToolCall) -> str | None:
     if script_in(call.name, call.arguments) is not None:
         return None
     words, arguments = words_of(call.name), arguments_of(call.arguments)
-    if isinstance(arguments, dict) and any(value and key in _PARTLY for key, value in arguments.items()):
+    if isinstance(arguments, dict) and any(
+        value and key.replace("_", "").lower() in _PARTLY for key, value in arguments.items()
+    ):
         return None
     if path := path_of(arguments):
         return path if reads_file(words, arguments) else None

@@ -34,6 +34,17 @@ _PATTERNS = frozenset({"pattern", "regex", "glob", "glob_pattern", "include", "p
 _FILE_READING = frozenset({"read", "view", "cat", "open", "skill"})
 _FETCHING = frozenset({"get", "fetch", "load", "show", "retrieve", "download", "print"})
 _TEXT_WORDS = frozenset({"file", "files", "content", "contents", "text", "document", "rule", "rules", "source"})
+# What may follow the verb in the name of a tool that returns a text; anything else is what it returns instead.
+_OF_TEXTS = _TEXT_WORDS | frozenset(
+    [
+        *("a", "the", "my", "all", "many", "multiple", "single", "whole", "full", "entire", "raw", "partial", "media"),
+        *("at", "by", "from", "path", "paths", "line", "lines", "range", "chunk", "disk", "local", "remote", "v"),
+        *("code", "skill", "skills", "resource", "notebook", "image", "pdf", "doc", "docs", "markdown", "tool"),
+        *("project", "workspace", "repo", "repository", "github", "fs", "filesystem", "data", "json", "script"),
+        *_FETCHING,
+        *_FILE_READING,
+    ]
+)
 # What only says something of a file, looks for something in it, or changes it.
 _ABOUT_FILES = frozenset(
     [
@@ -292,6 +303,9 @@ def reads_file(words: Sequence[str], arguments: object) -> bool:
     if verb := _is_editor(arguments):
         return _SUBCOMMANDS[verb] is None and verb != "list"
     if not _ABOUT_FILES.isdisjoint(words) or any(not verbs.isdisjoint(words) for verbs, _ in _DEEDS):
+        return False
+    verb_at = next((at for at, word in enumerate(words) if word in _FILE_READING | _FETCHING), 0)
+    if not _OF_TEXTS.issuperset(words[verb_at + 1 :]):
         return False
     return not _FILE_READING.isdisjoint(words) or not (_FETCHING.isdisjoint(words) or _TEXT_WORDS.isdisjoint(words))
 
