@@ -101,7 +101,7 @@ def _calls_in(text: str, at: int) -> Iterator[TextCall]:
         end = len(text) if end < 0 else end
         inner = text[opening.end() : end]
         if (name := opening["function"] or opening["invoke"]) is not None:
-            yield TextCall(name, _encode(dict(_parameters(inner))).decode())
+            yield TextCall(name, _json_arguments(inner) or _encode(dict(_parameters(inner))).decode())
         elif (call := _json_call(inner)) is not None:
             yield call
         elif _CALL.search(inner):  # Qwen puts the other form into this element
@@ -116,6 +116,14 @@ def _parameters(text: str) -> Iterator[tuple[str, str]]:
         at = len(text) if end < 0 else end
         value = text[opening.end() : at]
         yield opening["function"] or opening["invoke"], value.removeprefix("\n").removesuffix("\n")
+
+
+def _json_arguments(text: str) -> str | None:
+    """Return the arguments of an element that holds them as a JSON object; None if it does not."""
+    try:
+        return text.strip() if isinstance(read(text.strip()), dict) else None
+    except UnreadError:
+        return None
 
 
 def _json_call(text: str) -> TextCall | None:
@@ -134,5 +142,13 @@ def _closing_action(text: str) -> ClosingCalls | None:
     found = _ACTION.match(text, start + len("Action:")) if start >= 0 else None
     if found is None or (start and text[start - 1] != "\n"):
         return None
-    given = found["given"].strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
+    given = (
+        found["given"]
+        .partition("\nObservation:")[0]
+        .strip()
+        .removeprefix("```json")
+        .removeprefix("```")
+        .removesuffix("```")
+        .strip()
+    )
     return ClosingCalls(text[:start].rstrip(), (TextCall(found["name"].strip(), given),))

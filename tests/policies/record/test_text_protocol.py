@@ -144,6 +144,22 @@ def test_calls_in_text_are_read_with_their_names_arguments_and_results(name: str
     assert [entry.text for entry in record.entries] == ["Never touch vendor/.", "Fix the bug."]
 
 
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ('I look.\n<function=bash>{"command":"ls"}</function>', '{"command":"ls"}'),
+        ('I look.\n<invoke name="bash">\n{"command":"ls"}\n</invoke>', '{"command":"ls"}'),
+        ("I look.\n<function=bash></function>", "{}"),
+        ("I look.\nAction: bash\nAction Input: ls\nObservation:", "ls"),
+        ("I look.\nAction: bash\nAction Input: ls\nObservation: a.py\n", "ls"),
+    ],
+)
+def test_arguments_are_those_of_the_call_alone(text: str, given: str) -> None:
+    found = closing_calls(text)
+    assert found is not None
+    assert [(call.name, call.arguments) for call in found.calls] == [("bash", given)]
+
+
 def test_several_calls_in_one_text_are_all_read_and_the_last_has_the_result() -> None:
     answer = "Both.\n" + "\n".join(
         f"<function=bash>\n<parameter=command>touch {name}</parameter>\n</function>" for name in "ab"
