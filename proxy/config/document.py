@@ -39,9 +39,12 @@ _WHOLE = re.compile(rf"os\.environ/(?P<name>{_NAME})")
 _SHELL = re.compile(rf"\${_NAME}")
 _FOREIGN = re.compile(
     rf"\$\({_NAME}\)|%{_NAME}%|\{{(?:env|file):[^{{}}]+\}}|\{{\{{.*\}}\}}"
-    rf"|(?:env|secrets?|process\.env)[.:]{_NAME}|os\.(?:environ|getenv)\b.*|ENV\[.*\]",
+    rf"|<[A-Za-z_][\w-]*>|(?:env|secrets?|process\.env)[.:]{_NAME}|os\.(?:environ|getenv)\b.*|ENV\[.*\]",
     re.ASCII,
 )
+# What stands in front of a variable in a longer value: `Bearer `, `token=`.
+_SCHEME = re.compile(r"[\w-]{1,30}[ =:][ ]{0,2}")
+_IN_BRACES = re.compile(r"\{(?:env|file):[^{}]+\}")
 _PARTS = re.compile(r"[:/@ ]")
 
 # ruamel.yaml's messages quote the file: `<block end>` and single characters may stay, more may be secret.
@@ -207,7 +210,11 @@ def _is_foreign_variable(text: str) -> bool:
     """Return True if a value names a variable in the way of a shell or of another program."""
     if any(map(_SHELL.fullmatch, _PARTS.split(text))):
         return True
-    return _FOREIGN.fullmatch(text) is not None and not _WHOLE.fullmatch(text)
+    if _IN_BRACES.search(text):
+        return True
+    scheme = _SCHEME.match(text)
+    values = (text, text[scheme.end() :]) if scheme else (text,)
+    return any(map(_FOREIGN.fullmatch, values)) and not _WHOLE.fullmatch(text)
 
 
 class InterpolationError(ValueError):

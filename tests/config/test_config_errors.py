@@ -362,6 +362,7 @@ def test_a_broken_config_is_refused_with_one_line_a_problem(text: str | bytes, e
     [
         *("$KEY", "$openai_key", "{env:KEY}", "{file:~/.key}", "$(KEY)", "%KEY%", "{{ KEY }}", "env:KEY", "$env:KEY"),
         *("process.env.KEY", "os.environ['KEY']", "os.getenv('KEY')", "ENV[KEY]", "secrets.KEY"),
+        *("<KEY>", "<your-key>", "Bearer {env:KEY}", "Bearer $(KEY)", "token=%KEY%", "Token <KEY>", "a-{env:KEY}-b"),
     ],
 )
 def test_a_variable_that_is_written_as_in_another_program_is_refused(value: str) -> None:
