@@ -68,6 +68,7 @@ def test_what_a_client_needs_has_the_configs_address(capsys: pytest.CaptureFixtu
         ("openwebui", "open-webui"),
         ("LangChain", "langchain"),
         ("litellm", "litellm"),
+        ("qwen", "qwen-code"),
         ("openai", "openai"),
     ],
 )
