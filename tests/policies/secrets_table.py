@@ -514,6 +514,8 @@ PLACES = (
     f"printf '%s' '«{_R}»' | docker secret create name -",
     "echo «Tr0ub4dor&3x» | passwd --stdin bob",
     "gh secret set NAME <<< «Tr0ub4dor&3x»",
+    "printf %s «Tr0ub4dor&3x» | gh secret set NAME",
+    f'let api_key: Option<&str> = Some("«{_R}»");',
     "vercel env add NAME production <<< «Tr0ub4dor&3x»",
     "twine upload -u b -p «Tr0ub4dor&3x» dist/*",
     f"poetry config pypi-token.pypi «{_R}»",
