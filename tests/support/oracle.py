@@ -269,25 +269,34 @@ class Oracle:
             return [] if items == truth else ["no record, and not the client's items"]
         read = [_unquoted(item) for item in items[record + 1 :]]
         tail, quoted = [item for item, _ in read], "".join(quotation for _, quotation in read)
-        start = next((k for k in range(len(truth)) if truth[k:] == tail), None)
         # As many as have room: what a person said while the agent works is an anchor too.
         spoken = next((k for k, item in enumerate(tail) if item.get("role") != "user"), len(tail))
-        for anchors in range(1, spoken + 1):
-            rest = iter(truth[: len(truth) - len(tail) + anchors])
-            if start is None and all(item in rest for item in tail[:anchors]):
-                start = next((k for k in range(len(truth)) if truth[k:] == tail[anchors:]), None)
-        if start is None or record:
+        starts: list[int] = []
+        for anchors in range(spoken + 1):
+            start = len(truth) - len(tail) + anchors
+            rest = iter(truth[: max(0, start)])
+            if start >= 0 and truth[start:] == tail[anchors:] and all(item in rest for item in tail[:anchors]):
+                starts.append(start)
+        if not starts or record:
             return [f"the tail is not the client's: {json.dumps(items)[:_MOST_TOLD]}"]
-        said = {mark[0] for item in truth[:start] for mark in _MARK.finditer(_text(item))}
+        if _SIGNATURE.search(_text(items[record])):
+            self.signed[session.writer.dialect.name] += 1
+        # Anchors right before the cut may as well stand behind an earlier one.
+        cuts = (
+            [*self._quoted(quoted, truth[:at]), *self._signature(_text(items[record]), truth[:at], session, oldest)]
+            for at in starts
+        )
+        return min(cuts, key=len)
+
+    def _quoted(self, quoted: str, covered: Sequence[Json]) -> list[str]:
+        said = {mark[0] for item in covered for mark in _MARK.finditer(_text(item))}
         strange = {mark[0] for mark in _MARK.finditer(quoted)} - said
-        found = [f"a quotation of what no record covers: {strange}"] if strange else []
-        return found + self._signature(_text(items[record]), truth[:start], session, oldest)
+        return [f"a quotation of what no record covers: {strange}"] if strange else []
 
     def _signature(self, record: str, covered: Sequence[Json], session: Session, oldest: int) -> list[str]:
         signatures = _SIGNATURE.findall(record)
         if not signatures:
             return []  # a record without a model
-        self.signed[session.writer.dialect.name] += 1
         *whose, number, chain, summary = signatures[-1]
         if int(summary) <= oldest:
             return ["a summary that was erased"]
