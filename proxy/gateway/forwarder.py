@@ -219,10 +219,10 @@ class Forwarder:
         if refusal.overflow is not None and not self._is_plausible(case, draft, refusal.overflow):
             is_empty = refusal.response.status < _FAILED and refusal.overflow.action == "outsized"
             return structs.replace(refusal, overflow=None, error=b"" if is_empty else refusal.error), draft
+        if refuses_thinking(refusal.error, refusal.response.header):  # whose words may name a signature too
+            return await self._without_thinking(delivery, refusal, draft)
         if refuses_sealed(refusal.error) and case.request.history.is_signed and draft.warning != "reasoning_removed":
             return await self._without_sealed(delivery, refusal, draft)
-        if refuses_thinking(refusal.error, refusal.response.header):
-            return await self._without_thinking(delivery, refusal, draft)
         if b"cache_control" in refusal.error or not refuses_roles(refusal.error):
             return await self._without_marks(delivery, refusal, draft)
         others: list[tuple[Shape, Draft]] = self._fail_open.call(lambda: list(reshaped_drafts(case, draft)), [])
