@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -15,7 +15,7 @@ from threading import Thread
 from proxy.admin.context import AdminContext
 from proxy.admin.recent import Recent
 from proxy.admin.site import AdminSite
-from proxy.api.head import ApiHead, api_head
+from proxy.api.head import ApiHead
 from proxy.callers import admin_token, store_secret
 from proxy.callers.admin_token import AdminToken
 from proxy.callers.issued_keys import LOOK_EVERY as LOOK_FOR_KEYS_EVERY
@@ -48,10 +48,10 @@ from proxy.runtime.fail_open import FailOpen
 from proxy.runtime.lag import lag_told
 from proxy.server.error_shape import ErrorShape
 from proxy.server.exchange import Exchange
-from proxy.server.head import RequestHead
+from proxy.server.head import has_body, target_of
 from proxy.server.headers import Headers
 from proxy.server.peers import Exposition, Peers
-from proxy.server.served import Served
+from proxy.server.served import Receive, Scope, Send, Served
 from proxy.stores import CircuitBreaker, open_store
 from proxy.upstream.active import Active
 from proxy.upstream.asker import WindowAsker
@@ -66,7 +66,7 @@ _EXPORT_SECONDS = 2.0
 
 
 class App(Served):
-    """Chat and relayed requests come as exchanges and go straight to the gateway; our own pages come by ASGI."""
+    """The proxy as an ASGI application: our own pages, or an exchange for the gateway."""
 
     def __init__(
         self,
@@ -88,19 +88,21 @@ class App(Served):
         self._made_token: AdminToken | None = None
         self._ending_since = 0.0
         self._broken_off = 0
-        super().__init__(AdminSite(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self._lifespan()))
+        self._pages = AdminSite(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self._lifespan())
 
-    def head(self, method: str, target: str, headers: Headers) -> ApiHead:
-        return ApiHead(method, target, headers)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self._opened is not None:
+            head = ApiHead(scope["method"], target_of(scope), scope["headers"])
+            if not head.is_ours:
+                errors = head.dialect.answers
+                exchange = Exchange(head, receive, send, errors, has_body=has_body(scope, head))
+                await self._gateway.answer(exchange)
+                await exchange.finish()
+                return
+        await self._pages(scope, receive, send)
 
-    def error_shape(self, head: RequestHead) -> ErrorShape:
-        return api_head(head).dialect.answers
-
-    def answers(self, head: RequestHead) -> bool:
-        return self._opened is not None and not api_head(head).is_ours
-
-    def answer(self, exchange: Exchange) -> Coroutine[object, None, None]:
-        return self._gateway.answer(exchange)
+    def error_shape(self, method: str, target: str, headers: Headers) -> ErrorShape:
+        return ApiHead(method, target, headers).dialect.answers
 
     @property
     def server_settings(self) -> Server:

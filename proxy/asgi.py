@@ -9,16 +9,15 @@ from proxy.app import App
 from proxy.callers import store_secret
 from proxy.config.loading import ConfigError, load
 from proxy.config.reloading import source
-from proxy.server.asgi_exchange import AsgiExchange, head_of
-from proxy.server.head import RequestHead
-from proxy.server.served import Receive, Scope, Send
+from proxy.server.served import Event, Receive, Scope, Send
 from proxy.stores import StoreError, check_file
 
 _CONFIG = "CONCERTINA_CONFIG"
+_OF_SERVER = (b"connection", b"transfer-encoding", b"keep-alive", b"date", b"server")
 
 
 class Application:
-    """Requests of conversations and relayed ones become exchanges, all others go to the proxy's own pages.
+    """The proxy below a server that is not its own.
 
     Opened by the server's lifespan. Where none comes, as below a path of another application, the first request opens
     it for as long as the event loop runs.
@@ -37,11 +36,11 @@ class Application:
             await self._live(scope, receive, send)
             return
         app = self._app or await self._open_app()
-        head = head_of(app, scope) if scope["type"] == "http" else None
-        if head is not None and app.answers(head):
-            await _carry_exchange(app, head, receive, send)
-        else:
-            await app(scope, receive, send)
+
+        async def send_on(event: Event) -> None:
+            await send(_without_server_headers(event))
+
+        await app(scope, receive, send_on)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Be open for as long as the server lives, or keep it from starting: if this raised instead, uvicorn would
@@ -99,20 +98,11 @@ class _Opening:
             await self._loop.create_future()
 
 
-async def _carry_exchange(app: App, head: RequestHead, receive: Receive, send: Send) -> None:
-    """An exchange from its first event to its last. One that is not completed is left to the server, which breaks the
-    connection off, as the upstream did."""
-    exchange = AsgiExchange(head, app.error_shape(head))
-    exchange.task = asyncio.current_task()
-    receiving = asyncio.create_task(exchange.receive_all(receive))
-    sending = asyncio.create_task(exchange.send_all(send))
-    try:
-        await app.answer(exchange)
-        exchange.finish()
-        await sending
-    finally:
-        receiving.cancel()
-        sending.cancel()
+def _without_server_headers(event: Event) -> Event:
+    """Leave out what the server adds by itself, or HTTP/2 does not allow (RFC 9113, section 8.2.2)."""
+    if event["type"] != "http.response.start":
+        return event
+    return {**event, "headers": [header for header in event.get("headers", ()) if header[0] not in _OF_SERVER]}
 
 
 app = Application()

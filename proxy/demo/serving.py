@@ -10,7 +10,7 @@ import uvicorn
 
 from proxy.runtime.deadlines import within
 from proxy.server.process import listen
-from proxy.server.protocol import ClientConnection
+from proxy.server.protocol import HttpProtocol
 
 if TYPE_CHECKING:
     import socket
@@ -49,7 +49,7 @@ async def serving(app: ASGIApp, *, port: int = 0, lifespan: Literal["on", "off"]
     """
     config = uvicorn.Config(
         app,
-        http=ClientConnection,
+        http=HttpProtocol,
         ws="none",
         lifespan=lifespan,
         access_log=False,

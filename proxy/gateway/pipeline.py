@@ -89,7 +89,7 @@ _UNROUTABLE = (
 class Gateway:
     """Relays requests; those of conversations are counted, and compacted where they must be.
 
-    A request runs straight on, in the callback that brought its last byte, until something has to be waited for.
+    A request that is far below its window waits for nothing before it is sent.
     """
 
     def __init__(

@@ -92,8 +92,6 @@ class RelaySink:
             begun = body.take()
             if begun or body.is_complete:
                 self.take(begun, is_last=body.is_complete)
-            else:
-                exchange.flush()
             if not self._has_ended:
                 await exchange.wait_for_room()
                 await body.pour(self)

@@ -11,8 +11,6 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
-from proxy.runtime.stepping import in_task
-
 # Seconds between two cancellations of the same task: enough for what a task does about the first one.
 AGAIN = 1.0
 _TIMES = 5
@@ -54,7 +52,8 @@ class within:  # noqa: N801 - reads as asyncio.timeout does
         self._seconds = seconds
 
     async def __aenter__(self) -> Self:
-        task = await in_task()
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - coroutines are run by tasks
         self._before = task.cancelling()
         self._task = task
         self._ending = RepeatedCancel(task)

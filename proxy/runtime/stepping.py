@@ -1,4 +1,4 @@
-"""Coroutines that run straight on until they have to wait: most requests never do before they are sent.
+"""Coroutines that run straight on until they have to wait: most writes never do.
 
 As eager tasks do (`asyncio.Task(eager_start=True)`, Python 3.12), on every supported version and loop.
 """
@@ -14,22 +14,13 @@ _Work = Coroutine[Any, Any, None]
 def start(work: _Work, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None] | None:
     """Run `work` up to where it waits, and return the task that it goes on as; None if it has ended.
 
-    Until then it belongs to no task: what needs one awaits `in_task` before. `work` must not raise.
+    Until then it belongs to the task that calls this, if there is one. Raises what `work` raises until then.
     """
     try:
         waits_for = work.send(None)
     except StopIteration:
         return None
     return loop.create_task(_Begun(work, waits_for))
-
-
-async def in_task() -> asyncio.Task[Any]:
-    """The current task, once there is one."""
-    if (task := asyncio.current_task()) is None:
-        await asyncio.sleep(0)
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - what waits goes on as a task
-    return task
 
 
 class _Begun(Coroutine[Any, Any, None]):

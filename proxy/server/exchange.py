@@ -1,75 +1,53 @@
-"""One HTTP exchange with a client: its request, the answer, and noticing when it leaves."""
+"""One HTTP exchange with a client by ASGI: its request, the response, and its disconnect."""
 
 import asyncio
+import os
 import re
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 from proxy.errors import ClientGoneError, ProxyError
 from proxy.runtime.deadlines import RepeatedCancel
-from proxy.server.answer_head import answer_head
-from proxy.server.connections import request_body
-from proxy.server.connections.request_body import RequestBody
+from proxy.runtime.stepping import start
 from proxy.server.error_shape import ErrorShape
 from proxy.server.head import RequestHead
-from proxy.server.headers import REQUEST_ID, Headers, first
+from proxy.server.headers import REQUEST_ID, Headers, first, without
+from proxy.server.request_body import RequestBody
+from proxy.server.served import Event, Receive, Send
 from proxy.server.waiting import KeepAlive
 
-# Up to here what is written is put together; copying more costs more than further writes.
-_JOINED = 64 * 1024
 _GIVEN_ID = b"x-request-id"
 _FIT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}")
-
-
-class ExchangeConnection(request_body.PausableConnection, Protocol):
-    """The client's connection, as far as an exchange uses it."""
-
-    def error_shape(self, head: RequestHead) -> ErrorShape:
-        """How the client of such a request is told of errors."""
-
-    def next_id(self) -> str:
-        """For an exchange of this connection: 16 hex digits that no other one has."""
-
-    def on_response_complete(self) -> None:
-        """The next request may come."""
+# Seconds before a disconnect is waited for. A request that ends sooner needs no task for it.
+_WATCH_AFTER = 0.05
+# Statuses without a body. Servers take a length for a promise of one.
+_WITHOUT_BODY = (204, 304)
 
 
 class Exchange:
-    """Told by the connection when the client has left: `lose`.
+    """One HTTP request and its response.
 
-    id:           ours for this request, as its answer says and the log.
-    began:        when its turn had come, in seconds that only go forward.
-    keep_alive:   whether another request may follow on the connection.
+    id:           ours for this request, as its response says and the log.
+    began:        when it began, in seconds that only go forward.
     request:      its body.
-    disconnected: the client has left; nothing is written any more.
-    status, sent: what the client was told, and the bytes of the answer's body so far.
+    disconnected: the client has left. Nothing is written any more.
+    status, sent: of the response, and the bytes of its body so far.
     comments:     signs of life that were written.
     waiting:      writes them; None if the client hears none. is_begun_by_sign: whether one has begun the response.
-    takes_event:  whether an event of ours could follow what of the answer was written.
-    shows_id:     whether its answer says its id.
-    on_writable:  called when the client takes on, after `put` had no more room.
-    task:         what it goes on in, once something has to be waited for.
-    ended_by:     why what is done for it was ended before it was done.
+    takes_event:  whether an event of ours could follow what of the response was written.
+    on_writable:  called when the client reads on, after `put` had no more room.
+    ended_by:     why the work for it was ended before it was done.
     """
 
     def __init__(
-        self,
-        head: RequestHead,
-        connection: ExchangeConnection,
-        *,
-        keep_alive: bool,
-        expects: bool,
-        version: str = "1.1",
+        self, head: RequestHead, receive: Receive, send: Send, errors: ErrorShape, *, has_body: bool = True
     ) -> None:
-        """`expects`: the client sends its body only when it was told to go on. `version`: of HTTP."""
-        self.version = version
-        self.shows_id = True
+        """Must be called in the task that answers the request."""
         self.head = head
-        self.request = RequestBody(head, connection, expects=expects)
-        self.id = connection.next_id()
+        self.request = RequestBody(head, receive, is_coming=has_body)
+        self.id = os.urandom(8).hex()
         self.began = time.perf_counter()
-        self.keep_alive = keep_alive
         self.disconnected = False
         self.response_started = False
         self.response_complete = False
@@ -81,158 +59,156 @@ class Exchange:
         self.waiting: KeepAlive | None = None
         self.is_begun_by_sign = False
         self.on_writable: Callable[[], None] | None = None
-        self.task: asyncio.Task[None] | None = None
-        self._connection = connection
-        self._answer: Headers = []
-        # The head of the answer, until something is written behind it; `_left` of a promised length, None for chunks.
-        self._unwritten = b""
-        self._left: int | None = None
+        self._errors = errors
+        self._receive = receive
+        self._send = send
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._response_headers: Headers = []
+        # Sends what the server does not take at once, and the events behind it.
+        self._sending: asyncio.Task[None] | None = None
+        self._unsent: deque[Event] = deque()
+        self._watching: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._ending: RepeatedCancel | None = None
         self._is_worked_on = False
 
     @property
-    def _errors(self) -> ErrorShape:
-        return self._connection.error_shape(self.head)
-
-    @property
     def client_id(self) -> str | None:
-        """What the client calls this request; None where it does not, in a form fit for a log."""
+        """The client's id of this request; None if it has none that is fit for a log."""
         return _fit(self.head.header(_GIVEN_ID))
 
     @property
     def upstream_id(self) -> str | None:
-        """What the upstream calls it; None as above."""
-        return _fit(first(self._answer, _GIVEN_ID))
-
-    # what the connection says
-
-    def lose(self) -> None:
-        """The client has left, or is answered by the connection itself."""
-        if self.response_complete:
-            return
-        self.disconnected = True
-        self.request.lose()
-        if self._is_worked_on:
-            self.end(ClientGoneError())
+        """The upstream's id of it; None as above."""
+        return _fit(first(self._response_headers, _GIVEN_ID))
 
     # its end
 
     def begin_work(self) -> None:
-        """What is done for it from now on is ended by `end`, or by the client's leaving; raises what has ended it."""
+        """From now on `end` and a disconnect end the work for it. Raises what has ended it already."""
         if self.disconnected:
             self.ended_by = self.ended_by or ClientGoneError()
         if self.ended_by is not None:
             raise self.ended_by
         self._is_worked_on = True
+        self._watching = self._loop.call_later(_WATCH_AFTER, self._watch)
 
     def end_work(self) -> None:
-        """Nothing is done for it any more but to write its answer."""
+        """From now on only its response is written."""
         self._is_worked_on = False
         self.ended_by = None  # by which it would lead back to itself, once it is raised
         if self._ending is not None:
             self._ending.stop()
             self._ending = None
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
         if self.waiting is not None:
             self.waiting.stop()
             self.waiting = None  # each would keep the other until the garbage collector comes
 
     def end(self, error: ProxyError | ClientGoneError) -> None:
-        """End what is done for this exchange, for certain. The first error is the one that is raised."""
+        """End the work for this exchange, for certain. The first error is the one that is raised."""
         if self.ended_by is None:
             self.ended_by = error
-            if self._is_worked_on and self.task is not None:
-                self._ending = RepeatedCancel(self.task)
+            if self._is_worked_on and self._task is not None:
+                self._ending = RepeatedCancel(self._task)
                 self._ending.begin()
+
+    def lose(self) -> None:
+        """Note that the client has disconnected."""
+        if self.response_complete:
+            return
+        self.disconnected = True
+        if self._is_worked_on:
+            self.end(ClientGoneError())
+
+    def _watch(self) -> None:
+        """Wait for a disconnect, which a reader of the body notices by itself."""
+        if self.request.is_coming:
+            self._watching = self._loop.call_later(_WATCH_AFTER, self._watch)
+        else:
+            self._watching = self._loop.create_task(self._wait_for_disconnect())
+
+    async def _wait_for_disconnect(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.lose()
 
     # signs of life
 
     def write_sign(self, sign: bytes) -> None:
-        """Write a sign of life, if the client takes it at once."""
-        if not self.response_complete and not self._connection.flow.write_paused:
+        """Write a sign of life if the client takes it at once."""
+        if not self.response_complete and self._sending is None:
             self.put(sign, more=True)
             self.comments += 1
             self.takes_event = True
 
-    # the answer
+    # the response
 
     async def start(self, status: int, headers: Headers) -> None:
-        """Begin the answer; its head leaves with the first bytes behind it, or in the next turn of the loop."""
+        """Begin the response."""
         await self.wait_for_room()
         self.begin(status, headers)
-        self._connection.loop.call_soon(self.flush)
 
     def begin(self, status: int, headers: Headers) -> None:
-        """The same of the head alone; it leaves with what is put behind it in this turn of the loop."""
-        self._answer = headers
+        """Begin the response without waiting."""
+        self._response_headers = headers
         self.response_started = True
         self.status = status
-        if not self.disconnected:
-            how = {"keep_alive": self.keep_alive, "is_of_head": self.head.method == "HEAD"}
-            named = [*headers, (REQUEST_ID, self.id.encode())] if self.shows_id else headers
-            self._unwritten, self._left, self.keep_alive = answer_head(status, named, **how)
+        if status in _WITHOUT_BODY:
+            headers = without(headers, b"content-length")
+        headers = [*headers, (REQUEST_ID, self.id.encode())]
+        self._emit({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, chunk: bytes, *, more: bool) -> None:
-        """Waits while the client reads slower than we write."""
+        """Write, after waiting while the client reads more slowly than we write."""
         await self.wait_for_room()
         self.put(chunk, more=more)
 
     def put(self, chunk: bytes, *, more: bool) -> bool:
-        """Write without waiting; whether there is room for more, else `on_writable` is called when there is."""
+        """Write without waiting. Return True if there is room for more, else `on_writable` is called when there is."""
         self.sent += len(chunk)
-        if self._is_gone:
-            return True
-        transport = self._connection.transport
-        head, self._unwritten = self._unwritten, b""
-        parts = (head, *self._frame_chunk(chunk, more=more))
-        if len(chunk) < _JOINED:
-            parts = (b"".join(parts),)
-        for part in filter(None, parts):  # `writelines` of some CPythons never pauses anybody (CVE-2024-12254)
-            transport.write(part)
+        self._emit({"type": "http.response.body", "body": chunk, "more_body": more})
         if not more:
-            self._complete()
-        return not self._connection.flow.write_paused
+            self.response_complete = True
+        return self._sending is None
 
     async def wait_for_room(self) -> None:
         """Return when there is room to write."""
-        flow = self._connection.flow
-        if flow.write_paused and not self.disconnected:
-            await flow.drain()
+        if self._sending is not None:
+            await asyncio.wait((self._sending,))
 
-    def writable(self) -> None:
-        """The client has taken what was written."""
-        if self.on_writable is not None:
+    async def finish(self) -> None:
+        """Return when all that was written is sent."""
+        if self._sending is not None:
+            await self._sending
+
+    def _emit(self, event: Event) -> None:
+        """Send an event now if the server takes it at once, as most do. A task sends it otherwise."""
+        if self.disconnected:
+            return
+        if self._sending is not None:
+            self._unsent.append(event)
+            return
+        if (task := start(self._carry(event), self._loop)) is not None:
+            self._sending = task
+            task.add_done_callback(self._on_sent)
+
+    async def _carry(self, event: Event) -> None:
+        try:
+            await self._send(event)
+            while self._unsent:
+                await self._send(self._unsent.popleft())
+        except OSError:  # as newer servers report a disconnect
+            self.lose()
+
+    def _on_sent(self, task: asyncio.Task[None]) -> None:
+        self._sending = None
+        if self._unsent and not (self.disconnected or task.cancelled()):
+            self._emit(self._unsent.popleft())  # what was written since the task ended
+        elif self.on_writable is not None:
             self.on_writable()
-
-    def flush(self) -> None:
-        """Write the head, if it has not left yet."""
-        head, self._unwritten = self._unwritten, b""
-        if head and not self._is_gone:
-            self._connection.transport.write(head)
-
-    @property
-    def _is_gone(self) -> bool:
-        """Whether nothing can be written: the client has left, or is about to be left."""
-        return self.disconnected or self._connection.transport.is_closing()
-
-    def _frame_chunk(self, chunk: bytes, *, more: bool) -> tuple[bytes, ...]:
-        if self.head.method == "HEAD":
-            return ()
-        if self._left is None:
-            end = b"" if more else b"0\r\n\r\n"
-            return (b"%x\r\n" % len(chunk), chunk, b"\r\n" + end) if chunk else (end,)
-        if len(chunk) > self._left:
-            raise RuntimeError("the answer is longer than its Content-Length")
-        self._left -= len(chunk)
-        return (chunk,)
-
-    def _complete(self) -> None:
-        if self._left:
-            raise RuntimeError("the answer is shorter than its Content-Length")
-        self.response_complete = True
-        self.request.lose()
-        if not self.keep_alive:
-            self._connection.transport.close()
-        self._connection.on_response_complete()
 
     # errors of ours
 
@@ -241,18 +217,18 @@ class Exchange:
         await self.write(self._errors.error_event(error, status, ends=True), more=False)
 
     async def write_error(self, error: ProxyError) -> None:
-        """An event that reports an error in a stream, which does not end by it."""
+        """Write an event that reports an error in a stream, which does not end by it."""
         await self.write(self._errors.error_event(error.fields(), error.status, ends=False), more=True)
 
     async def break_off(self, error: ProxyError) -> None:
-        """End an answer that is not finished: with the error, and so that no client takes it for complete."""
+        """End an unfinished response: with the error, and so that no client takes it for complete."""
         if not self.response_started:
             await self._refuse(error)
         elif self.takes_event:
             await self.write_error(error)
 
     async def refuse(self, error: ProxyError) -> None:
-        """Answer with an error of ours, unless an answer has begun already."""
+        """Respond with an error of ours, unless a response has begun already."""
         if self.is_begun_by_sign:
             await self.end_with_error(error.fields(), error.status)
         elif not self.response_started:
@@ -261,6 +237,7 @@ class Exchange:
     async def _refuse(self, error: ProxyError) -> None:
         body = self._errors.error_body(error.fields(), error.status)
         length = (b"content-length", str(len(body)).encode())
+        self.request.discard()
         # Where the next request begins is not known before the body's end.
         close = [(b"connection", b"close")] if self.request.is_coming or error.ends_connection else []
         await self.start(error.status, [*error.headers(), length, *close])

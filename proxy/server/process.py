@@ -12,7 +12,7 @@ from types import FrameType
 import uvicorn
 
 from proxy.server.keep_alive import keep_alive
-from proxy.server.protocol import ClientConnection
+from proxy.server.protocol import HttpProtocol
 from proxy.server.served import Served
 
 # Where this class's own shutdown is not used.
@@ -29,7 +29,7 @@ def settings(app: Served) -> uvicorn.Config:
     """The server's settings; the protocol is named, since uvicorn falls back to a laxer parser without a word."""
     return uvicorn.Config(
         app,
-        http=ClientConnection,
+        http=HttpProtocol,
         ws="none",
         lifespan="on",
         access_log=False,
@@ -139,7 +139,7 @@ class OrderlyServer(uvicorn.Server):
         await self._stop_accepting(sockets or [])
         left = self.app.server_settings.drain
         for connection in self._connections():
-            connection.end_after_answer()
+            connection.end_after_response()
         await self._until(
             lambda: not any(connection.is_idle for connection in self._connections()), min(self._grace, left)
         )
@@ -172,11 +172,11 @@ class OrderlyServer(uvicorn.Server):
         for connection in waiting:
             await loop.connect_accepted_socket(self._serve_connection, connection)
 
-    def _serve_connection(self) -> ClientConnection:
-        return ClientConnection(self.config, self.server_state, self.lifespan.state)
+    def _serve_connection(self) -> HttpProtocol:
+        return HttpProtocol(self.config, self.server_state, self.lifespan.state)
 
-    def _connections(self) -> list[ClientConnection]:
-        return [connection for connection in self.server_state.connections if isinstance(connection, ClientConnection)]
+    def _connections(self) -> list[HttpProtocol]:
+        return [connection for connection in self.server_state.connections if isinstance(connection, HttpProtocol)]
 
     def _is_done(self) -> bool:
         return not self.server_state.connections and not self.server_state.tasks

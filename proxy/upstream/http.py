@@ -8,7 +8,6 @@ from typing import NamedTuple, Self
 from proxy.config.proxies import SETTING, Proxy, variables
 from proxy.config.settings import Upstream
 from proxy.errors import UpstreamConnectionError
-from proxy.runtime.stepping import in_task
 from proxy.server.headers import Headers
 from proxy.upstream.litellm.translator import Translator
 from proxy.upstream.response import TruncatedError, UpstreamResponse
@@ -66,7 +65,6 @@ class UpstreamClient:
         translated, InvalidRequestError or UntranslatableError.
         """
         if upstream.provider == "litellm":
-            await in_task()  # as the timeouts of litellm's client need
             return await self._translator.send(upstream, method, url, list(headers), body)
         return await self._relay(upstream, method, url, headers, body)
 

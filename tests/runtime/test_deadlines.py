@@ -18,6 +18,7 @@ from proxy.records.locks import Lock, poll
 from proxy.runtime import deadlines
 from proxy.runtime.background import Background
 from proxy.runtime.deadlines import end_tasks, repeat_every, within
+from proxy.server.error_shape import JSONErrors
 from proxy.server.exchange import ClientGoneError, Exchange
 from proxy.stores import open_store
 from proxy.stores.memory import MemoryStore
@@ -225,10 +226,10 @@ async def test_nothing_of_the_store_waits_where_cancellations_get_lost(
 @pytest.mark.parametrize("lost", [0, 2])
 @pytest.mark.parametrize("end", ["leaving", "drain"])
 async def test_an_exchange_ends_also_where_its_work_loses_cancellations(lost: int, end: str) -> None:
-    connection = Mock(loop=asyncio.get_running_loop())
-    exchange = Exchange(ApiHead("POST", "/", []), connection, keep_alive=True, expects=False)
+    made: list[Exchange] = []
 
     async def work() -> None:
+        made.append(exchange := Exchange(ApiHead("POST", "/", []), Mock(), Mock(), JSONErrors()))
         exchange.begin_work()
         try:
             await losing(lost)
@@ -238,8 +239,9 @@ async def test_an_exchange_ends_also_where_its_work_loses_cancellations(lost: in
         finally:
             exchange.end_work()
 
-    task = exchange.task = asyncio.create_task(work())
+    task = asyncio.create_task(work())
     await asyncio.sleep(0)
+    (exchange,) = made
     if end == "drain":
         exchange.end(ShuttingDownError())
         exchange.end(ClientGoneError())

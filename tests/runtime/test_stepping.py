@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from proxy.runtime.stepping import in_task, start
+from proxy.runtime.stepping import start
 from tests.support.upstreams import TWO_WAYS, backends
 
 pytestmark = pytest.mark.anyio
@@ -79,18 +79,3 @@ async def test_an_error_that_is_waited_for_is_raised_where_it_waits() -> None:
     failing.set_exception(KeyError("it"))
     await task
     assert seen == ["'it'"]
-
-
-async def test_what_needs_a_task_gets_one() -> None:
-    loop, found = asyncio.get_running_loop(), list[object]()
-
-    async def work() -> None:
-        found.append(await in_task())
-
-    def step() -> None:  # a callback of the loop, as data that comes
-        found.append(start(work(), loop))
-
-    loop.call_soon(step)
-    while len(found) < 2:  # noqa: ASYNC110 - nothing tells
-        await asyncio.sleep(0)
-    assert found[0] is found[1]

@@ -17,11 +17,11 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 import proxy.asgi
+from proxy.api.head import ApiHead
 from proxy.app import App
 from proxy.asgi import Application
-from proxy.server.asgi_exchange import AsgiExchange, head_of
 from proxy.server.error_shape import JSONErrors
-from proxy.server.served import Served
+from proxy.server.exchange import Exchange
 from tests.support.servers import reserve_port
 from tests.support.upstreams import (
     CHAT,
@@ -229,17 +229,16 @@ def _asking(root: str) -> bytes:
 
 
 async def test_a_writer_that_waits_goes_on_when_the_server_says_that_the_client_has_left() -> None:
-    scope: Scope = {"type": "http", "method": "POST", "path": CHAT, "headers": []}
-
     async def refused(*_: object) -> None:
+        await asyncio.sleep(0)
         raise OSError
 
-    exchange = AsgiExchange(head_of(Served(refused), scope), JSONErrors())
+    exchange = Exchange(ApiHead("POST", CHAT, []), refused, refused, JSONErrors())  # type: ignore[arg-type]
     exchange.begin(200, [EVENTS])
     assert not exchange.put(b"x" * 100_000, more=True)
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        tasks.create_task(exchange.wait_for_room())
-        tasks.create_task(exchange.send_all(refused))
+    async with asyncio.timeout(30):
+        await exchange.wait_for_room()
+        await exchange.finish()
     assert exchange.disconnected
 
 

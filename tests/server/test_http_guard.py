@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import coroutine
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
@@ -13,9 +12,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from proxy.server.exchange import Exchange
-from proxy.server.head import RequestHead
-from proxy.server.protocol import MIN_RATE, ClientConnection
+from proxy.server.protocol import MIN_RATE, HttpProtocol
 from proxy.server.served import Served
 from tests.support.http_requests import BODY, HOST, LENGTH, POST, ROWS, TE, Row, large, post
 from tests.support.upstreams import (
@@ -33,7 +30,7 @@ from tests.support.upstreams import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 
@@ -218,34 +215,14 @@ class Loop:
         self.now = end
 
 
-class Silent(Served):
-    """Answers nothing."""
-
-    def __init__(self) -> None:
-        self.asked: list[Exchange] = []
-
-    def answers(self, head: RequestHead) -> bool:
-        return True
-
-    async def answer(self, exchange: Exchange) -> None:
-        self.asked.append(exchange)
-        await forever()
-
-
-@coroutine
-def forever() -> Generator[None, None, None]:
-    yield
-
-
 class Connection:
-    """A connection without a socket, whose `body_timeout` is 60 s and `header_timeout` 10 s."""
+    """A connection without a socket, whose `body_timeout` is 60 s and `header_timeout` 10 s; nothing answers."""
 
     def __init__(self) -> None:
-        self.app = Silent()
         self.loop = Loop()
         self.transport = Mock(get_extra_info=Mock(return_value=None))
-        config = uvicorn.Config(self.app, http=ClientConnection, lifespan="off", proxy_headers=False, log_config=None)
-        self.guard = ClientConnection(config, ServerState(), {}, self.loop)  # type: ignore[arg-type]
+        config = uvicorn.Config(Served(), http=HttpProtocol, lifespan="off", proxy_headers=False, log_config=None)
+        self.guard = HttpProtocol(config, ServerState(), {}, self.loop)  # type: ignore[arg-type]
         self.guard.connection_made(self.transport)
 
     @property
@@ -259,9 +236,8 @@ class Connection:
             if self.answered or self.loop.now > started + most:
                 break
             self.guard.data_received(sent[at : at + size])
-            for exchange in self.app.asked:  # as if it had read on
-                exchange.request._pieces.clear()
-                exchange.request._size = 0
+            if self.guard.cycle is not None:  # as if the application had read on
+                self.guard.cycle.body.clear()
                 self.guard.flow.resume_reading()
             self.loop.pass_time(every)
         return self.loop.now - started

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 import msgspec
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from proxy.engine.compactions import Compactions
 from proxy.runtime.background import Background
 from proxy.runtime.stepping import _Begun
-from proxy.server.protocol import ClientConnection
 from tests.support.model_server import ModelServer
 from tests.support.servers import configured, proxy, serve
 
@@ -237,7 +237,7 @@ class Sent:
         return [message for message in self.messages if message["role"] in ("system", "developer")]
 
 
-_UNDER_WAY = {work.__qualname__ for work in (ClientConnection._answer, Background._run, Compactions._make_record)}
+_UNDER_WAY = {work.__qualname__ for work in (RequestResponseCycle.run_asgi, Background._run, Compactions._make_record)}
 
 
 class Stage:
