@@ -115,7 +115,7 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
     def conversation(self) -> Conversation:
         return Conversation(self.messages, self.tools_tokens, self.settings.order, outline=self.history.outline)
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         return self.tools_tokens + self.history.tokens
 

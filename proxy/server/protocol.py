@@ -101,6 +101,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._refusal: ProxyError | None = None
         self._is_refused = self._is_upgrade = False
         self._in_head = self._in_body = False
+        # Whether what is parsed now holds nothing but a header block.
+        self._is_only_head = True
         # Bytes of the header block in progress, and the most that it can have with what is parsed now.
         self._head_bytes = self._most_head_bytes = 0
         # Bytes of a body besides its content: chunk sizes, extensions, trailers.
@@ -131,7 +133,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_refused:
             return
         self._unset_keepalive_if_required()
-        size, only_head = len(data), not self._in_body
+        size, self._is_only_head = len(data), not self._in_body
         self._most_head_bytes = self._head_bytes + size
         self._framing_bytes += size
         try:
@@ -141,7 +143,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.logger.warning("Invalid HTTP request received.")
             self._refuse(self._refusal or InvalidRequestError("The request is not valid HTTP/1.1."))
         if self._in_head:
-            self._wait_for_head(only_head=only_head)
+            self._wait_for_head()
         elif self._in_body:
             self._wait_for_body(size)
         elif self.is_idle:  # after empty lines, or the end of a body that the response did not wait for
@@ -199,7 +201,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_upgrade:
             return
         self._stop_timer()
-        self._in_body = False
+        self._in_body = self._is_only_head = False
         if not self.parser.should_keep_alive():
             self.cycle.keep_alive = False  # by a trailer, after which llhttp reads no further
         super().on_message_complete()
@@ -253,8 +255,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     # deadlines
 
-    def _wait_for_head(self, *, only_head: bool) -> None:
-        if only_head:  # httptools keeps a header until it is complete, whatever its length
+    def _wait_for_head(self) -> None:
+        if self._is_only_head:  # httptools keeps a header until it is complete, whatever its length
             self._head_bytes = self._most_head_bytes
         if len(self.url) > MAX_LINE:
             self._refuse(URITooLongError())

@@ -343,6 +343,26 @@ async def test_what_comes_beside_a_body_has_a_bound(both: tuple[str, Upstream], 
         await asyncio.gather(sending, return_exceptions=True)
 
 
+def test_of_a_header_block_without_end_no_more_is_kept_than_its_limit() -> None:
+    connection = Connection()
+    connection.guard.data_received(POST + HOST)
+    for _ in range(1_000):  # 120 MB
+        connection.guard.data_received(b"X-Filler: " + b"y" * 120_000 + b"\r\n")
+    assert connection.answered.startswith(b"HTTP/1.1 431 ")
+    assert sum(len(value) for _, value in connection.guard.headers) < 2 * 120_000
+
+
+async def test_requests_that_come_at_once_are_not_read_beyond_what_is_answered(both: tuple[str, Upstream]) -> None:
+    """A client that sends without end and reads nothing is paused: the system's buffers hold what it sends."""
+    async with connected(both[0]) as client, asyncio.timeout(30):
+        client.pause()
+        whole = post(HOST, large(20_000), LENGTH)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                for _ in range(10_000):
+                    await client.send(whole)
+
+
 async def test_small_chunks_are_served_however_many(both: tuple[str, Upstream]) -> None:
     async with connected(both[0]) as client, asyncio.timeout(30):
         client.method = "POST"
