@@ -115,7 +115,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow = TimedFlowControl(transport, self.loop)
+        self.flow = TimedFlowControl(transport, self.loop, self.pipeline)
         self.timeout_keep_alive = self._served.server_settings.idle_timeout  # type: ignore[assignment]
         self._slow_reader = SlowReaderTimer(transport, self.loop)
         self._start_timer(self._served.server_settings.header_timeout)
