@@ -75,7 +75,7 @@ ENDPOINTS = (
     Endpoint("replicas", "GET", "replicas", FIGURES, "Processes that serve, this one first", has_page=True),
     Endpoint("store", "GET", "store", FIGURES, "The store and its operations", has_page=True),
     Endpoint("probe_store", "POST", "store/probe", OPERATORS, "Write, read and erase an entry", has_page=True),
-    Endpoint("sessions", "GET", "sessions", SIGNED_IN, "Stored sessions", ("tenant", "limit", "cursor")),
+    Endpoint("sessions", "GET", "sessions", SIGNED_IN, "Stored sessions", ("tenant", "name", "limit", "cursor")),
     Endpoint(
         *("search", "GET", "search", SIGNED_IN),
         "Sessions by label, id, request id, model or tenant, of all that there are",

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from starlette.requests import Request
 
 from policies.chain import mark_of
+from policies.record.lineage import Lineage
 from policies.record.record import Record
 from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
@@ -20,7 +21,8 @@ from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailabl
 from proxy.observing.compactions import ended_by
 from proxy.observing.events import CompactionEnded, PromptComposed
 from proxy.observing.session_trails import Key, SessionTrail, TrailView
-from proxy.records.index import FAILED_FOR, Session
+from proxy.records.index import FAILED_FOR, Session, Target
+from proxy.records.sessions import Sessions
 from proxy.stores import StoreError
 
 _T = TypeVar("_T")
@@ -72,6 +74,19 @@ async def list_sessions(context: AdminContext, visitor: Visitor, wishes: Wishes)
         wishes.q.lower(), lambda event: visitor.sees(event.tenant) and wishes.tenant in ("", event.tenant)
     )
     return Listing(shown, found.cursor, found.looked, found.store, requests)
+
+
+async def list_named(
+    sessions: Sessions, caller: Caller, name: str, start: int, limit: int
+) -> tuple[list[Session], bool]:
+    """Return a page of the stored sessions with this label or id, and True if it is the last. Raises StoreError."""
+    targets: dict[Target, None] = {}
+    async for page in sessions.find_sessions(caller, name):
+        targets |= dict.fromkeys(page)
+        if len(targets) > start + limit:
+            break
+    found = await sessions.look_up([*targets][start : start + limit])
+    return found, len(targets) <= start + limit
 
 
 async def _find_named(
@@ -202,10 +217,15 @@ async def _history(context: AdminContext, caller: Caller, session: Session | Non
     return await records.history(context.engine.sessions, session, caller.policy.secrets)
 
 
-async def record_rows(context: AdminContext, caller: Caller, name: str, label: str | None) -> list[records.RecordRow]:
-    """The records of a session, the newest first."""
+async def record_rows(
+    context: AdminContext, caller: Caller, name: str, label: str | None
+) -> tuple[list[records.RecordRow], Lineage | None]:
+    """Return the records of a session, the newest first, and how its compactions went."""
     session = await stored_session(context, caller, name, label)
-    return [records.row_of(record) for record in await _history(context, caller, session)]
+    if session is None:
+        return [], None
+    exported = await records.export_session(context.engine.sessions, session, caller.policy.secrets)
+    return [records.row_of(record) for record in exported.records], exported.lineage
 
 
 async def record_view(

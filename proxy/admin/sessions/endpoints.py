@@ -7,6 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from policies.record.lineage import Lineage
 from proxy.admin.access import Access, Visitor
 from proxy.admin.context import AdminContext, tenant_of
 from proxy.admin.guard import as_json, limit_of
@@ -14,6 +15,7 @@ from proxy.admin.sessions.actions import compact_next, erase, erase_named, expor
 from proxy.admin.sessions.asking import (
     SessionLook,
     ask_store,
+    list_named,
     list_sessions,
     look_at_session,
     record_rows,
@@ -51,7 +53,10 @@ class Fates(msgspec.Struct, frozen=True):
 
 
 class Records(msgspec.Struct, frozen=True):
+    """The records of a session, the newest first, and how its compactions went."""
+
     records: list[RecordRow]
+    lineage: Lineage | None
 
 
 class AwaitedRequest(msgspec.Struct, frozen=True):
@@ -74,13 +79,18 @@ class SessionEndpoints:
         self._access = access
 
     async def sessions(self, request: Request, visitor: Visitor) -> Stored:
-        """Of a tenant, the conversations of which something is stored."""
-        caller = tenant_of(request, visitor, self._find())
-        before = cursor_of(request.query_params.get("cursor", "")).members.get(caller.tenant)
-        page = await ask_store(self._find().engine.sessions.newest(caller, limit := limit_of(request, PAGE), before))
+        """List a tenant's conversations of which something is stored; with a name only those with this label or id."""
+        caller, limit = tenant_of(request, visitor, self._find()), limit_of(request, PAGE)
+        cursor, name = cursor_of(request.query_params.get("cursor", "")), request.query_params.get("name", "")
+        sessions = self._find().engine.sessions
+        if name:
+            named, is_last = await ask_store(list_named(sessions, caller, name, cursor.looked, limit))
+            return Stored(named, None if is_last else Cursor(looked=cursor.looked + limit).text)
+        before = cursor.members.get(caller.tenant)
+        page = await ask_store(sessions.newest(caller, limit, before))
         entries, is_last = page.entries[:limit], page.is_last and len(page.entries) <= limit
-        cursor = None if is_last or not entries else Cursor(members={caller.tenant: entries[-1][0]}).text
-        return Stored([session for _, session in entries if session is not None], cursor)
+        following = None if is_last or not entries else Cursor(members={caller.tenant: entries[-1][0]}).text
+        return Stored([session for _, session in entries if session is not None], following)
 
     async def search(self, request: Request, visitor: Visitor) -> Listing:
         return await list_sessions(self._find(), visitor, wishes_of(request))
@@ -119,7 +129,7 @@ class SessionEndpoints:
     async def records(self, request: Request, visitor: Visitor) -> Records:
         caller = tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label")
-        return Records(await record_rows(self._find(), caller, name, label))
+        return Records(*await record_rows(self._find(), caller, name, label))
 
     async def record(self, request: Request, visitor: Visitor) -> View:
         caller = tenant_of(request, visitor, self._find())

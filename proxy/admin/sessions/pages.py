@@ -70,7 +70,8 @@ class SessionPages:
             context.engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name))
             digest, against = request.path_params["digest"], request.query_params.get("against")
             view = await record_view(context, caller, name, label, digest, against)
-            values |= {"is_shown": True, "view": view, "records": await record_rows(context, caller, name, label)}
+            rows, _ = await record_rows(context, caller, name, label)
+            values |= {"is_shown": True, "view": view, "records": rows}
         return await self._frame.page("record.html", request, visitor, values, 200 if values["is_shown"] else 403)
 
     async def compact(self, request: Request, visitor: Visitor) -> Response:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.commands.cli import app
-from tests.support.scenarios import MODEL
+from tests.support.scenarios import MODEL, user
 from tests.support.stages import CONTENT, COUNTED, DUE, SMALL, WINDOW, Stage, body, history, outcome, stage
 from tests.support.upstreams import ask
 
@@ -100,6 +100,34 @@ async def test_of_what_is_not_stored_no_compaction_can_be_asked_for(tmp_path: Pa
         await play.send(SMALL, LABEL)
         reply = await asked(play, "POST", f"{SESSIONS}/{'0' * 16}/compact?label=work")
         assert reply.status == 404
+
+
+async def test_stored_sessions_are_listed_by_label_and_id_page_by_page(tmp_path: Path) -> None:
+    async with stage(tmp_path, **settings(tmp_path)) as play:
+        others = [body([*history(0.65), user("Another.")]), body([user("Another."), *history(0.65)])]
+        for content, label in ((LISTED, b"work"), (others[0], b"other"), (others[1], b"work")):
+            await play.send(content, (b"x-session-id", label))
+        await play.settled()
+        first = str((await named(play, "other"))[0][0]["id"])
+        everywhere = {(first, "work"), (first, "other")}
+        for name, expected in (
+            (first, everywhere),
+            (first[:8], everywhere),
+            (f"{first[:8]}:work", {(first, "work")}),
+            (first[:7], set()),
+            ("nobody", set()),
+        ):
+            assert {(each["id"], each["label"]) for each in (await named(play, name))[0]} == expected, name
+        page, cursor = await named(play, "work", "&limit=1")
+        rest, last = await named(play, "work", f"&limit=1&cursor={cursor}")
+        assert (len(page), len(rest), last) == (1, 1, None)
+        assert len({each["id"] for each in (*page, *rest)}) == 2
+
+
+async def named(play: Stage, name: str, more: str = "") -> tuple[list[dict[str, object]], str | None]:
+    """The stored sessions of a name, and the cursor of the next page."""
+    found = (await asked(play, "GET", f"{SESSIONS}?name={name}{more}")).json()
+    return found["sessions"], found["cursor"]  # type: ignore[return-value]
 
 
 async def test_all_that_is_stored_of_a_session_is_exported_as_by_the_command(

@@ -107,7 +107,9 @@ async def test_the_api_tells_what_the_page_shows(tmp_path: Path) -> None:
         assert [point["outcome"] for point in trail["points"]] == ["applied", "reused"]  # type: ignore[union-attr,index]
         fates = await show.json(f"sessions/{show.id}/fates")
         assert {message["fate"] for message in fates["messages"]} >= {"covered", "kept"}  # type: ignore[union-attr,index]
-        (record,) = (await show.json(f"sessions/{show.id}/records?label={quote(LABEL)}"))["records"]  # type: ignore[misc]
+        stored = await show.json(f"sessions/{show.id}/records?label={quote(LABEL)}")
+        (record,) = stored["records"]  # type: ignore[misc]
+        assert stored["lineage"]["compactions"] == 1  # type: ignore[index]
         told = await show.json(f"sessions/{show.id}/records/{record['digest']}?label={quote(LABEL)}")
         assert SECRET in told["text"]  # type: ignore[operator]
         events = [line for line in show.play.log.getvalue().splitlines() if b'"event":"admin"' in line]
