@@ -68,15 +68,18 @@ async def open_engine(
     log: Log,
     *hooks: Hook,
     summarizer: Summarizer | None = None,
+    loads: bool = True,
 ) -> Engine:
     """Load the tokenizer and the model table, and wire the parts.
 
-    hooks: called with every event, like the log. summarizer: used instead of the one that asks upstreams.
+    hooks: called with every event, like the log. summarizer: used instead of the one that asks upstreams. loads: False
+    leaves tokenizer and table to their first use.
     """
     tokenizer, table, tallies = Tokenizer(), ModelTable(), Tallies(time.time)
     metrics = Metrics(tallies)
-    await asyncio.to_thread(tokenizer.warm, DEFAULT_ENCODING)
-    await asyncio.to_thread(table.load)
+    if loads:
+        await asyncio.to_thread(tokenizer.warm, DEFAULT_ENCODING)
+        await asyncio.to_thread(table.load)
     told = Hooks(LogLines(log), tallies, *hooks, fault=log.fault)
     observe = Pricing(table.price, told)
     memory = Memory()

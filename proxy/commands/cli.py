@@ -226,9 +226,10 @@ def explain(
     :param session: Label or id of the stored session that it goes on with, whose records are looked at.
     :param as_json: Print the whole explanation as JSON.
     """
+    from proxy.commands.admin_client import AdminError, open_client
     from proxy.commands.explain import explain as explained
     from proxy.commands.explain import read_request, show
-    from proxy.commands.sessions import one_of
+    from proxy.commands.sessions import find_session
     from proxy.dialects.table import DEFAULT_DIALECT, dialect_named, written_in
     from proxy.errors import InvalidJSONError
     from proxy.stores import StoreError
@@ -239,11 +240,14 @@ def explain(
     spoken = dialect_named(dialect) if dialect else written_in(body) or DEFAULT_DIALECT
     mode = "force" if force else caller.policy.mode
     try:
-        goes_on = None if session is None else asyncio.run(one_of(loaded, caller, session))
+        goes_on = None
+        if session is not None:
+            with open_client(loaded, caller) as client:
+                goes_on = find_session(client, session)
         explanation = asyncio.run(explained(loaded, body, caller, mode, spoken, goes_on))
     except InvalidJSONError as error:
         fail(f"{name}: {error.message}")
-    except StoreError as error:
+    except (AdminError, StoreError) as error:
         fail(str(error))
     if explanation is None:
         array = spoken.array.name

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -83,6 +84,11 @@ def output(found: _T, show: Callable[[_T, Console], None], *, as_json: bool, ind
 def plain(text: str | None) -> str:
     """On one line, and nothing in it that a terminal would obey."""
     return printable(text or "")
+
+
+def moment(seconds: float) -> str:
+    """Return a time in UTC, to the minute."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "minutes").removesuffix("+00:00")
 
 
 def err(text: str) -> None:

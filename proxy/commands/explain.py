@@ -17,7 +17,7 @@ from policies.chain import mark_of
 from proxy.admin import words
 from proxy.callers.tenants import Caller
 from proxy.commands.common import fail, plain
-from proxy.commands.sessions import open_stored
+from proxy.commands.stored import open_stored
 from proxy.config.loading import Config
 from proxy.dialects.base import Dialect
 from proxy.engine.case import Mode, context_of_pasted

@@ -14,8 +14,8 @@ from proxy.admin.words import limits, usd
 from proxy.callers import store_secret
 from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, as_revoked, key_prefix, new_key
 from proxy.callers.key_usage import KeyRow, Used, key_rows
-from proxy.commands.common import err, fail, plain
-from proxy.commands.sessions import NothingStoredError, moment, open_stored
+from proxy.commands.common import err, fail, moment, plain
+from proxy.commands.stored import NothingStoredError, open_stored
 from proxy.config.loading import Config
 from proxy.stores import StoreError, check_file
 from proxy.stores.base import Store

@@ -11,14 +11,16 @@ from mcp.server import MCPServer
 from mcp.types import ToolAnnotations
 
 from policies.record.call_lines import action_line
+from policies.record.masking import as_allowed
 from policies.record.recall import found_for
 from policies.record.record import Record
 from policies.record.search import Index
 from policies.record.state import file_line, state_blocks
 from policies.record.texts import texts_for
 from policies.transcript import Utterance
+from proxy.admin.sessions.asking import list_named
 from proxy.callers.tenants import Caller
-from proxy.commands.sessions import NothingStoredError, records
+from proxy.commands.stored import NothingStoredError, open_sessions
 from proxy.config.loading import Config
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.records.index import Session
@@ -47,7 +49,7 @@ def serve_mcp(config: Config, caller: Caller) -> None:
     async def conversation_search(query: str, session: str | None = None) -> str:
         """`session`: the label of a conversation, or how its id begins; all of them without one."""
         try:
-            found = (await records(config, caller, session))[:_MOST_SESSIONS]
+            found = await _records(config, caller, session)
         except NothingStoredError:
             found = []
         except StoreError as error:
@@ -58,6 +60,16 @@ def serve_mcp(config: Config, caller: Caller) -> None:
 
     server.tool(NAME, description=_DESCRIPTION, annotations=_READ_ONLY, structured_output=False)(conversation_search)
     server.run("stdio")
+
+
+async def _records(config: Config, caller: Caller, name: str | None) -> list[tuple[Session, Record]]:
+    """Return the newest record of each session of this name, or of all, the last used first. Raises StoreError."""
+    async with open_sessions(config) as stored:
+        named, _ = await list_named(stored, caller, name, 0, _MOST_SESSIONS) if name else ([], True)
+        sessions = named or [each for each in await stored.of(caller) if each.id.startswith(name or "")]
+        compacted = [(each, each.record) for each in sessions if each.record][:_MOST_SESSIONS]
+        records = [(each, await stored.checkpoints.lying_at(*place)) for each, place in compacted]
+    return [(each, as_allowed(record, caller.policy.secrets)) for each, record in records if record]
 
 
 def _utterances_of(session: Session, record: Record) -> Iterator[Utterance]:

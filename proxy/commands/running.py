@@ -1,22 +1,18 @@
-"""Asking the proxy that runs with a config: whether it is ready, and to erase what it and its store hold."""
+"""Find the proxy that runs with a config: its address, its admin token, and if it is ready."""
 
 import hashlib
-import json
 import os
 import stat
 import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.client import HTTPException
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.parse import urlencode
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.admin.endpoints import METRICS, READY, find_endpoint
+from proxy.admin.endpoints import METRICS, READY
 from proxy.callers import admin_token
 from proxy.callers.admin_token import configured_token
 from proxy.commands.common import chosen, err, fail
@@ -31,8 +27,6 @@ _DIGITS = 16
 # Running proxies that are named to whoever has found none.
 _MOST_NAMED = 5
 _FOR_OTHERS = 0o022
-# A session takes some milliseconds, and a tenant may have 100,000.
-_ERASE_SECONDS = 600.0
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says
 
 
@@ -214,10 +208,6 @@ def _folder() -> Path:
     return Path(tempfile.gettempdir()) / f"concertina-{os.getuid()}"
 
 
-class NotDoneError(Exception):
-    """A proxy answered, and did not do it; the text says why."""
-
-
 def readiness(url: str) -> str:
     """What a proxy says of itself; raises OSError, ValueError or HTTPException where it is not ready or none."""
     with DIRECT.open(f"{url.rstrip('/')}{READY}", timeout=_READY_SECONDS) as answer:
@@ -227,56 +217,14 @@ def readiness(url: str) -> str:
 
 def version_and_digest(config: Config, url: str) -> tuple[str, str]:
     """Of the running proxy and of its config; raises as `readiness` does, and LookupError where it does not tell."""
-    request = urllib.request.Request(f"{url}{METRICS}", headers=_authorization(config))  # noqa: S310 - is http
+    request = urllib.request.Request(f"{url}{METRICS}", headers=authorization(config))  # noqa: S310 - is http
     with DIRECT.open(request, timeout=_READY_SECONDS) as answer:
         families = [*text_string_to_metric_families(answer.read().decode())]
     labels = {sample.name: sample.labels for family in families for sample in family.samples}
     return labels["concertina_build_info"]["version"], labels["concertina_config_digest_info"]["digest"]
 
 
-def erase_sessions(config: Config, tenant: str, name: str | None) -> list[str] | None:
-    """Ids of the sessions with this label or id (None: of all) that the running proxy has erased.
-
-    None where no proxy answers at the config's address. Raises NotDoneError.
-    """
-    url = of_proxy(as_running(config))
-    if url is None:
-        return None
-    query = {"tenant": tenant} | ({"all": "true"} if name is None else {})
-    row = find_endpoint("erase_all" if name is None else "erase")
-    address = f"{url}{row.path_for(name=name or '')}?{urlencode(query)}"
-    request = urllib.request.Request(address, method=row.method, headers=_authorization(config))  # noqa: S310 - is http
-    try:
-        with DIRECT.open(request, timeout=_ERASE_SECONDS) as answer:
-            ids: list[str] = json.load(answer)["erased"]
-            return ids
-    except HTTPError as error:
-        return _ids_or_refusal(url, error)
-    except TimeoutError:
-        raise NotDoneError(
-            f"the proxy at {url} did not answer in time; what is erased is not known, try again"
-        ) from None
-    except (OSError, ValueError, LookupError, TypeError, HTTPException):
-        return None
-
-
-def _ids_or_refusal(url: str, error: HTTPError) -> list[str] | None:
-    """No ids where there is no such session, None for what is no proxy of ours."""
-    with error:
-        try:
-            told = json.load(error)["error"]
-            code, param, message = told["code"], told["param"], told["message"]
-        except (OSError, ValueError, LookupError, TypeError, HTTPException):
-            return None
-    if code == "not_found" and param is None:
-        return []
-    if error.code in (401, 403):
-        message = (
-            "it has another admin token; run this with its config, as its user, or set server.admin_token for both"
-        )
-    raise NotDoneError(f"the proxy at {url} did not erase it: {message}")
-
-
-def _authorization(config: Config) -> dict[str, str]:
+def authorization(config: Config) -> dict[str, str]:
+    """Return the header with the admin token of the running proxy, if this user may know it."""
     token = token_of(config)
     return {"Authorization": f"Bearer {token}"} if token else {}

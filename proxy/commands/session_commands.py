@@ -1,6 +1,5 @@
 """`concertina sessions`: its commands."""
 
-import asyncio
 import sys
 from typing import Annotated
 
@@ -27,21 +26,24 @@ def list_sessions(
     :param tenant: Tenant whose conversations to list.
     :param as_json: Print them as JSON.
     """
-    from proxy.commands.sessions import NothingStoredError, list_sessions, other_tenants, show
+    from proxy.commands.admin_client import AdminError, open_client
+    from proxy.commands.sessions import list_sessions, other_tenants, show
+    from proxy.commands.stored import NothingStoredError
     from proxy.stores import StoreError
 
     loaded = loaded_config(config)
     caller = caller_of(loaded, tenant)
     try:
-        found = asyncio.run(list_sessions(loaded, caller))
-        if not found and (others := asyncio.run(other_tenants(loaded, caller))):
-            err(f"tenant {tenant} has no sessions; --tenant names one that has: {', '.join(others)}")
+        with open_client(loaded, caller) as client:
+            listed = list_sessions(client)
+            if not listed and (others := other_tenants(client, loaded.tenants)):
+                err(f"tenant {tenant} has no sessions; --tenant names one that has: {', '.join(others)}")
     except NothingStoredError as nothing:
         err(str(nothing))
-        found = []
-    except StoreError as error:
+        listed = []
+    except (AdminError, StoreError) as error:
         fail(str(error))
-    output(found, show, as_json=as_json)
+    output(listed, show, as_json=as_json)
 
 
 @sessions.command(name="show", help_epilogue="Example: concertina sessions show deploy --record")
@@ -54,47 +56,47 @@ def show_session(
     config: ConfigPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what the store has of a conversation: its records, why each was made, and what it cost. No proxy is asked.
+    """Show what is stored of a conversation: its records, why each was made, and what it cost.
 
     :param name: Its label, or its id or how that begins, or ID:LABEL.
     :param record: Print too what the newest record says.
     :param tenant: Tenant whose conversation it is.
     :param as_json: Print it as JSON.
     """
-    from proxy.commands.session_details import details, exported_from, show
-    from proxy.commands.sessions import one_of
+    from proxy.commands.admin_client import AdminError, open_client
+    from proxy.commands.session_details import details, show
+    from proxy.commands.sessions import find_session
     from proxy.stores import StoreError
 
     loaded = loaded_config(config)
     caller = caller_of(loaded, tenant)
     try:
-        session = asyncio.run(one_of(loaded, caller, name))
-        (found,) = asyncio.run(exported_from(loaded, caller, [session]))
-    except StoreError as error:
+        with open_client(loaded, caller, reads_content=record) as client:
+            shown = details(client, find_session(client, name), with_text=record)
+    except (AdminError, StoreError) as error:
         fail(str(error))
-    output(details(found, with_text=record), show, as_json=as_json, indent=2)
+    output(shown, show, as_json=as_json, indent=2)
 
 
 @sessions.command(name="export", help_epilogue="Example: concertina sessions export deploy > deploy.jsonl")
 def export_sessions(names: tuple[str, ...] = (), /, *, tenant: str = DEFAULT, config: ConfigPath = None) -> None:
-    """Print all that the store has of conversations, with what their records say, as a line of JSON each.
+    """Print all that is stored of conversations, with what their records say, as a line of JSON each.
 
     :param names: Labels, or ids or how they begin; without any, all of the tenant.
     :param tenant: Tenant whose conversations these are.
     """
-    from msgspec import json
-
-    from proxy.commands.session_details import exported_from
-    from proxy.commands.sessions import sessions_called
+    from proxy.commands.admin_client import AdminError, open_client
+    from proxy.commands.session_details import export
+    from proxy.commands.sessions import find_sessions
     from proxy.stores import StoreError
 
     loaded = loaded_config(config)
     caller = caller_of(loaded, tenant)
     try:
-        wanted = asyncio.run(sessions_called(loaded, caller, names))
-        for one in asyncio.run(exported_from(loaded, caller, wanted)):
-            sys.stdout.write(json.encode(one).decode() + "\n")
-    except StoreError as error:
+        with open_client(loaded, caller, reads_content=True) as client:
+            for session in find_sessions(client, names):
+                sys.stdout.write(export(client, session).decode() + "\n")
+    except (AdminError, StoreError) as error:
         fail(str(error))
 
 
@@ -113,8 +115,9 @@ def erase_sessions(
     :param tenant: Tenant whose conversations these are.
     :param every: Erase all of the tenant.
     """
-    from proxy.commands.running import NotDoneError, as_running
-    from proxy.commands.sessions import erase
+    from proxy.commands.admin_client import AdminError, open_client
+    from proxy.commands.running import as_running
+    from proxy.commands.sessions import erase, erase_all
     from proxy.stores import StoreError
 
     loaded = loaded_config(config)
@@ -123,14 +126,17 @@ def erase_sessions(
         fail("name the sessions to erase, or say --all; `concertina sessions ls` lists them")
     caller = caller_of(loaded, tenant)
     try:
-        erased = erase(loaded, caller, names)
-    except NotDoneError as error:
+        with open_client(loaded, caller, erases=True) as client:
+            erased = {name: erase(client, name) for name in names} if names else {"": erase_all(client)}
+    except AdminError as error:
         fail(str(error))
     except StoreError as error:
         fail(f"no proxy answers at {url}, and {error}")
-    if not erased.by_proxy:
+    if client.url is None:
         err(f"no proxy answers at {url}; erased in the store alone")
-    for name in erased.unknown:
+    unknown = [name for name in names if not erased[name]]
+    for name in unknown:
         err(f"tenant {tenant} has no such session: {name}; `concertina sessions ls` lists them")
-    sys.stdout.write(f"erased {len(erased.ids)} of tenant {tenant}\n")
-    sys.exit(1 if erased.unknown else 0)
+    ids = {id_ for found in erased.values() for id_ in found}
+    sys.stdout.write(f"erased {len(ids)} of tenant {tenant}\n")
+    sys.exit(1 if unknown else 0)

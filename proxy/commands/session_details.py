@@ -1,4 +1,4 @@
-"""`concertina sessions show` and `export`: what the store has of a conversation, for people and for programs."""
+"""`concertina sessions show` and `export`: what is stored of a conversation, for people and for programs."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,11 +7,10 @@ from rich.console import Console
 from rich.table import Table
 
 from policies.record.lineage import Lineage
-from proxy.admin.sessions.records import Exported, RecordRow, export_session, row_of
-from proxy.callers.tenants import Caller
-from proxy.commands.common import plain
-from proxy.commands.sessions import moment, open_sessions
-from proxy.config.loading import Config
+from proxy.admin.endpoints import find_endpoint
+from proxy.admin.sessions.records import RecordRow
+from proxy.commands.admin_client import AdminClient
+from proxy.commands.common import moment, plain
 from proxy.records.index import Session
 
 _SHOWN = 16
@@ -19,8 +18,7 @@ _HEADINGS = ("MADE", "WHY", "COVERED", "CUT", "BEFORE", "AFTER", "RECORD", "BY",
 
 
 class Details(msgspec.Struct, frozen=True):
-    """What the store has of a session. generations: of records, the newest first. text: of the newest, if it was asked
-    for."""
+    """What is stored of a session. generations: its records, the newest first. text: of the newest, if it is wanted."""
 
     session: Session
     generations: list[RecordRow]
@@ -28,16 +26,29 @@ class Details(msgspec.Struct, frozen=True):
     text: str | None = None
 
 
-async def exported_from(config: Config, caller: Caller, sessions: Sequence[Session]) -> list[Exported]:
-    """Raises StoreError."""
-    async with open_sessions(config) as kept:
-        return [await export_session(kept, session, caller.policy.secrets) for session in sessions]
+class _Records(msgspec.Struct):
+    records: list[RecordRow]
+    lineage: Lineage | None = None
 
 
-def details(found: Exported, *, with_text: bool) -> Details:
-    records = found.records
-    text = records[0].text if with_text and records else None
-    return Details(found.session, [*map(row_of, records)], found.lineage, text)
+class _RecordText(msgspec.Struct):
+    text: str
+
+
+def export(client: AdminClient, session: Session) -> bytes:
+    """Return all that is stored of a session, as JSON. Raises AdminError."""
+    return bytes(client.call(find_endpoint("export"), msgspec.Raw, {"label": session.label}, id=session.id))
+
+
+def details(client: AdminClient, session: Session, *, with_text: bool) -> Details:
+    """Return what is stored of a session. Raises AdminError."""
+    label = {"label": session.label}
+    stored = client.call(find_endpoint("records"), _Records, label, id=session.id)
+    text = None
+    if with_text and stored.records:
+        digest = stored.records[0].digest
+        text = client.call(find_endpoint("record"), _RecordText, label, id=session.id, digest=digest).text
+    return Details(session, stored.records, stored.lineage, text)
 
 
 def show(found: Details, console: Console) -> None:

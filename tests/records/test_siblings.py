@@ -11,7 +11,7 @@ import pytest
 
 from policies.chain import hash_tag, link_of_label, mark_of
 from proxy.callers.tenants import Tenants
-from proxy.commands.sessions import list_sessions
+from proxy.commands.stored import open_sessions
 from proxy.stores.base import StoreError, tag_of
 from proxy.stores.sqlite import SqliteStore
 from tests.support.long_conversations import SMALL_WINDOW, sent, summaries, summarizing
@@ -58,8 +58,9 @@ async def tags(config: Config) -> set[str]:
     """Of the sessions that are listed."""
     caller = Tenants(config).operator_of("default")
     assert caller is not None
-    sessions = await list_sessions(config, caller)
-    return {hash_tag(link_of_label(bytes.fromhex(s.id), mark_of(caller.labels, s.label))) for s in sessions}
+    async with open_sessions(config) as sessions:
+        listed = await sessions.of(caller)
+    return {hash_tag(link_of_label(bytes.fromhex(s.id), mark_of(caller.labels, s.label))) for s in listed}
 
 
 @pytest.mark.parametrize("wished", ["off", "shadow", "on", "force"])
