@@ -137,7 +137,7 @@ class SessionEndpoints:
         name, label = request.path_params["id"], request.query_params.get("label")
         against = request.query_params.get("against")
         view = await record_view(self._find(), caller, name, label, request.path_params["digest"], against)
-        self._find().engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name))
+        self._find().engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name[:ID_DIGITS]))
         return view
 
     async def compact(self, request: Request, visitor: Visitor) -> AwaitedRequest:
