@@ -21,7 +21,7 @@ from proxy.observing.events import RequestEnded
 from proxy.observing.hooks import Hooks
 from proxy.observing.log import Log
 from proxy.observing.log_lines import LogLines
-from proxy.observing.session_trails import SessionTrails
+from proxy.observing.session_history import SessionHistories
 from proxy.observing.tallies import Tallies
 from proxy.upstream.http import UpstreamClient
 from tests.support.model_server import MODELS, ModelServer
@@ -41,7 +41,7 @@ def measure() -> dict[str, float]:
     progress = asyncio.run(_answered())
     with Path("/dev/null").open("wb") as nowhere:
         lines, tallies = LogLines(Log("info", time.time, nowhere, "json")), Tallies(time.time)
-        pages = Hooks(Recent(), SessionTrails(), fault=_fault)
+        pages = Hooks(Recent(), SessionHistories(), fault=_fault)
         observe, event = Hooks(lines, tallies, pages, fault=_fault), ended_event(progress, None)
         return {
             "making the event of a request": _best(lambda: ended_event(progress, None)),

@@ -34,13 +34,12 @@ from proxy.memory import DEFAULT_BYTES
 from proxy.observing.events import Hook, Started
 from proxy.observing.log import Log, open_log
 from proxy.observing.metrics import Metrics, by_name
-from proxy.observing.session_trails import SessionTrails
+from proxy.observing.session_history import SessionHistories
 from proxy.observing.trace import Tracing
-from proxy.records import kept_trails
 from proxy.records.erasures import LOOK_EVERY
 from proxy.records.kept_figures import WRITE_EVERY, KeptFigures
-from proxy.records.kept_trails import KeptTrails
 from proxy.records.replicas import BEAT_EVERY, Replica, Replicas
+from proxy.records.stored_histories import HISTORIES_EVERY, StoredHistories
 from proxy.runtime.container import most_buffered
 from proxy.runtime.deadlines import repeat_every
 from proxy.runtime.descriptors import most_requests
@@ -148,11 +147,11 @@ class App(Served):
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient(config.upstreams, os.environ))
             started, name = time.time(), f"{socket.gethostname()}:{config.server.port}"
-            recent, trails = Recent(), SessionTrails()
+            recent, histories = Recent(), SessionHistories()
             key_usage = KeyUsage(store, time.time, lambda model: engine.windows.price(model))  # noqa: PLW0108 - made below
             spans = await opened.enter_async_context(_spans(config.telemetry.traces, name))
             hooks: list[Hook] = [key_usage, *spans, *(import_function(name) for name in config.hooks)]
-            engine = await open_engine(config, store, client, workers, self._log, recent, trails, *hooks)
+            engine = await open_engine(config, store, client, workers, self._log, recent, histories, *hooks)
             engine.memory.most = DEFAULT_BYTES // self._processes
             opened.push_async_callback(engine.background.drain, _DRAIN_SECONDS)
             asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)
@@ -169,26 +168,25 @@ class App(Served):
                 exposition = await opened.enter_async_context(self._peers.sharing(exposition))
             self._gateway = gateway
             openmetrics = engine.metrics.openmetrics if self._peers is None else None
-            process = secrets.token_hex(8)
-            run = f"{name}:{process}"
+            run = f"{name}:{secrets.token_hex(8)}"
             figures = self._figures(engine, run)
             replicas = Replicas(engine.sessions.sealed, run, lambda: self._replica(name, started, reloader))
-            kept = self._kept_trails(trails, engine, process)
+            stored = self._stored_histories(histories, engine)
             self._opened = AdminContext(
                 store=store, engine=engine, active=lambda: gateway.active, is_draining=lambda: self.is_draining,
                 reloader=reloader, in_flight=gateway.admission.in_flight, exposition=exposition,
-                openmetrics=openmetrics, recent=recent, trails=trails, kept_trails=kept, figures=figures,
+                openmetrics=openmetrics, recent=recent, histories=histories, stored_histories=stored, figures=figures,
                 replicas=replicas, keys=keys, name=name, started=started,
             )  # fmt: skip
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)
-            look_after = repeat_every(lambda: fail_open.run(_look_after(engine, kept, recent), None), LOOK_EVERY)
+            look_after = repeat_every(lambda: fail_open.run(_look_after(engine, stored, recent), None), LOOK_EVERY)
             await opened.enter_async_context(look_after)
             await opened.enter_async_context(repeat_every(lambda: looking.run(keys.look(), None), LOOK_FOR_KEYS_EVERY))
             counting = key_usage.count, COUNT_EVERY, key_usage.count, fail_open.for_event("key_usage_failed")
             await opened.enter_async_context(_repeat_to_the_end(*counting))
             await opened.enter_async_context(_write_figures(figures, replicas, fail_open.for_event("figures_failed")))
-            writing = kept.look, kept_trails.LOOK_EVERY, kept.write, fail_open.for_event("trails_failed")
+            writing = stored.write, HISTORIES_EVERY, stored.write, fail_open.for_event("histories_failed")
             await opened.enter_async_context(_repeat_to_the_end(*writing))
             engine.observe(self._start_event())
             yield
@@ -199,13 +197,13 @@ class App(Served):
         sealed = replace(engine.sessions.sealed, ttl=self._config.telemetry.figures)
         return KeptFigures(engine.tallies.hours, sealed, run, time.time, engine.sessions.is_up)
 
-    def _kept_trails(self, trails: SessionTrails, engine: Engine, process: str) -> KeptTrails:
-        """What is kept of trails beside this process's."""
+    def _stored_histories(self, histories: SessionHistories, engine: Engine) -> StoredHistories:
+        """Return the histories of all processes."""
 
         def owner(tenant: str) -> Caller | None:
             return self._gateway.active.tenants.operator_of(tenant)
 
-        return KeptTrails(trails, engine.sessions, owner, process)
+        return StoredHistories(histories, engine.sessions, owner)
 
     def _watch(self, metrics: Metrics, gateway: Gateway, reloader: Reloader) -> None:
         """Have the metrics tell what only the app knows."""
@@ -331,8 +329,8 @@ async def _repeat_to_the_end(
     await fail_open.run(last(), None)
 
 
-async def _look_after(engine: Engine, trails: KeptTrails, recent: Recent) -> None:
+async def _look_after(engine: Engine, histories: StoredHistories, recent: Recent) -> None:
     """Learn what was asked for elsewhere: compactions, and erasures, to know nothing any more of what they were of."""
     if await engine.sessions.look_after():
-        for key in await trails.forget_erased():
+        for key in await histories.forget_erased():
             recent.forget(key.tenant, key.id, key.label.__eq__)

@@ -13,10 +13,10 @@ from proxy.config.reloading import Reloader
 from proxy.config.settings import DEFAULT, Config
 from proxy.engine.engine import Engine
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError
-from proxy.observing.session_trails import SessionTrails
+from proxy.observing.session_history import SessionHistories
 from proxy.records.kept_figures import KeptFigures
-from proxy.records.kept_trails import KeptTrails
 from proxy.records.replicas import Replicas
+from proxy.records.stored_histories import StoredHistories
 from proxy.stores import CircuitBreaker
 from proxy.upstream.active import Active
 
@@ -35,8 +35,8 @@ class AdminContext:
     exposition: Callable[[], Awaitable[bytes]]
     openmetrics: Callable[[], Awaitable[bytes]] | None
     recent: Recent
-    trails: SessionTrails
-    kept_trails: KeptTrails
+    histories: SessionHistories
+    stored_histories: StoredHistories
     figures: KeptFigures
     replicas: Replicas
     keys: KeyRing

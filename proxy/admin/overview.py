@@ -16,7 +16,7 @@ from proxy.admin.totals import totals_of
 from proxy.observing import figures
 from proxy.observing.events import CompactionEnded
 from proxy.observing.histograms import Histogram
-from proxy.observing.session_trails import SessionTrail
+from proxy.observing.session_history import SessionHistory
 from proxy.observing.tallies import Tallies
 from proxy.observing.tally import HOUR, Tally, total
 
@@ -322,9 +322,9 @@ def _day(at: int) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%d %b}".lstrip("0")
 
 
-def near(trails: Iterable[SessionTrail]) -> list[SessionRow]:
+def near(histories: Iterable[SessionHistory]) -> list[SessionRow]:
     """Sessions near their window, the fullest first."""
-    found = [listing.row_of(trail) for trail in trails if figures.is_near(trail.newest)]
+    found = [listing.row_of(history) for history in histories if figures.is_near(history.newest)]
     return sorted(found, key=lambda row: -(row.used or 0.0))[:MOST_ROWS]
 
 

@@ -53,7 +53,7 @@ async def overview_of(
 ) -> Overview:
     """Of one tenant, or of all that the visitor sees."""
     engine, names_sessions = context.engine, visitor.role != "nobody"
-    trails = [trail for trail in context.trails.newest() if tenant in (None, trail.key.tenant)]
+    histories = [each for each in context.histories.newest() if tenant in (None, each.key.tenant)]
     newest = (entry.event for entry in context.recent.newest())
     seen = [event for event in newest if isinstance(event, CompactionEnded) and tenant in (None, event.tenant)]
     stored = await newest_compactions(context, visitor, tenant, overview.MOST_ROWS) if names_sessions else []
@@ -67,7 +67,7 @@ async def overview_of(
         figures=shown,
         parts=overview.parts(sums.parts, tenant, span, now, engine.windows.price),
         minutes=overview.minutes(engine.tallies.minutes(tenant), now),
-        near=overview.near(trails) if names_sessions else None,
+        near=overview.near(histories) if names_sessions else None,
         compactions=overview.newest_compactions(seen, stored) if names_sessions else None,
         advice=[*overview.advice(shown)],
     )

@@ -19,10 +19,10 @@ from proxy.commands.stored import open_stored
 from proxy.config.loading import Config
 from proxy.config.reloading import Reloader
 from proxy.observing.log import Log
-from proxy.observing.session_trails import SessionTrails
+from proxy.observing.session_history import SessionHistories
 from proxy.records.kept_figures import KeptFigures
-from proxy.records.kept_trails import KeptTrails
 from proxy.records.replicas import Replica, Replicas
+from proxy.records.stored_histories import StoredHistories
 from proxy.server.served import Event, Scope
 from proxy.stores import CircuitBreaker
 from proxy.upstream.active import Active
@@ -55,14 +55,14 @@ async def _context(
     """Build the parts that pages look at. None of them is started, and none is written to the store."""
     log, started = Log("error", time.time, io.BytesIO()), time.time()
     engine = await open_engine(config, store, UpstreamClient(), workers, log, loads=False)
-    sessions, trails, tenants = engine.sessions, SessionTrails(), Tenants(config)
+    sessions, histories, tenants = engine.sessions, SessionHistories(), Tenants(config)
     replica = Replica(name="", version="", started=started, digest="", in_flight=0, problems=0)
     active = Active(tenants, engine.router(config), config.server, 0, 0, token, None)
     return AdminContext(
         store=store, engine=engine, active=lambda: active, is_draining=lambda: False,
         reloader=Reloader(None, config, lambda _: None, engine.observe, log), in_flight={},
-        exposition=engine.metrics.exposition, openmetrics=None, recent=Recent(), trails=trails,
-        kept_trails=KeptTrails(trails, sessions, tenants.operator_of, ""),
+        exposition=engine.metrics.exposition, openmetrics=None, recent=Recent(), histories=histories,
+        stored_histories=StoredHistories(histories, sessions, tenants.operator_of),
         figures=KeptFigures(engine.tallies.hours, sessions.sealed, "", time.time, sessions.is_up),
         replicas=Replicas(sessions.sealed, "", lambda: replica),
         keys=KeyRing(), name="", started=started,

@@ -7,6 +7,7 @@ import msgspec
 
 from proxy.observing.events import RequestEnded, SummarizerCalled
 from proxy.observing.histograms import OTHER
+from proxy.observing.history_entries import RequestEntry
 
 HOUR = 3600
 DAY_HOURS = 24
@@ -70,7 +71,7 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
         for field in self.__struct_fields__:
             setattr(self, field, getattr(self, field) + getattr(other, field))
 
-    def take(self, event: RequestEnded, received: int | None, sent: int | None) -> None:
+    def take(self, event: RequestEnded | RequestEntry, received: int | None, sent: int | None) -> None:
         """A request of a conversation; `received` and `sent` are the event's, which is asked for them once."""
         self.requests += 1
         if event.overflow == "passed_on":

@@ -1,1 +1,1 @@
-"""What is kept over any store: of conversations, all by way of `Sessions`; locks, figures, trails, and who serves."""
+"""What is kept over any store: of conversations, all by way of `Sessions`; locks, figures, histories, replicas."""

@@ -14,7 +14,7 @@ from policies.chain import LINK_BYTES, NAME_DIGITS, Chain, is_session, mark_of, 
 from policies.record.lineage import Lineage
 from policies.record.record import Record
 from proxy.memory import Cache, Memory
-from proxy.observing.session_trails import SessionPlace
+from proxy.observing.session_history import SessionPlace
 from proxy.records.checkpoints import Checkpoints
 from proxy.records.erasures import SETTLED, Erasures
 from proxy.records.index import (

@@ -1,5 +1,6 @@
 """Values of one type in a store: sealed there, remembered here; and lists of them."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
@@ -56,25 +57,23 @@ class Shelf(Generic[_T]):
 class Lists(Generic[_T]):
     """A store's lists under keys of one kind; nothing is remembered here."""
 
-    def __init__(self, sealed: SealedStore, type_: type[_T], most: int) -> None:
+    def __init__(self, sealed: SealedStore, decoder: msgspec.msgpack.Decoder[_T], most: int) -> None:
         """Of more than `most` values the oldest drop out."""
         self._sealed = sealed
         self._most = most
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(type_).decode
-
-    def seal(self, key: str, value: _T) -> bytes:
-        """A value as it is stored under this key."""
-        return self._sealed.sealer.seal(key, self._encode(value))
+        self._decode = decoder.decode
 
     async def values(self, key: str) -> list[_T] | None:
-        """In their order, without those that were damaged; None where the store does not answer."""
-        found = await self._sealed.store.items(key)
-        return None if found is None else self._open_values(key, found)
+        """Return a list in its order, without damaged values; None if the store does not answer."""
+        items = await self._sealed.store.items(key)
+        return None if items is None else await asyncio.to_thread(self._open_items, key, items)
 
-    async def append(self, key: str, sealed: Sequence[bytes]) -> None:
-        await self._sealed.store.items(key, sealed, limit=self._most, ttl=self._sealed.ttl)
+    async def append(self, key: str, values: Sequence[_T]) -> bool:
+        """Append values to a list. Return True if the store has taken them."""
+        items = [self._sealed.sealer.seal(key, self._encode(value)) for value in values]
+        return not items or await self._sealed.store.items(key, items, limit=self._most, ttl=self._sealed.ttl) == []
 
-    def _open_values(self, key: str, found: Sequence[bytes]) -> list[_T]:
-        values = (self._sealed.sealer.read(key, value, self._decode) for value in found)
+    def _open_items(self, key: str, items: Sequence[bytes]) -> list[_T]:
+        values = (self._sealed.sealer.read(key, item, self._decode) for item in items)
         return [value for value in values if value is not None]

@@ -92,7 +92,7 @@ async def test_a_viewer_is_told_nothing_of_another_tenant(tmp_path: Path) -> Non
     async with played(tmp_path, CONFIGURED, tenants=tenants, **SMALL_WINDOW) as play:
         session = await talked(play, b"theirs", {"role": "user", "content": "Never tell acme of heron."})
         said = await records_of(play, session)
-        request = next(play.app._opened.trails.newest()).last.id  # type: ignore[union-attr]
+        request = next(play.app._opened.histories.newest()).last.id  # type: ignore[union-attr]
         names = {
             "{id}": session,
             "{digest}": said[0],
@@ -127,7 +127,7 @@ async def test_no_markup_of_a_client_is_any_of_ours(tmp_path: Path) -> None:
         said = {"role": "user", "content": f"Never write {script} into {bold} files, and always keep {svg}."}
         session = await talked(play, script.encode(), said, model=image, tool=bold)
         (digest, *_) = await records_of(play, session)
-        request = next(play.app._opened.trails.newest()).last.id  # type: ignore[union-attr]
+        request = next(play.app._opened.histories.newest()).last.id  # type: ignore[union-attr]
         assert (await ask(play.address, "GET", f"/v1/{quote(script)}", [])).status == 200
         which = urlencode({"label": script})
         pages = [
@@ -249,13 +249,13 @@ async def talked(play: Played, label: bytes, said: dict[str, object], *, model: 
     opened = play.app._opened
     assert opened is not None
     await opened.engine.background.drain(5)
-    return next(opened.trails.newest()).key.id
+    return next(opened.histories.newest()).key.id
 
 
 async def records_of(play: Played, session: str) -> list[str]:
     """Digests of its records."""
     opened = play.app._opened
     assert opened is not None
-    label = urlencode({"label": next(opened.trails.newest()).key.label})
+    label = urlencode({"label": next(opened.histories.newest()).key.label})
     found = await play.send("GET", f"/admin/api/sessions/{session}/records?{label}", bearer(CONFIGURED))
     return [str(row["digest"]) for row in found.json()["records"]]  # type: ignore[index,union-attr]

@@ -36,11 +36,11 @@ async def test_what_is_described_is_what_is_answered(tmp_path: Path) -> None:
         opened = play.app._opened
         assert opened is not None
         await opened.engine.background.drain(5)
-        trail = next(opened.trails.newest())
-        session = trail.key.id
+        history = next(opened.histories.newest())
+        session = history.key.id
         token = bearer(CONFIGURED)
         listed = (await play.send("GET", f"{API}sessions/{session}/records", token)).json()["records"]
-        names = {"{id}": session, "{digest}": listed[0]["digest"], "{name}": "default", "{request}": trail.last.id}  # type: ignore[index]
+        names = {"{id}": session, "{digest}": listed[0]["digest"], "{name}": "default", "{request}": history.last.id}  # type: ignore[index]
         bodies = {"explain": {"body": json.loads(LONG)}}
         for each, handler in play.app._pages.handlers.items():
             # There is no file to read again here.

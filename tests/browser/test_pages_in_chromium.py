@@ -76,18 +76,18 @@ async def full(_: Path) -> AsyncIterator[Shown]:
         opened = stage.app._opened
         assert opened is not None
         await opened.engine.background.drain(5)
-        (trail,) = opened.trails.newest()
-        session = f"sessions/{trail.key.id}?label={trail.key.label}"
+        (history,) = opened.histories.newest()
+        session = f"sessions/{history.key.id}?label={history.key.label}"
         caller = opened.active().tenants.operator_of("default")
         assert caller is not None
-        found = await opened.engine.sessions.find(caller, trail.key.id, trail.key.label)
+        found = await opened.engine.sessions.find(caller, history.key.id, history.key.label)
         assert found is not None
         assert found.record is not None
-        record = f"sessions/{trail.key.id}/records/{found.record[1]}?label={trail.key.label}"
-        request = f"requests/{trail.last.id}"
+        record = f"sessions/{history.key.id}/records/{found.record[1]}?label={history.key.label}"
+        request = f"requests/{history.last.id}"
         fill(opened.engine.tallies.hours)
-        for event in every_mark(trail.last):
-            opened.trails(event)
+        for event in every_mark(history.last):
+            opened.histories(event)
             opened.recent(event)
         marked = f"sessions/{'e' * 16}?label=every-mark"
         yield Shown(

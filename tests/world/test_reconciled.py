@@ -123,14 +123,14 @@ async def test_a_session_is_told_alike_everywhere_and_as_it_was_billed(tmp_path:
         for play in plays:
             assert play._app._opened is not None
             await play._app._opened.figures.write()
-            assert play._app._opened.kept_trails is not None
-            await play._app._opened.kept_trails.write()
+            assert play._app._opened.stored_histories is not None
+            await play._app._opened.stored_histories.write()
         days = [await kept(plays[0], 2), await kept(plays[1], 2)]
-        trails = [await followed(play) for play in plays]
+        views = [await followed(play) for play in plays]
         await first.aclose()
         fresh = await opened.enter_async_context(stages[2])
         days += [await kept(plays[1], 2), await kept(fresh, 2)]
-        trails += [await followed(plays[1]), await followed(fresh)]
+        views += [await followed(plays[1]), await followed(fresh)]
     assert told == sums
     assert told == [{field: getattr(tally, field) for field in SUMS.values()} for tally in tallies]
     whole = total(tallies)
@@ -146,7 +146,7 @@ async def test_a_session_is_told_alike_everywhere_and_as_it_was_billed(tmp_path:
     assert [{name: day[name] for name in shown} for day in days] == [shown] * 4
     records = sum(line.get("digest") is not None for play in plays for line in play.logged("compaction"))
     expected = {**msgspec.to_builtins(whole), "points": len(requests), "records": records}
-    assert trails == [expected] * 4
+    assert views == [expected] * 4
     answered = [received for received in model.received if received.status == 200]
     assert whole.billed == sum(received.prompt_tokens for received in answered if not received.is_summary)
     assert whole.summary_in == sum(received.prompt_tokens for received in answered if received.is_summary)

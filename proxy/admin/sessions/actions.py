@@ -95,7 +95,7 @@ async def erase(
     """Erase these, and what this process saw of them. Raises StoreUnavailableError."""
     erased = await ask_store(context.engine.sessions.erase(caller, pages))
     for target in erased.targets:
-        for kept in (context.trails, context.recent):
+        for kept in (context.histories, context.recent):
             kept.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
         context.engine.observe(AdminActed(visitor.role, "session_erased", caller.tenant, target.id[:ID_DIGITS]))
     if not erased.is_complete:

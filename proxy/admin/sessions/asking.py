@@ -20,7 +20,7 @@ from proxy.callers.tenants import Caller
 from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailableError
 from proxy.observing.compactions import ended_by
 from proxy.observing.events import CompactionEnded, PromptComposed
-from proxy.observing.session_trails import Key, SessionTrail, TrailView
+from proxy.observing.session_history import HistoryView, Key, SessionHistory
 from proxy.records.index import FAILED_FOR, Session, Target
 from proxy.records.sessions import Sessions
 from proxy.stores import StoreError
@@ -55,18 +55,18 @@ async def list_sessions(context: AdminContext, visitor: Visitor, wishes: Wishes)
     one page.
     """
     names = [name for name in context.config.tenants if visitor.sees(name) and wishes.tenant in ("", name)]
-    trails = [trail for trail in context.trails.newest() if trail.key.tenant in names]
+    histories = [each for each in context.histories.newest() if each.key.tenant in names]
     if wishes.state == listing.FAILED:
         since = time.time() - FAILED_FOR
-        trails = [trail for trail in trails if trail.failed is not None and trail.failed > since]
+        histories = [each for each in histories if each.failed is not None and each.failed > since]
     callers = [caller for name in names if (caller := context.active().tenants.operator_of(name)) is not None]
     most = listing.cursor_of(wishes.cursor).looked + _MOST_SEARCHED
-    shown = await _find_named(context, trails, callers, wishes) if wishes.q and not wishes.cursor else []
+    shown = await _find_named(context, histories, callers, wishes) if wishes.q and not wishes.cursor else []
     named = {row.key for row in shown}
     found = Listing([], wishes.cursor)
     for _ in range(_ROUNDS):
         room = listing.PAGE - len(shown)
-        found = await _list_newest(context, trails, callers, wishes._replace(cursor=found.cursor or ""), room)
+        found = await _list_newest(context, histories, callers, wishes._replace(cursor=found.cursor or ""), room)
         shown += [row for row in found.sessions if row.key not in named]
         if found.cursor is None or len(shown) == listing.PAGE or found.looked >= most:
             break
@@ -90,10 +90,10 @@ async def list_named(
 
 
 async def _find_named(
-    context: AdminContext, trails: Sequence[SessionTrail], callers: Sequence[Caller], wishes: Wishes
+    context: AdminContext, histories: Sequence[SessionHistory], callers: Sequence[Caller], wishes: Wishes
 ) -> list[SessionRow]:
     """Return the stored sessions whose label is searched for, or whose id begins so: a page of them at most."""
-    sessions, seen = context.engine.sessions, {trail.key for trail in trails}
+    sessions, seen = context.engine.sessions, {history.key for history in histories}
     rows: list[SessionRow] = []
     for caller in callers:
         with suppress(StoreError):
@@ -106,7 +106,7 @@ async def _find_named(
 
 
 async def _list_newest(
-    context: AdminContext, trails: Sequence[SessionTrail], callers: Sequence[Caller], wishes: Wishes, most: int
+    context: AdminContext, histories: Sequence[SessionHistory], callers: Sequence[Caller], wishes: Wishes, most: int
 ) -> Listing:
     """So many of them at most, among the next that the store tells of every tenant."""
     members = listing.cursor_of(wishes.cursor).members
@@ -117,9 +117,9 @@ async def _list_newest(
     try:
         stored = [*zip((each.tenant for each in callers), await asyncio.gather(*pages), strict=True)]
     except StoreError:
-        found = listing.listing(trails, [], wishes, most)
+        found = listing.listing(histories, [], wishes, most)
         return Listing(found.sessions, found.cursor, found.looked, store=False)
-    return listing.listing(trails, stored, wishes, most)
+    return listing.listing(histories, stored, wishes, most)
 
 
 class SessionLook(NamedTuple):
@@ -134,18 +134,19 @@ class SessionLook(NamedTuple):
 async def look_at_session(context: AdminContext, caller: Caller, name: str, label: str | None) -> SessionLook:
     """Return the session of this conversation and label; without a label the one that was used last. Raises
     NotFoundError and ErasedError."""
-    trail, stored = await trail_view(context, caller, name, label)
-    if trail is None and stored is None:
+    history, stored = await history_view(context, caller, name, label)
+    if history is None and stored is None:
         raise await unknown(context, caller, name, label or "")
     made = await _history(context, caller, stored)
     compactions = compactions_of(caller, stored, made)
     rows = [records.row_of(record) for record in made]
-    if trail is not None:
-        others = [each.key.label for each in context.trails.of(*trail.key[:2]) if each.key != trail.key]
-        known = details.ids_of(trail.points, context.recent.of(*trail.key))
+    if history is not None:
+        others = [each.key.label for each in context.histories.of(*history.key[:2]) if each.key != history.key]
+        remembered = {event.id for event in context.recent.of(*history.key)}
+        known = {number: id_ for number, id_ in history.ids.items() if id_ in remembered}
         is_stored = stored is not None
-        view = details.view(trail, is_stored=is_stored, labels=others, requests=known, stored=compactions)
-        return SessionLook(view, trail.prompt, rows)
+        view = details.view(history, is_stored=is_stored, labels=others, requests=known, stored=compactions)
+        return SessionLook(view, history.prompt, rows)
     assert stored is not None  # noqa: S101 - else it is unknown
     return SessionLook(details.view_of_stored(caller.tenant, stored, compactions), None, rows)
 
@@ -187,17 +188,17 @@ async def unknown(context: AdminContext, caller: Caller, name: str, label: str) 
     return ErasedError() if was_erased else NotFoundError("No session is known by this id and label.")
 
 
-async def trail_view(
+async def history_view(
     context: AdminContext, caller: Caller, name: str, label: str | None
-) -> tuple[TrailView | None, Session | None]:
-    """The same session's trail, and what else the store has of it; None each where there is none."""
-    trails = [trail for trail in context.trails.of(caller.tenant, name[:ID_DIGITS]) if label in (None, trail.key.label)]
-    trail = trails[0] if trails else None
-    stored = await stored_session(context, caller, name, trail.key.label if trail else label)
+) -> tuple[HistoryView | None, Session | None]:
+    """Return a session's history, and what else the store has of the session; None for what does not exist."""
+    histories = context.histories.of(caller.tenant, name[:ID_DIGITS])
+    history = next((each for each in histories if label in (None, each.key.label)), None)
+    stored = await stored_session(context, caller, name, history.key.label if history else label)
     id_, stored_label = (stored.id, stored.label) if stored else (name, label or "")
-    key = trail.key if trail else Key(caller.tenant, id_[:ID_DIGITS], stored_label)
+    key = history.key if history else Key(caller.tenant, id_[:ID_DIGITS], stored_label)
     listed = name_in_requests(caller, stored) if stored else None
-    return await context.kept_trails.view(key, trail, listed), stored
+    return await context.stored_histories.view(key, history, listed), stored
 
 
 def name_in_requests(caller: Caller, session: Session) -> bytes:

@@ -9,9 +9,9 @@ from proxy.admin import words
 from proxy.admin.sessions import why
 from proxy.admin.sessions.listing import SessionRow, row_of, row_of_stored
 from proxy.observing import figures
-from proxy.observing.events import CompactionEnded, MediaFigures, PromptComposed, RequestEnded
-from proxy.observing.points import Point
-from proxy.observing.session_trails import POINTS, Newest, TrailView
+from proxy.observing.events import CompactionEnded, MediaFigures, PromptComposed
+from proxy.observing.history_entries import Point
+from proxy.observing.session_history import POINTS, HistoryView, Newest
 from proxy.observing.tally import Tally
 from proxy.records.index import Session
 
@@ -81,7 +81,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view(
-    trail: TrailView,
+    history: HistoryView,
     *,
     is_stored: bool,
     labels: Sequence[str],
@@ -89,37 +89,24 @@ def view(
     stored: Sequence[CompactionEnded] = (),
 ) -> SessionView:
     """Return what is shown of a session. stored: the compactions that made its records, as the store has them."""
-    prompt, points = trail.prompt, trail.points[-POINTS:]
-    compactions = with_stored(trail.compactions, stored)
-    filled = None if prompt is None else filling(prompt, trail.newest.calibration or 1.0)
+    prompt, points = history.prompt, history.points[-POINTS:]
+    compactions = with_stored(history.compactions, stored)
+    filled = None if prompt is None else filling(prompt, history.newest.calibration or 1.0)
     return SessionView(
-        row=row_of(trail, is_stored=is_stored),
-        sentence=sentence(trail),
-        tally=trail.tally,
-        last=trail.newest,
-        is_whole=trail.is_whole,
+        row=row_of(history, is_stored=is_stored),
+        sentence=sentence(history),
+        tally=history.sums.tally,
+        last=history.newest,
+        is_whole=history.is_whole,
         points=points,
         marks=marks(points, compactions),
         compactions=[_compaction_of(event, points) for event in compactions],
         filling=filled,
         media=None if prompt is None else prompt.media,
-        advice=[*advice(trail.newest, filled)],
+        advice=[*advice(history.newest, filled)],
         labels=list(labels),
         requests=dict(requests or {}),
     )
-
-
-def ids_of(points: Sequence[Point], events: Iterable[RequestEnded]) -> dict[int, str]:
-    """The ids of requests by the numbers of their points, which hold when each ended to the thousandth of a second."""
-    places = {(round(1000 * point.at), point.status, point.received): point.number for point in points}
-    found: dict[int, str] = {}
-    for event in events:
-        for ms in (round(1000 * event.at), round(1000 * event.at) - 1):  # of a point, what is less is cut off
-            number = places.get((ms, event.status, event.received or 0))
-            if number is not None and number not in found:
-                found[number] = event.id
-                break
-    return found
 
 
 def view_of_stored(tenant: str, session: Session, stored: Sequence[CompactionEnded]) -> SessionView:
@@ -158,19 +145,20 @@ def filling(prompt: PromptComposed, calibration: float) -> Filling:
     return Filling(prompt.at, parts, prompt.usable, round(calibration * prompt.soft), round(calibration * prompt.due))
 
 
-def sentence(trail: TrailView) -> str:
-    """The session in one sentence."""
-    last, tally = trail.newest, trail.tally
-    span = words.span(max(1, round(last.at - trail.began)))
-    told = f"{span}, {words.plural(tally.requests, 'request')} to {last.model or 'a model that has not answered'}"
+def sentence(history: HistoryView) -> str:
+    """Return the session in one sentence."""
+    last, sums, tally = history.newest, history.sums, history.sums.tally
+    span = words.span(max(1, round(last.at - history.began)))
+    told = "Of its newest requests: " if history.is_cut else ""
+    told += f"{span}, {words.plural(tally.requests, 'request')} to {last.model or 'a model that has not answered'}"
     if last.received is not None:
         of = f", the window being {words.exact(last.window)}" if last.window else ""
         told += f"; received grew to {words.exact(last.received)} tokens{of}"
-    if not trail.made:
+    if not sums.records:
         return f"{told}; nothing had to be summarised."
     cost = words.exact(figures.summaries(tally)) + " tokens"
-    cost += f", {words.usd(trail.usd)}" if trail.usd is not None else ""
-    told += f"; {words.plural(trail.made, 'summary', 'summaries')} ({cost})"
+    cost += f", {words.usd(sums.usd)}" if sums.usd is not None else ""
+    told += f"; {words.plural(sums.records, 'summary', 'summaries')} ({cost})"
     if tally.kept_alive:
         told += f" kept {words.plural(tally.kept_alive, 'request')} alive that would not have fitted"
     return f"{told}; net {words.short(figures.net(tally))} tokens not sent, of {words.short(tally.received)}."

@@ -15,13 +15,13 @@ from proxy.admin.sessions.actions import compact_next, erase, erase_named, expor
 from proxy.admin.sessions.asking import (
     SessionLook,
     ask_store,
+    history_view,
     list_named,
     list_sessions,
     look_at_session,
     record_rows,
     record_view,
     stored_compactions,
-    trail_view,
     unknown,
     wishes_of,
 )
@@ -40,7 +40,9 @@ class Stored(msgspec.Struct, frozen=True):
     cursor: str | None
 
 
-class StoredTrail(msgspec.Struct, frozen=True):
+class HistoryPoints(msgspec.Struct, frozen=True):
+    """A session's requests, the oldest first, and what happened on the way."""
+
     points: list[dict[str, object]]
     marks: list[Mark]
 
@@ -109,17 +111,17 @@ class SessionEndpoints:
     async def session(self, request: Request, visitor: Visitor) -> SessionView:
         return (await self._look(request, visitor)).view
 
-    async def trail(self, request: Request, visitor: Visitor) -> StoredTrail:
+    async def trail(self, request: Request, visitor: Visitor) -> HistoryPoints:
         caller = tenant_of(request, visitor, self._find())
         label = request.query_params.get("label")
-        found, stored = await trail_view(self._find(), caller, request.path_params["id"], label)
+        found, stored = await history_view(self._find(), caller, request.path_params["id"], label)
         if found is None and stored is None:
             raise await unknown(self._find(), caller, request.path_params["id"], label or "")
         if found is None:
-            return StoredTrail([], [])
+            return HistoryPoints([], [])
         made = await stored_compactions(self._find(), caller, found.key.id, found.key.label)
         compactions = with_stored(found.compactions, made)
-        return StoredTrail([point._asdict() for point in found.points], marks(found.points, compactions))
+        return HistoryPoints([point._asdict() for point in found.points], marks(found.points, compactions))
 
     async def fates(self, request: Request, visitor: Visitor) -> Fates:
         prompt = (await self._look(request, visitor)).prompt

@@ -11,7 +11,7 @@ import msgspec
 from proxy.errors import InvalidRequestError
 from proxy.observing import figures
 from proxy.observing.events import RequestEnded
-from proxy.observing.session_trails import Key, Newest, SessionTrail, TrailView
+from proxy.observing.session_history import HistoryView, Key, Newest, SessionHistory
 from proxy.records.index import Session, SessionsPage
 from proxy.stores.base import Member
 
@@ -110,13 +110,13 @@ class _Next(NamedTuple):
 
 
 def listing(
-    trails: Iterable[SessionTrail], stored: Iterable[tuple[str, SessionsPage]], wishes: Wishes, most: int = PAGE
+    histories: Iterable[SessionHistory], stored: Iterable[tuple[str, SessionsPage]], wishes: Wishes, most: int = PAGE
 ) -> Listing:
     """A page of these: of tenants what this process saw, and what the store has behind the cursor. Where `FAILED` are
     wished, all of them have."""
     cursor, stored = cursor_of(wishes.cursor), [*stored]
     listed = {row_of_stored(tenant, each).key for tenant, page in stored for _, each in page.entries if each}
-    rows = [row_of(trail, is_stored=trail.place is not None or trail.key in listed) for trail in trails]
+    rows = [row_of(each, is_stored=each.place is not None or each.key in listed) for each in histories]
     seen = {row.key for row in rows}
     here = sorted(_Next(_place_of(row), row) for row in rows if _place_of(row) > cursor.place)
     place, members, looked, shown = cursor.place, {**cursor.members}, cursor.looked, list[SessionRow]()
@@ -169,21 +169,22 @@ def row_of_stored(tenant: str, session: Session) -> SessionRow:
     )
 
 
-def row_of(trail: SessionTrail | TrailView, *, is_stored: bool = False) -> SessionRow:
-    newest, tally = trail.newest, trail.tally
+def row_of(history: SessionHistory | HistoryView, *, is_stored: bool = False) -> SessionRow:
+    """Return a session's row in a list."""
+    newest, sums = history.newest, history.sums
     return SessionRow(
-        tenant=trail.key.tenant,
-        id=trail.key.id,
-        label=trail.key.label,
+        tenant=history.key.tenant,
+        id=history.key.id,
+        label=history.key.label,
         model=newest.model,
         seen=newest.at,
         state=state_of(newest),
-        requests=tally.requests,
+        requests=sums.tally.requests,
         used=figures.fill(newest),
-        compactions=trail.made,
-        net=figures.net(tally),
+        compactions=sums.records,
+        net=figures.net(sums.tally),
         stored=is_stored,
-        failed=trail.failed if isinstance(trail, SessionTrail) else None,
+        failed=history.failed if isinstance(history, SessionHistory) else None,
     )
 
 

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from proxy.admin.sessions import details
 from proxy.admin.sessions.one_request import CAUSES, ENDS, OVERFLOWS, view_of
 from proxy.observing.events import End, Overflow
-from proxy.observing.session_trails import SessionTrails
 from proxy.observing.tallies import _FAILURES
 from tests.support.admin import BROWSER, CONFIGURED, Played, hashed, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
 from tests.support.scenarios import LOUD, WINDOW, loud
-from tests.support.session_events import AT, compacted, requested
+from tests.support.session_events import compacted, requested
 from tests.support.upstreams import CHAT, JSON, Header, ask
 
 if TYPE_CHECKING:
@@ -82,15 +80,6 @@ def test_what_is_known_of_the_cache_and_the_record_is_told_and_no_more() -> None
     assert "became a record of" in view.record
     unknown = view_of(requested(), None)
     assert (unknown.cache_share, unknown.record) == (None, None)
-
-
-def test_a_point_of_a_session_leads_to_its_request_as_far_as_that_is_known() -> None:
-    trails, events = SessionTrails(), [requested(id=f"{number:016x}", at=AT + number / 7) for number in range(40)]
-    for event in events:
-        trails(event)
-    points = next(trails.newest()).points
-    found = details.ids_of(points, reversed(events[20:]))
-    assert found == {number + 1: f"{number:016x}" for number in range(20, 40)}
 
 
 @pytest.mark.anyio

@@ -74,7 +74,7 @@ async def test_what_happened_differs_in_its_mark_and_a_session_goes_by_its_label
     async with shown(tmp_path) as show:
         opened = show.play.app._opened
         assert opened is not None
-        last = next(opened.trails.newest()).last
+        last = next(opened.histories.newest()).last
         for number, changes in enumerate(
             (
                 {"overflow": "solved"},
@@ -85,7 +85,7 @@ async def test_what_happened_differs_in_its_mark_and_a_session_goes_by_its_label
             )
         ):
             event = structs.replace(last, id=f"{number:016x}", at=last.at + number, **changes)
-            for hook in (opened.trails, opened.recent):
+            for hook in (opened.histories, opened.recent):
                 hook(event)
         page = (await show.page(f"sessions/{show.id}?label={quote(LABEL)}")).body.decode()
         drawn = dict(re.findall(r'<path class="mark (\w+)" transform="[^"]+" d="([^"]+)"', page))
@@ -199,8 +199,8 @@ async def test_while_the_store_is_down_a_session_is_told_as_this_replica_saw_it(
 
         for name in ("items", "get_many", "members", "put", "enroll"):
             monkeypatch.setattr(opened.store._store, name, nothing)
-        assert opened.kept_trails is not None
-        await opened.kept_trails.write()
+        assert opened.stored_histories is not None
+        await opened.stored_histories.write()
         after = await show.json(f"sessions/{show.id}")
         assert (after["tally"], after["is_whole"]) == (before["tally"], False)
         page = await show.page(f"sessions/{show.id}")
@@ -317,13 +317,13 @@ async def test_which_sessions_failed_today_is_one_click_from_the_overview(tmp_pa
     async with shown(tmp_path) as show:
         opened = show.play.app._opened
         assert opened is not None
-        assert opened.kept_trails is not None
+        assert opened.stored_histories is not None
         nothing = (await show.page("sessions?state=failed")).body.decode()
         assert "No request of a session is known to have failed" in nothing
-        last = next(opened.trails.newest()).last
-        opened.trails(structs.replace(last, status=502, end="refused"))
-        opened.trails(last)
-        opened.trails(structs.replace(last, status=502, label="yesterday", at=last.at - 90_000))
+        last = next(opened.histories.newest()).last
+        opened.histories(structs.replace(last, status=502, end="refused"))
+        opened.histories(last)
+        opened.histories(structs.replace(last, status=502, label="yesterday", at=last.at - 90_000))
         overview = (await show.page("")).body.decode()
         _, link = re.findall(r'href="\./(sessions\?state=failed[^"]*)"', overview)
         for is_remembered in (True, False):
@@ -333,8 +333,8 @@ async def test_which_sessions_failed_today_is_one_click_from_the_overview(tmp_pa
             assert "Failed last" in page
             (row,) = (await show.json("search?state=failed"))["sessions"]  # type: ignore[misc]
             assert row["failed"] == (last.at if is_remembered else None)
-            await opened.kept_trails.write()
-            opened.trails._trails.clear()
+            await opened.stored_histories.write()
+            opened.histories._histories.clear()
 
 
 async def test_a_search_that_has_looked_at_many_goes_on_where_it_ended(
@@ -371,7 +371,7 @@ async def test_a_request_is_searched_by_the_id_that_its_answer_had(tmp_path: Pat
 
 async def test_a_session_of_the_store_alone_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
     async with shown(tmp_path) as show:
-        show.play.app._opened.trails._trails.clear()  # type: ignore[union-attr]
+        show.play.app._opened.histories._histories.clear()  # type: ignore[union-attr]
         page = (await show.page(f"sessions/{show.id}?label={quote(LABEL)}")).body.decode()
         assert "has not served it since it started" in page
         assert "records/" in page

@@ -11,7 +11,7 @@ from proxy.admin.sessions.listing import Wishes
 from proxy.errors import InvalidRequestError
 from proxy.observing.events import PromptComposed
 from proxy.observing.message_fates import pack
-from proxy.observing.session_trails import SessionTrail, SessionTrails
+from proxy.observing.session_history import SessionHistories, SessionHistory
 from proxy.records.index import Session, SessionsPage
 from proxy.stores.base import Member
 from tests.support.session_events import AT, compacted, requested
@@ -25,15 +25,15 @@ def page_of(*sessions: Session, is_last: bool = True) -> SessionsPage:
     return SessionsPage([(Member(each.seen, each.id), each) for each in sessions], is_last)
 
 
-def trail_of(*events: object) -> SessionTrail:
-    trails = SessionTrails()
+def history_of(*events: object) -> SessionHistory:
+    histories = SessionHistories()
     for event in events:
-        trails(event)  # type: ignore[arg-type]
-    return next(trails.newest())
+        histories(event)  # type: ignore[arg-type]
+    return next(histories.newest())
 
 
 def told(*events: object) -> details.SessionView:
-    return details.view(trail_of(*events).view(None), is_stored=False, labels=[])
+    return details.view(history_of(*events).view(None), is_stored=False, labels=[])
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def told(*events: object) -> details.SessionView:
     ],
 )
 def test_a_sessions_state_is_that_of_its_newest_request(changes: dict[str, object], state: str) -> None:
-    assert listing.state_of(trail_of(requested(), requested(**changes)).newest) == state
+    assert listing.state_of(history_of(requested(), requested(**changes)).newest) == state
 
 
 def test_a_session_in_one_sentence() -> None:
@@ -98,7 +98,7 @@ def test_what_fills_the_window_is_in_the_models_tokens_and_ends_with_what_is_fre
         at=AT, tenant="default", session=FIRST, label="", tools=3_000, head=100, record=200, cooled=10, results=300,
         conversation=400, window=8_000, usable=7_000, soft=4_000, due=5_000, messages=pack([]),
     )  # fmt: skip
-    view = details.view(trail_of(requested(calibration=1.5)).view(prompt), is_stored=True, labels=["x"])
+    view = details.view(history_of(requested(calibration=1.5)).view(prompt), is_stored=True, labels=["x"])
     assert view.filling is not None
     parts = {part.kind: part.tokens for part in view.filling.parts}
     assert parts == {
@@ -126,8 +126,8 @@ def test_advice_is_given_where_a_rule_says_so(changes: dict[str, object], words:
 
 
 def test_sessions_of_memory_and_store_are_one_list_the_last_used_first() -> None:
-    both = trail_of(requested(session="f" * 16, label="old", at=AT + 5))
-    other = trail_of(requested(session=FIRST, label="new", at=AT + 9))
+    both = history_of(requested(session="f" * 16, label="old", at=AT + 5))
+    other = history_of(requested(session=FIRST, label="new", at=AT + 9))
     found = listing.listing([both, other], [("default", page_of(STORED)), ("acme", page_of(STORED))], Wishes())
     assert [(row.tenant, row.label, row.stored) for row in found.sessions] == [
         ("default", "new", False),
@@ -151,12 +151,12 @@ def test_sessions_of_memory_and_store_are_one_list_the_last_used_first() -> None
     ],
 )
 def test_a_list_is_narrowed_by_label_id_model_and_state(wishes: Wishes, labels: list[str]) -> None:
-    found = listing.listing([trail_of(requested(session=FIRST, label="new"))], [("default", page_of(STORED))], wishes)
+    found = listing.listing([history_of(requested(session=FIRST, label="new"))], [("default", page_of(STORED))], wishes)
     assert [row.label for row in found.sessions] == labels
 
 
 def test_pages_of_a_list_hold_every_session_once() -> None:
-    trails = [trail_of(requested(session=f"{number:016x}", at=AT - number)) for number in range(120)]
+    histories = [history_of(requested(session=f"{number:016x}", at=AT - number)) for number in range(120)]
     known = {
         tenant: [
             Session(id=f"{number:016x}" + "0" * 48, label="", model="m", seen=AT - number - 0.5)
@@ -176,7 +176,7 @@ def test_pages_of_a_list_hold_every_session_once() -> None:
     seen: list[tuple[float, str, str]] = []
     cursor: str | None = ""
     while cursor is not None:
-        page = listing.listing(trails, stored(cursor), Wishes(cursor=cursor))
+        page = listing.listing(histories, stored(cursor), Wishes(cursor=cursor))
         assert len(page.sessions) <= 50
         seen += [(-row.seen, row.tenant, row.id) for row in page.sessions]
         cursor = page.cursor
@@ -186,10 +186,10 @@ def test_pages_of_a_list_hold_every_session_once() -> None:
 
 
 def test_a_page_says_how_many_sessions_were_looked_at_until_there() -> None:
-    trails = [trail_of(requested(session=f"{number:016x}", at=AT - number)) for number in range(60)]
-    first = listing.listing(trails, [], Wishes())
+    histories = [history_of(requested(session=f"{number:016x}", at=AT - number)) for number in range(60)]
+    first = listing.listing(histories, [], Wishes())
     assert (len(first.sessions), first.looked) == (50, 50)
-    second = listing.listing(trails, [], Wishes(q="nothing", cursor=first.cursor or ""))
+    second = listing.listing(histories, [], Wishes(q="nothing", cursor=first.cursor or ""))
     assert (second.sessions, second.looked, second.cursor) == ([], 60, None)
 
 

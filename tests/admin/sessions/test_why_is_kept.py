@@ -9,7 +9,7 @@ import pytest
 
 from proxy.admin.sessions import why
 from proxy.observing.compactions import ended_by
-from proxy.records.kept_trails import KeptTrails
+from proxy.records.stored_histories import StoredHistories
 from tests.support.admin import BROWSER, CONFIGURED, Played, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
 from tests.support.records import generation, made
@@ -74,8 +74,7 @@ async def test_a_session_is_told_from_the_store_alone_without_its_label(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its records: the process that served it was killed before it stored the session's requests."""
-    monkeypatch.setattr(KeptTrails, "look", nothing)
-    monkeypatch.setattr(KeptTrails, "write", nothing)
+    monkeypatch.setattr(StoredHistories, "write", nothing)
     store = f"sqlite:///{tmp_path}/s.db"
     more: dict[str, Any] = {"policies": {"default": {"summarizer": {"model": "none"}}}, **SMALL_WINDOW}
     async with played(tmp_path, CONFIGURED, store, **more) as play:

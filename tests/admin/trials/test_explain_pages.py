@@ -44,7 +44,7 @@ async def test_the_example_is_explained_under_two_policies_side_by_side(tmp_path
         assert page.count("The record: By estimate every later request is ") == 2
         assert not play.behind.calls
         assert play.app._opened is not None
-        assert not [*play.app._opened.trails.newest()]
+        assert not [*play.app._opened.histories.newest()]
 
 
 @pytest.mark.parametrize(
