@@ -38,7 +38,7 @@ from proxy.memory import Cache, Memory
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows
-from proxy.observing.events import Hook, StoreChanged
+from proxy.observing.events import Hook, note
 from proxy.observing.hooks import Hooks
 from proxy.observing.log import Log
 from proxy.observing.log_lines import LogLines
@@ -143,7 +143,7 @@ def _watch_memory(metrics: Metrics, memory: Memory) -> None:
 def _watch_store(metrics: Metrics, store: Store, sealer: Sealer, observe: Hook) -> None:
     if not isinstance(store, CircuitBreaker):
         return
-    store.on_change = lambda is_up, reason: observe(StoreChanged(is_up, reason))
+    store.on_change = lambda is_up, reason: observe(note("store_up" if is_up else "store_down", reason=reason))
     is_up, errors = "Whether the store does all it is asked to", "Operations that the store did not carry out"
     useless = "Values in the store that were damaged, or not sealed for their place with a key known here"
     metrics.gauge("store_up", is_up, (), lambda: [((), store.available)])

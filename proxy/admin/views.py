@@ -19,7 +19,7 @@ from proxy.admin.setup import Probe, Reloaded, StoreView, TenantModel, TenantRow
 from proxy.admin.totals import COLUMNS, Totals, order_rows, totals, totals_of
 from proxy.callers.key_usage import key_rows
 from proxy.errors import InvalidRequestError, NotFoundError
-from proxy.observing.events import AdminActed, CompactionEnded
+from proxy.observing.events import CompactionEnded, note
 
 _PROBE_TTL = 10.0
 # Issued keys of a tenant that are shown: what each has used is looked up.
@@ -94,7 +94,7 @@ async def forget_learned(context: AdminContext, visitor: Visitor, tenant: str, u
     for place in places:
         windows.forget(place)
         await windows.share(place)
-    context.engine.observe(AdminActed(visitor.role, "learned_forgotten", tenant))
+    context.engine.observe(note("admin", tenant, who=visitor.role, what="learned_forgotten"))
 
 
 class UsageTable(msgspec.Struct, frozen=True):
@@ -154,7 +154,7 @@ async def reload_config(context: AdminContext, visitor: Visitor) -> Reloaded:
     """Read the config's file again, for this process; others look at it by themselves. Raises InvalidRequestError."""
     if context.reloader.file is None:
         raise InvalidRequestError("There is no file to read again: none was named at the start, or no regular one.")
-    context.engine.observe(AdminActed(visitor.role, "config_reloaded"))
+    context.engine.observe(note("admin", who=visitor.role, what="config_reloaded"))
     return await setup.reload(context.reloader)
 
 

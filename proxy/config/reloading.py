@@ -13,7 +13,7 @@ from proxy.config.document import read_config
 from proxy.config.errors import ConfigError, Problem
 from proxy.config.loading import Config, load_text, notes
 from proxy.config.settings import Server
-from proxy.observing.events import ConfigReloaded, Hook
+from proxy.observing.events import Hook, note
 from proxy.observing.log import Log
 from proxy.runtime.deadlines import within
 
@@ -151,7 +151,7 @@ class Reloader:
             changed = new != self.config
             self.config, self.text, self.problems, self.taken_at = new, seen.text, 0, self._clock()
             self.refusals, self.needs_restart = [], kept
-            self._observe(ConfigReloaded(is_taken=True))
+            self._observe(note("config_reloaded"))
             self._log.info(
                 "reload", trigger=trigger, changed=changed, needs_restart=list(kept), notes=list(notes(self.config))
             )
@@ -185,7 +185,7 @@ class Reloader:
 
     def _log_refusal(self, problems: tuple[Problem, ...], trigger: str) -> None:
         self.problems = max(1, len(problems))
-        self._observe(ConfigReloaded(is_taken=False))
+        self._observe(note("config_refused"))
         self.refusals = [str(problem) for problem in problems[:_MOST_TOLD]]
         self._log.warning("reload_failed", trigger=trigger, count=self.problems, problems=self.refusals)
 

@@ -23,7 +23,7 @@ from proxy.engine.prompt_view import PromptView
 from proxy.engine.standing import StandingRecords
 from proxy.engine.trails import Trails
 from proxy.models.tokenizer import Tokenizer
-from proxy.observing.events import Hook, Irreducible, UnstableHistory
+from proxy.observing.events import Hook, note
 from proxy.overflow.media_refusals import MediaRefusal
 from proxy.records.sessions import Sessions
 from proxy.runtime.workers import Workers
@@ -85,7 +85,7 @@ class Drafter:
         match decision.plan:
             case Bypass() | Forward() | Reuse() as plan:
                 if plan.reason == "irreducible":
-                    self._observe(Irreducible(case.chain.name, case.caller.tenant))
+                    self._observe(note("irreducible", case.caller.tenant, case.chain.name))
                 if len(case.request.body) < bounds.MOST_SKIPPED or decision.view is None:
                     return decision.standing_draft(case, plan)
                 # Joining so much takes longer than others should wait.
@@ -101,7 +101,8 @@ class Drafter:
         if unstable is None:
             return draft_or_original(case, await self._compact(case, decision, plan))
         message = case.conversation.messages[unstable.index]
-        self._observe(UnstableHistory(unstable.root, case.chain.name, case.caller.tenant, unstable.index, message.role))
+        where, changed = (case.caller.tenant, case.chain.name), unstable.index
+        self._observe(note("unstable_history", *where, root=unstable.root, message=changed, role=message.role))
         draft = await self._compact(case, decision, replace(plan, with_model=False))
         return structs.replace(draft_or_original(case, draft), warning="unstable_history")
 

@@ -28,7 +28,7 @@ from proxy.gateway.item_in_answer import ItemInAnswer, WholeRewritten, with_item
 from proxy.gateway.report import keep_alive_of
 from proxy.gateway.stages import Delivery, Received
 from proxy.gateway.trial import ItemSeen
-from proxy.observing.events import ItemHandled
+from proxy.observing.events import note
 from proxy.server.exchange import Exchange
 from proxy.server.headers import Headers, without
 from proxy.upstream.routes import Route
@@ -133,7 +133,7 @@ class CompactionAnswers:
         return replace(settled, is_erased=is_erased and sessions.is_up())
 
     def _observe(self, route: Route, tenant: str, model: str, what: What) -> None:
-        self._engine.observe(ItemHandled(tenant, route.name, model, what))
+        self._engine.observe(note("compaction_item", tenant, upstream=route.name, model=model, what=what))
 
     def _answers(self, route: Route, dialect: Dialect, settled: Settled) -> bool | None:
         """Whether the upstream answers what is asked; None if it has to be tried, False if there is nothing to."""

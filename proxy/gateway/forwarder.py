@@ -17,7 +17,7 @@ from proxy.gateway.media_ladder import MediaLadder
 from proxy.gateway.report import wait_for_upstream, waiting
 from proxy.gateway.stages import Delivery
 from proxy.models.windows import Windows
-from proxy.observing.events import CopyRefused, Hook, RetriesExhausted, ShapeLearned, ThinkingRemoved
+from proxy.observing.events import Hook, note
 from proxy.overflow.error_parts import words_of
 from proxy.overflow.form_refusals import refuses_roles, refuses_sealed, refuses_thinking, refuses_usage
 from proxy.overflow.output_refusals import most_output
@@ -77,8 +77,10 @@ class Forwarder:
             return None
         if second.response.status < _FAILED and not second.error:
             self._windows.saw_copy_refused(case.place)
-            where = {"tenant": case.caller.tenant, "upstream": case.route.name, "model": case.request.settings.model}
-            self._observe(CopyRefused(**where, status=answer.response.status, words=words_of(answer.error)))
+            where, status = _upstream_and_model(case), answer.response.status
+            self._observe(
+                note("copy_refused", case.caller.tenant, **where, status=status, words=words_of(answer.error))
+            )
         return second, original
 
     async def _forward_until_it_fits(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
@@ -141,7 +143,7 @@ class Forwarder:
             self._learn(delivery, *refusal)
         if sent is not delivery.first:
             case = delivery.counted
-            self._observe(RetriesExhausted(case.caller.tenant, case.chain.name, case.retries))
+            self._observe(note("max_iterations", case.caller.tenant, case.chain.name, retries=case.retries))
         return None
 
     async def _draft(self, delivery: Delivery, step: Retry[Draft], most: int | None) -> Draft | None:
@@ -233,7 +235,7 @@ class Forwarder:
                 break
             if not refuses_roles(answer.error):
                 self._windows.saw_shape(case.place, shape)
-                self._observe(ShapeLearned(case.route.name, case.caller.tenant, shape))
+                self._observe(note("shape", case.caller.tenant, upstream=case.route.name, shape=shape))
                 return answer, other
         return refusal, draft
 
@@ -255,7 +257,7 @@ class Forwarder:
         if without is None:
             return refusal, draft
         self._windows.saw_sealed_refused(case.place, case.chain.session)
-        self._observe(ThinkingRemoved(case.caller.tenant, case.route.name, case.request.settings.model))
+        self._observe(note("thinking_removed", case.caller.tenant, **_upstream_and_model(case)))
         try:
             return await self._deliver(delivery, without)
         except ProxyError:
@@ -300,7 +302,7 @@ class Forwarder:
         without = await self._fail_open.run(self._drafter.without_thinking(case, draft), None, patience)
         if without is None:
             return refusal, draft
-        self._observe(ThinkingRemoved(case.caller.tenant, case.route.name, case.request.settings.model))
+        self._observe(note("thinking_removed", case.caller.tenant, **_upstream_and_model(case)))
         try:
             return await self._send(delivery, without), without
         except ProxyError:
@@ -366,3 +368,8 @@ class Forwarder:
 def _plain(headers: Headers) -> Headers:
     """For an answer of which something is left out: compressed events do not allow that."""
     return [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
+
+
+def _upstream_and_model(case: CompactionContext) -> dict[str, str]:
+    """Return the fields of a note that name the upstream and the model."""
+    return {"upstream": case.route.name, "model": case.request.settings.model}

@@ -12,7 +12,7 @@ from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.stages import Delivery
 from proxy.models.windows import Windows
-from proxy.observing.events import Hook, MediaRefused
+from proxy.observing.events import Hook, note
 from proxy.overflow.media_refusals import MediaRefusal
 from proxy.runtime.fail_open import FailOpen
 
@@ -88,8 +88,8 @@ class MediaLadder:
         return refused
 
     def _observe_refusal(self, case: CompactionContext, refusal: MediaRefusal) -> None:
-        where = case.caller.tenant, case.route.name, case.request.settings.model
-        self._observe(MediaRefused(*where, refusal.what, refusal.limit))
+        where = {"upstream": case.route.name, "model": case.request.settings.model}
+        self._observe(note("media_refused", case.caller.tenant, **where, what=refusal.what, limit=refusal.limit))
 
     async def _learn_medium(self, delivery: Delivery, sent: Draft, refusal: MediaRefusal) -> None:
         case = delivery.counted

@@ -244,16 +244,6 @@ class SummarizerCalled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     key: str | None = None
 
 
-class SummarizerPaused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A summarizer is left alone after it failed, for so many seconds; kind: how it failed."""
-
-    tenant: str
-    upstream: str
-    model: str
-    kind: str
-    seconds: float
-
-
 class PromptComposed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a prompt consists of that went upstream: told where its copy has changed, and now and then as it grows.
 
@@ -292,60 +282,6 @@ class PromptBilled(msgspec.Struct, frozen=True, gc=False):
     cut_off: bool
 
 
-class RetriesExhausted(msgspec.Struct, frozen=True, gc=False):
-    """An overflow that no smaller request solved."""
-
-    tenant: str
-    session: str
-    retries: int
-
-
-class ShapeLearned(msgspec.Struct, frozen=True, gc=False):
-    """A template that refuses the record's place among the messages takes this shape."""
-
-    upstream: str
-    tenant: str
-    shape: str
-
-
-class CopyRefused(msgspec.Struct, frozen=True, gc=False):
-    """A copy of ours was refused where the client's own was taken. words: the upstream's, without what they quote."""
-
-    tenant: str
-    upstream: str
-    model: str
-    status: int
-    words: str
-
-
-class ThinkingRemoved(msgspec.Struct, frozen=True, gc=False):
-    """A request was refused for thinking that was bound to another prompt, and is sent without any."""
-
-    tenant: str
-    upstream: str
-    model: str
-
-
-class MediaRefused(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An upstream has refused a request for its media. what: of which there were too much, or `one` by itself; limit:
-    as it was stated, in bytes, pixels or pieces."""
-
-    tenant: str
-    upstream: str
-    model: str
-    what: Literal["bytes", "pictures", "wide", "one", "pages"]
-    limit: int | None = None
-
-
-class ItemHandled(msgspec.Struct, frozen=True, gc=False):
-    """A compaction item for a client was made, one of ours was read or could not be, or one was made elsewhere."""
-
-    tenant: str
-    upstream: str
-    model: str
-    what: Literal["made", "read", "refused", "foreign"]
-
-
 class Recalled(msgspec.Struct, frozen=True, gc=False):
     """Passages that a record covers were quoted for the first time, in front of a message that comes back to them."""
 
@@ -354,33 +290,6 @@ class Recalled(msgspec.Struct, frozen=True, gc=False):
     model: str
     passages: int
     tokens: int
-
-
-class Irreducible(msgspec.Struct, frozen=True, gc=False):
-    """What every request of a session carries is too large for a summary to help."""
-
-    session: str
-    tenant: str
-
-
-class UnstableHistory(msgspec.Struct, frozen=True, gc=False):
-    """Messages of a session change that were sent before, so that summaries of it are lost.
-
-    root: the first conversation that was seen of it. message, role: of the one that changed.
-    """
-
-    root: str
-    session: str
-    tenant: str
-    message: int
-    role: str
-
-
-class StoreChanged(msgspec.Struct, frozen=True, gc=False):
-    """The store answers again, or no longer."""
-
-    is_up: bool
-    reason: str
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -398,23 +307,39 @@ class Started(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     admin: Literal["configured", "made"]
 
 
-class ConfigReloaded(msgspec.Struct, frozen=True, gc=False):
-    """The config was read again, and put in force or refused."""
+NoteName = Literal[
+    "admin",
+    "compaction_item",
+    "config_refused",
+    "config_reloaded",
+    "copy_refused",
+    "irreducible",
+    "max_iterations",
+    "media_refused",
+    "shape",
+    "store_down",
+    "store_up",
+    "summarizer_paused",
+    "thinking_removed",
+    "unstable_history",
+]
 
-    is_taken: bool
 
+class Note(msgspec.Struct, frozen=True, gc=False):
+    """Something that happened once. `proxy.observing.notes` maps its name to a log line and a metric.
 
-class AdminActed(msgspec.Struct, frozen=True, gc=False):
-    """Somebody has read what conversations say, or changed something, on our own pages.
-
-    who: the role: owner, operator or tenant. what: `record_read`, `session_erased` and the like. tenant: None for
-    what is of all of them.
+    tenant, session: None for an event of all tenants, or of no session. fields: the other fields of its log line.
     """
 
-    who: str
-    what: str
+    name: NoteName
     tenant: str | None = None
     session: str | None = None
+    fields: dict[str, str | int | float] = {}
+
+
+def note(name: NoteName, tenant: str | None = None, session: str | None = None, **fields: str | float | None) -> Note:
+    """Return a note with these fields, without those that are None."""
+    return Note(name, tenant, session, {key: value for key, value in fields.items() if value is not None})
 
 
 class Traced(msgspec.Struct, frozen=True, gc=False):
@@ -429,22 +354,11 @@ Event = (
     | CompactionStarted
     | CompactionEnded
     | SummarizerCalled
-    | SummarizerPaused
     | PromptComposed
     | PromptBilled
-    | RetriesExhausted
-    | ShapeLearned
-    | CopyRefused
-    | ThinkingRemoved
-    | MediaRefused
-    | ItemHandled
     | Recalled
-    | Irreducible
-    | UnstableHistory
-    | StoreChanged
     | Started
-    | ConfigReloaded
-    | AdminActed
+    | Note
     | Traced
 )
 Hook = Callable[[Event], None]

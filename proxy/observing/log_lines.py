@@ -9,7 +9,8 @@ from proxy.lru import remember
 from proxy.observing import events
 from proxy.observing.events import Event
 from proxy.observing.figures import is_near
-from proxy.observing.log import Log
+from proxy.observing.log import Fields, Log
+from proxy.observing.notes import NOTES, line_of
 
 # Conversations that a warning was given for.
 _WARNED = 10_000
@@ -24,15 +25,7 @@ _UPSTREAMS = frozenset(
 # Written as they are.
 LINES: Mapping[type[msgspec.Struct], tuple[str, str]] = {
     events.CompactionEnded: ("info", "compaction"),
-    events.SummarizerPaused: ("warning", "summarizer_paused"),
-    events.RetriesExhausted: ("warning", "max_iterations"),
-    events.ShapeLearned: ("info", "shape"),
-    events.CopyRefused: ("warning", "copy_refused"),
-    events.ThinkingRemoved: ("warning", "thinking_removed"),
-    events.MediaRefused: ("info", "media_refused"),
-    events.ItemHandled: ("info", "compaction_item"),
     events.Started: ("info", "start"),
-    events.AdminActed: ("info", "admin"),
 }
 
 
@@ -64,12 +57,6 @@ class UpstreamChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     failures: int | None = None
 
 
-class StoreState(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the store is taken to be up or down."""
-
-    reason: str
-
-
 class LogLines:
     """A hook that writes one line an event; some warnings once a conversation."""
 
@@ -81,9 +68,7 @@ class LogLines:
         self._tellers: dict[type, Callable[..., None]] = {
             events.RequestEnded: self._request,
             events.PromptBilled: self._write_cut_off,
-            events.Irreducible: self._irreducible,
-            events.UnstableHistory: self._unstable,
-            events.StoreChanged: self._store_changed,
+            events.Note: self._note,
         }
 
     def __call__(self, event: Event) -> None:
@@ -117,15 +102,14 @@ class LogLines:
             self._failures[name] = 0
             self._log.struct("info", "upstream_up", UpstreamChanged(upstream=name, failures=failures))
 
-    def _irreducible(self, event: events.Irreducible) -> None:
-        self._once(event.session, "irreducible", event)
-
-    def _unstable(self, event: events.UnstableHistory) -> None:
-        self._once(event.root, "unstable_history", event)
-
-    def _store_changed(self, event: events.StoreChanged) -> None:
-        level, name = ("info", "store_up") if event.is_up else ("warning", "store_down")
-        self._log.struct(level, name, StoreState(reason=event.reason))
+    def _note(self, note: events.Note) -> None:
+        kind, line = NOTES[note.name], line_of(note)
+        if kind.level is None:
+            return
+        if kind.once is not None:
+            self._once(str(line[kind.once]), note.name, line)
+        else:
+            self._log.struct(kind.level, note.name, line)
 
     def _write_cut_off(self, event: events.PromptBilled) -> None:
         if not event.cut_off:
@@ -139,7 +123,7 @@ class LogLines:
         )
         self._once(event.session, "cut_off", told)
 
-    def _once(self, key: str, name: str, told: msgspec.Struct) -> None:
+    def _once(self, key: str, name: str, told: Fields) -> None:
         """Warn once a conversation, though it may look like another one each time."""
         if (name, key) not in self._warned:
             self._log.struct("warning", name, told)

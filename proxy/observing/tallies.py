@@ -12,6 +12,7 @@ from policies.experience import MIN_CALIBRATION_TOKENS
 from proxy.observing import events
 from proxy.observing.events import Event
 from proxy.observing.histograms import OTHER, Exemplar, Histograms, Labels
+from proxy.observing.notes import NOTES
 from proxy.observing.tally import Hours, Tally, total
 
 # Models with a name; series of all counters with further labels together; sets of a histogram's labels. With all of
@@ -118,12 +119,8 @@ class Tallies:
             events.CompactionEnded: self._compaction,
             events.SummarizerCalled: self._call,
             events.PromptBilled: self._fold_billed,
-            events.CopyRefused: self._copy_refused,
-            events.ThinkingRemoved: self._thinking_removed,
-            events.MediaRefused: self._media_refused,
             events.Recalled: self._fold_recalled,
-            events.ItemHandled: self._item,
-            events.ConfigReloaded: self._fold_reloaded,
+            events.Note: self._note,
         }
 
     def __call__(self, event: Event) -> None:
@@ -185,10 +182,6 @@ class Tallies:
         self.counts.add("media_received_bytes", where, media.bytes)
         for why, number in media.left_out.items():
             self.counts.add("media_left_out", (*where, why), number)
-
-    def _media_refused(self, event: events.MediaRefused) -> None:
-        where = event.upstream, self._model_name(event.upstream, event.model)
-        self.counts.add("media_refusals", (*where, event.what))
 
     def _place(self, event: events.RequestEnded, kind: tuple[object, ...]) -> _TallyPlace:
         """Looked for once a minute, or where another model gets a name: every request comes by here."""
@@ -270,31 +263,23 @@ class Tallies:
         if event.cut_off:
             self._count("prompts_cut_off", event)
 
-    def _copy_refused(self, event: events.CopyRefused) -> None:
-        self._count("copies_refused", event)
-
-    def _thinking_removed(self, event: events.ThinkingRemoved) -> None:
-        self._count("thinking_removed", event)
-
     def _fold_recalled(self, event: events.Recalled) -> None:
         self._count("recalled", event)
         self._count("recalled_tokens", event, event.tokens)
 
-    def _item(self, event: events.ItemHandled) -> None:
-        model = self._model_name(event.upstream, event.model)
-        self.counts.add("items", (event.tenant, event.upstream, model, event.what))
-
-    def _fold_reloaded(self, event: events.ConfigReloaded) -> None:
-        self.counts.add("config_reloads", ("success" if event.is_taken else "failed",))
+    def _note(self, note: events.Note) -> None:
+        kind = NOTES[note.name]
+        if kind.counter is None:
+            return
+        values = {"tenant": note.tenant or "", **note.fields}
+        if "model" in values:
+            values["model"] = self._model_name(str(values["upstream"]), str(values["model"]))
+        labels = (*(str(values[label]) for label in kind.labels), *kind.label_values)
+        self.counts.add(kind.counter, labels)
 
     # names
 
-    def _count(
-        self,
-        name: str,
-        event: events.PromptBilled | events.CopyRefused | events.ThinkingRemoved | events.Recalled,
-        number: int = 1,
-    ) -> None:
+    def _count(self, name: str, event: events.PromptBilled | events.Recalled, number: int = 1) -> None:
         self.counts.add(name, (event.tenant, event.upstream, self._model_name(event.upstream, event.model)), number)
 
     def _model_of(self, event: events.RequestEnded) -> str:

@@ -14,7 +14,7 @@ from proxy.api.paths import question_url
 from proxy.errors import ProxyError
 from proxy.lru import remember
 from proxy.models.windows import ModelKey
-from proxy.observing.events import CallResult, Hook, SummarizerCalled, SummarizerPaused
+from proxy.observing.events import CallResult, Hook, SummarizerCalled, note
 from proxy.observing.hooks import observe_traced
 from proxy.overflow.classify import classify
 from proxy.overflow.form_refusals import refuses_form
@@ -177,8 +177,8 @@ class Summarizer:
             return
         if not is_aligned:
             remember(self._paused, (target.name, target.model), self._clock() + pause, _SHOWN)
-        where = {"tenant": target.place.tenant, "upstream": target.name, "model": target.model}
-        self._observe(SummarizerPaused(**where, kind=kind, seconds=pause))
+        where = {"upstream": target.name, "model": target.model}
+        self._observe(note("summarizer_paused", target.place.tenant, **where, kind=kind, seconds=pause))
 
     def note_success(self, target: SummaryTarget, *, is_aligned: bool = False) -> None:
         self._failures.pop(_key(target, is_aligned), None)

@@ -16,7 +16,7 @@ from policies.record.record import VERSION, Segment
 from policies.settings import BisectSettings, PolicySettings, SummarizerSettings
 from proxy.engine.compactor import CompactionError
 from proxy.models.tokenizer import DEFAULT_ENCODING
-from proxy.observing.events import CompactionEnded, CompactionStarted, Event, SummarizerCalled, SummarizerPaused
+from proxy.observing.events import CompactionEnded, CompactionStarted, Event, Note, SummarizerCalled
 from proxy.records.checkpoints import Checkpoints, key_of
 from proxy.stores import CircuitBreaker, Sealer, StoreError
 from proxy.stores.memory import MemoryStore
@@ -167,9 +167,9 @@ async def test_a_call_that_is_cut_off_says_by_what_and_pauses_for_a_deadline_alo
         assert one.summarizer.is_cooling_down(target) == is_late
         assert one.summarizer.is_cooling_down(target, is_aligned=True) == is_late
     called = [event for event in events if isinstance(event, SummarizerCalled)]
-    paused = [event for event in events if isinstance(event, SummarizerPaused)]
+    paused = [event for event in events if isinstance(event, Note)]
     assert [event.result for event in called] == ["timeout" if is_late else "cancelled"]
-    assert [event.kind for event in paused] == (["transient", "timeout"] if is_late else [])
+    assert [event.fields["kind"] for event in paused] == (["transient", "timeout"] if is_late else [])
 
 
 @pytest.mark.requirement("R1 2.2", "R1 4.1 parts", "R1 4.6 algorithm", "R1 9.2")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from proxy.observing.events import CompactionEnded, End, Irreducible, Overflow, RequestEnded, UnstableHistory
+from proxy.observing.events import CompactionEnded, End, Overflow, RequestEnded
 from proxy.observing.log_lines import LINES, CutOff, NearWindow, UpstreamChanged
 from proxy.observing.metrics import _Folded
+from proxy.observing.notes import NOTES
 from proxy.observing.tallies import Tallies
 
 if TYPE_CHECKING:
@@ -46,9 +47,10 @@ def others() -> dict[str, set[str]]:
 
 def test_every_other_event_is_documented_with_its_fields() -> None:
     structs = {name: kind for kind, (_, name) in LINES.items() if kind is not CompactionEnded}
-    structs |= {"near_window": NearWindow, "cut_off": CutOff, "irreducible": Irreducible}
-    structs |= {"unstable_history": UnstableHistory, "upstream_down": UpstreamChanged, "upstream_up": UpstreamChanged}
+    structs |= {"near_window": NearWindow, "cut_off": CutOff}
+    structs |= {"upstream_down": UpstreamChanged, "upstream_up": UpstreamChanged}
     fields = {name: set(kind.__struct_fields__) for name, kind in structs.items()}
+    fields |= {str(name): set(kind.fields) for name, kind in NOTES.items() if kind.level is not None}
     fields["upstream_down"].discard("failures")
     fields["upstream_up"].discard("cause")
     assert {name: others()[name] for name in fields} == fields

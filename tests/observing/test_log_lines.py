@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
-from proxy.observing.events import ConfigReloaded, Event, Irreducible, PromptBilled, StoreChanged, UnstableHistory
+from proxy.observing.events import Event, Note, PromptBilled, note
 from proxy.observing.log import Form, Log
 from proxy.observing.log_lines import LogLines
 from tests.support.clock import Clock
@@ -70,8 +70,41 @@ def test_no_field_of_an_event_reaches_a_terminal_as_a_command(kind: type, form: 
     assert all(map(str.isprintable, lines))
 
 
+_SENT = {"upstream": "main", "model": "m"}
+
+
+@pytest.mark.parametrize(
+    ("event", "fields"),
+    [
+        (note("admin", None, who="owner", what="config_reloaded"),
+         '"who":"owner","what":"config_reloaded","tenant":null,"session":null'),
+        (note("admin", "acme", "s", who="owner", what="record_read"),
+         '"who":"owner","what":"record_read","tenant":"acme","session":"s"'),
+        (note("compaction_item", "acme", **_SENT, what="made"),
+         '"tenant":"acme","upstream":"main","model":"m","what":"made"'),
+        (note("copy_refused", "acme", **_SENT, status=400, words="no"),
+         '"tenant":"acme","upstream":"main","model":"m","status":400,"words":"no"'),
+        (note("irreducible", "acme", "s"), '"session":"s","tenant":"acme"'),
+        (note("max_iterations", "acme", "s", retries=3), '"tenant":"acme","session":"s","retries":3'),
+        (note("media_refused", "acme", **_SENT, what="one"),
+         '"tenant":"acme","upstream":"main","model":"m","what":"one"'),
+        (note("media_refused", "acme", **_SENT, what="bytes", limit=9),
+         '"tenant":"acme","upstream":"main","model":"m","what":"bytes","limit":9'),
+        (note("shape", "acme", upstream="main", shape="user"), '"upstream":"main","tenant":"acme","shape":"user"'),
+        (note("summarizer_paused", "acme", **_SENT, kind="timeout", seconds=30.0),
+         '"tenant":"acme","upstream":"main","model":"m","kind":"timeout","seconds":30.0'),
+        (note("thinking_removed", "acme", **_SENT), '"tenant":"acme","upstream":"main","model":"m"'),
+        (note("unstable_history", "acme", "s", root="r", message=3, role="user"),
+         '"root":"r","session":"s","tenant":"acme","message":3,"role":"user"'),
+    ],
+)  # fmt: skip
+def test_a_notes_fields_are_written_in_their_order(event: Note, fields: str) -> None:
+    (line,) = written(event)
+    assert line.endswith(f'"event":"{event.name}",{fields}}}')
+
+
 def test_a_line_begins_with_when_how_severe_and_what() -> None:
-    (line,) = written(StoreChanged(is_up=False, reason="it is full"))
+    (line,) = written(note("store_down", reason="it is full"))
     assert line == ('{"ts":"2026-11-23T09:39:57.250000Z","level":"warning","event":"store_down","reason":"it is full"}')
 
 
@@ -82,9 +115,9 @@ def test_a_line_begins_with_when_how_severe_and_what() -> None:
         (answered(end="truncated"), "warning request"),
         (compacted(), "info compaction"),
         (PromptBilled("acme", "main", "m", "s", 2_000, 900, cut_off=True), "warning cut_off"),
-        (Irreducible("s", "acme"), "warning irreducible"),
-        (UnstableHistory("r", "s", "acme", 3, "user"), "warning unstable_history"),
-        (StoreChanged(is_up=True, reason="it answers"), "info store_up"),
+        (note("irreducible", "acme", "s"), "warning irreducible"),
+        (note("unstable_history", "acme", "s", root="r", message=3, role="user"), "warning unstable_history"),
+        (note("store_up", reason="it answers"), "info store_up"),
     ],
 )
 def test_what_is_told_of(event: Event, name: str) -> None:
@@ -92,7 +125,7 @@ def test_what_is_told_of(event: Event, name: str) -> None:
 
 
 def test_what_only_figures_want_is_no_line() -> None:
-    assert written(ConfigReloaded(is_taken=True), PromptBilled("acme", "main", "m", "s", 900, 900, cut_off=False)) == []
+    assert written(note("config_reloaded"), PromptBilled("acme", "main", "m", "s", 900, 900, cut_off=False)) == []
 
 
 def test_of_an_upstream_that_fails_the_first_and_the_last_is_told() -> None:
@@ -161,8 +194,8 @@ def test_a_terminal_shows_text_unless_the_config_says_otherwise(
                      status=502, end="refused", code="upstream_unreachable", cause="dns"),
             "POST /v1/chat/completions 502 100 ms refused upstream_unreachable cause=dns",
         ),
-        (StoreChanged(is_up=False, reason="it is full"), 'warning: store_down reason="it is full"'),
-        (Irreducible("s", "acme"), "warning: irreducible session=s tenant=acme"),
+        (note("store_down", reason="it is full"), 'warning: store_down reason="it is full"'),
+        (note("irreducible", "acme", "s"), "warning: irreducible session=s tenant=acme"),
     ],
 )  # fmt: skip
 def test_lines_for_people(event: Event, text: str) -> None:
@@ -172,5 +205,5 @@ def test_lines_for_people(event: Event, text: str) -> None:
 
 
 def test_nothing_in_a_line_for_people_moves_a_terminal() -> None:
-    (line,) = written(StoreChanged(is_up=False, reason="a\x1b[2Jb\nc"), form="text")
+    (line,) = written(note("store_down", reason="a\x1b[2Jb\nc"), form="text")
     assert line.isprintable()

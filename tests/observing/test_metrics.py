@@ -10,7 +10,7 @@ import pytest
 
 from policies.price import Price
 from proxy.observing import metrics as module
-from proxy.observing.events import ConfigReloaded
+from proxy.observing.events import note
 from proxy.observing.metrics import Metrics, by_name
 from proxy.observing.pricing import Pricing
 from proxy.observing.tallies import MOST_FURTHER, Tallies
@@ -54,7 +54,7 @@ async def test_figures_are_kept_for_a_second(monkeypatch: pytest.MonkeyPatch) ->
     renderer, clock, tallies = Renderer(monkeypatch), Clock(), Tallies(Clock(1e9))
     metrics = over(tallies, clock)
     before = await metrics.exposition()
-    tallies(ConfigReloaded(is_taken=True))
+    tallies(note("config_reloaded"))
     clock.now += 0.9
     assert await metrics.exposition() == before
     clock.now += 0.2

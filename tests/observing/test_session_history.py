@@ -8,7 +8,7 @@ import pytest
 
 from proxy.admin.recent import Recent
 from proxy.observing import figures
-from proxy.observing.events import ConfigReloaded
+from proxy.observing.events import note
 from proxy.observing.session_history import ENTRIES, MOST_UNSAVED, SESSIONS, SessionHistories
 from tests.support.session_events import AT, compacted, requested
 
@@ -78,7 +78,7 @@ def test_two_labels_of_one_conversation_are_two_sessions() -> None:
 
 
 def test_relayed_requests_and_other_events_leave_no_history() -> None:
-    histories = followed(requested(session=None), ConfigReloaded(is_taken=True), compacted())
+    histories = followed(requested(session=None), note("config_reloaded"), compacted())
     assert not [*histories.newest()]
 
 

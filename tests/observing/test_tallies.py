@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from proxy.observing import tallies as module
-from proxy.observing.events import ConfigReloaded, PromptBilled, RequestEnded, SummarizerCalled
+from proxy.observing.events import PromptBilled, RequestEnded, SummarizerCalled, note
 from proxy.observing.tallies import MOST_FURTHER, MOST_HISTOGRAMS, MOST_SETS, Tallies
 from proxy.observing.tally import Tally
 from tests.support.clock import Clock
 from tests.support.events import answered, called, compacted
 
+SENT = {"upstream": "main", "model": "gpt-4o"}
 KEY = ("acme", "main", "gpt-4o")
 
 
@@ -118,7 +119,11 @@ def test_reasons_with_numbers_in_them_are_one() -> None:
         (compacted(), "compactions", ("acme", "other", "proactive", "L0", "single")),
         (called(result="invalid"), "summarizer_calls", ("main", "gpt-4o", "invalid")),
         (called(result="timeout"), "summarizer_calls", ("main", "other", "timeout")),
-        (ConfigReloaded(is_taken=False), "config_reloads", ("failed",)),
+        (note("config_refused"), "config_reloads", ("failed",)),
+        (note("copy_refused", "acme", **SENT, status=400, words="no"), "copies_refused", ("acme", "main", "other")),
+        (note("thinking_removed", "acme", **SENT), "thinking_removed", ("acme", "main", "other")),
+        (note("media_refused", "acme", **SENT, what="one"), "media_refusals", ("main", "other", "one")),
+        (note("compaction_item", "acme", **SENT, what="made"), "items", ("acme", "main", "other", "made")),
     ],
 )
 def test_what_is_counted_with_further_labels(event: object, name: str, labels: tuple[str, ...]) -> None:

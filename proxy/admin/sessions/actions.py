@@ -12,7 +12,7 @@ from proxy.admin.sessions.listing import ID_DIGITS
 from proxy.admin.sessions.records import Exported
 from proxy.callers.tenants import Caller
 from proxy.errors import NotFoundError, StoreUnavailableError
-from proxy.observing.events import AdminActed
+from proxy.observing.events import note
 from proxy.records.index import Target
 
 
@@ -26,7 +26,7 @@ async def compact_next(context: AdminContext, visitor: Visitor, caller: Caller, 
     await context.engine.sessions.manual.ask(name_in_requests(caller, session))
     if not context.store.available:
         raise StoreUnavailableError("The store could not note it; nothing is promised. Try again.")
-    context.engine.observe(AdminActed(visitor.role, "compaction_asked", caller.tenant, name[:ID_DIGITS]))
+    context.engine.observe(note("admin", caller.tenant, name[:ID_DIGITS], who=visitor.role, what="compaction_asked"))
 
 
 async def is_compacted_next(context: AdminContext, caller: Caller, name: str, label: str | None) -> bool:
@@ -52,7 +52,7 @@ async def export(
     if not is_shown:
         silent = [records.without_content(record) for record in found.records]
         return Exported(session, silent, found.lineage, hidden(caller.tenant))
-    context.engine.observe(AdminActed(visitor.role, "session_exported", caller.tenant, name[:ID_DIGITS]))
+    context.engine.observe(note("admin", caller.tenant, name[:ID_DIGITS], who=visitor.role, what="session_exported"))
     return found
 
 
@@ -97,7 +97,9 @@ async def erase(
     for target in erased.targets:
         for kept in (context.histories, context.recent):
             kept.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
-        context.engine.observe(AdminActed(visitor.role, "session_erased", caller.tenant, target.id[:ID_DIGITS]))
+        context.engine.observe(
+            note("admin", caller.tenant, target.id[:ID_DIGITS], who=visitor.role, what="session_erased")
+        )
     if not erased.is_complete:
         raise StoreUnavailableError("The store could not erase it; nothing is promised. Try again.")
     return erased.targets

@@ -29,7 +29,7 @@ from proxy.admin.sessions.details import Mark, SessionView, marks, with_stored
 from proxy.admin.sessions.listing import ID_DIGITS, PAGE, Cursor, Listing, cursor_of
 from proxy.admin.sessions.records import Exported, RecordRow, View
 from proxy.errors import InvalidRequestError
-from proxy.observing.events import AdminActed
+from proxy.observing.events import note
 from proxy.records.index import Session, Target
 
 
@@ -139,7 +139,9 @@ class SessionEndpoints:
         name, label = request.path_params["id"], request.query_params.get("label")
         against = request.query_params.get("against")
         view = await record_view(self._find(), caller, name, label, request.path_params["digest"], against)
-        self._find().engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name[:ID_DIGITS]))
+        self._find().engine.observe(
+            note("admin", caller.tenant, name[:ID_DIGITS], who=visitor.role, what="record_read")
+        )
         return view
 
     async def compact(self, request: Request, visitor: Visitor) -> AwaitedRequest:

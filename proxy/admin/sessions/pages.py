@@ -15,7 +15,7 @@ from proxy.admin.sessions.asking import list_sessions, look_at_session, record_r
 from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import FAILED, STATES
 from proxy.admin.sessions.one_request import may_be_id
-from proxy.observing.events import AdminActed
+from proxy.observing.events import note
 
 # Messages that are listed below the strip, the newest.
 _LISTED = 100
@@ -67,7 +67,7 @@ class SessionPages:
         label, name = request.query_params.get("label", ""), request.path_params["id"]
         values: dict[str, object] = {"session": (caller.tenant, name, label), "is_shown": False, "view": None}
         if self._access.may_read(visitor, caller.tenant):
-            context.engine.observe(AdminActed(visitor.role, "record_read", caller.tenant, name))
+            context.engine.observe(note("admin", caller.tenant, name, who=visitor.role, what="record_read"))
             digest, against = request.path_params["digest"], request.query_params.get("against")
             view = await record_view(context, caller, name, label, digest, against)
             rows, _ = await record_rows(context, caller, name, label)

@@ -23,7 +23,7 @@ from proxy.engine.compactor import CompactionError
 from proxy.engine.explaining.explainer import Explainer
 from proxy.engine.explaining.explanation import Explanation, MessageFate
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError
-from proxy.observing.events import AdminActed
+from proxy.observing.events import note
 from proxy.records.index import Target
 from proxy.records.sessions import Sessions
 
@@ -139,7 +139,7 @@ class Explaining:
 
     def _tell(self, visitor: Visitor, what: str, caller: Caller, session: Target | None) -> None:
         name = session.id[:ID_DIGITS] if session else None
-        self._find().engine.observe(AdminActed(visitor.role, what, caller.tenant, name))
+        self._find().engine.observe(note("admin", caller.tenant, name, who=visitor.role, what=what))
 
 
 def _names_in_question(question: Question, caller: Caller) -> list[str]:
