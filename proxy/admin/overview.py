@@ -158,6 +158,7 @@ def figures_of(sums: Mapping[tuple[str, str], Tally], tallies: Tallies, tenant: 
     """Of one tenant, or of all. sums: of all replicas, by tenant and model; tallies: of this one."""
     found = [(model, tally) for (owner, model), tally in sums.items() if tenant in (None, owner)]
     tally = total(each for _, each in found)
+    tallies.fold()
     waits = tallies.histograms["summary_wait_seconds"]
     waited = sum(sum(each.counts) for each in waits.of.values())
     spent = spend_of(found, price)

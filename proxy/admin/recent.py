@@ -11,6 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from proxy.observing.events import CompactionEnded, Event, RequestEnded
+from proxy.observing.history_entries import RequestEntry
+from proxy.observing.hooks import RequestListener
 
 _KEPT = 1_000
 # A viewer that does not read loses the oldest of what waits for it, and nobody else notices.
@@ -21,7 +23,6 @@ _LEAST_OF_ID = 8
 _MOST_LIKE = 5
 
 Shown = RequestEnded | CompactionEnded
-_SHOWN = (RequestEnded, CompactionEnded)  # a union takes several times as long to ask
 
 
 class NumberedEvent(NamedTuple):
@@ -31,7 +32,7 @@ class NumberedEvent(NamedTuple):
     event: Shown
 
 
-class Recent:
+class Recent(RequestListener):
     """A hook that keeps the last thousand events of this process, and tells those who watch."""
 
     def __init__(self) -> None:
@@ -39,9 +40,14 @@ class Recent:
         self._number = 0
         self._viewers: set[Viewer] = set()
 
-    def __call__(self, event: Event) -> None:
-        if not isinstance(event, _SHOWN):
-            return
+    def on_request(self, event: RequestEnded, _: RequestEntry) -> None:
+        self._add(event)
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, CompactionEnded):
+            self._add(event)
+
+    def _add(self, event: Shown) -> None:
         self._number += 1
         entry = NumberedEvent(self._number, event)
         self._entries.append(entry)

@@ -26,6 +26,8 @@ from proxy.callers.issued_keys import NO_LIMITS, IssuedKey, KeyLimits
 from proxy.errors import AuthenticationError, BudgetSpentError, KeyRateError, LimitReservedError, ProxyError
 from proxy.lru import remember
 from proxy.observing.events import Event, RequestEnded, SummarizerCalled
+from proxy.observing.history_entries import RequestEntry
+from proxy.observing.hooks import RequestListener
 from proxy.observing.tally import billionths
 from proxy.stores.base import Increment, Store
 
@@ -156,10 +158,7 @@ class Reservation:
             self.on_close = None
 
 
-_BILLED = (RequestEnded, SummarizerCalled)  # a union takes several times as long to ask
-
-
-class KeyUsage:
+class KeyUsage(RequestListener):
     """A hook that counts by key; one per process."""
 
     def __init__(
@@ -243,20 +242,21 @@ class KeyUsage:
         found = {name: counters for name in _periods(call.now) if (counters := counted[key_id, name]) is not None}
         return found if len(found) == len(_periods(call.now)) else None
 
-    def __call__(self, event: Event) -> None:
-        if not isinstance(event, _BILLED) or event.key is None:
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, SummarizerCalled) and event.key and (tokens := event.tokens_in + event.tokens_out):
+            self._bill(event.key, tokens, event.usd)
+
+    def on_request(self, event: RequestEnded, entry: RequestEntry) -> None:
+        if event.key is None:
             return
-        if isinstance(event, SummarizerCalled):
-            if tokens := event.tokens_in + event.tokens_out:
-                self._bill(event.key, tokens, event.usd)
-        elif event.billed is not None and event.is_answered and event.wire != "relay":
+        if event.billed is not None and entry.is_answered and event.wire != "relay":
             if event.usd is None:  # of a request that was not read
                 long, written = event.cache_written_long or 0, event.cache_written or 0
                 cache = event.cached or 0, max(0, written - long), long
                 self.add(event.key, Tokens(event.billed, event.output or 0, *cache), event.model or "")
             else:
                 self._bill(event.key, event.billed + (event.output or 0), event.usd)
-        elif event.attempts > 0 and event.wire != "relay" and (event.is_answered or event.end == "client_gone"):
+        elif event.attempts > 0 and event.wire != "relay" and (entry.is_answered or event.end == "client_gone"):
             self.add(event.key, _estimate(event), event.model or "")
 
     def add(self, key_id: str, used: Tokens, model: str) -> None:

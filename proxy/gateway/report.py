@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from msgspec.structs import force_setattr
+
 from proxy.callers.key_usage import prompt_by_size
 from proxy.dialects import other_answers
 from proxy.engine.case import CompactionContext, RoutedRequest
@@ -109,72 +111,102 @@ def _pending(named: RoutedRequest, reason: str, fail_open: FailOpen) -> Callable
 def ended_event(progress: Progress, error: BaseException | None) -> RequestEnded:
     """Return how a request ended, and all that became known of it."""
     exchange, head, caller, sent = progress.exchange, progress.head, progress.caller, progress.sent
-    end: End = "complete" if error is None else next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
-    refusal = error if isinstance(error, ProxyError) and end == "refused" else None
-    spoken, window = head.conversation, sent.route.window if sent else None
+    route = sent.route if sent else None
+    spoken, window = head.conversation, route.window if route else None
     delivery = sent if isinstance(sent, Delivery) else None
     named, draft, usage = (delivery.named, delivery.draft, delivery.usage) if delivery else (None, None, None)
-    view = draft.view if draft else None
-    payoff = view.payoff if view and draft and draft.copy else None
     request = named.request if named else None
-    # An issued key pays for what could not be read too.
-    unread = delivery if delivery and not named and caller and caller.issued else None
-    return RequestEnded(
+    event = RequestEnded(
         at=round(1000 * time.time()) / 1000,
-        end=end,
+        end="complete",
         tenant=caller.tenant if caller else None,
-        key=caller.issued.id if caller and caller.issued else None,
         policy=caller.policy_name if caller else None,
         method=head.method,
         path=head.shown_path,
         route=head.reading.route,
         wire=spoken.name if spoken else "relay",
+        stream=request.settings.stream if request else None,
         id=exchange.id,
         client_request_id=exchange.client_id,
         upstream_request_id=exchange.upstream_id,
-        trace_id=head.trace.id if head.trace else None,
-        status=refusal.status if refusal else _status(exchange, sent, error),
+        status=(sent.status if sent else 0) or exchange.status,
         ms=_ms(time.perf_counter() - exchange.began),
-        bytes=exchange.sent,
-        comments=exchange.comments,
-        code=refusal.code if refusal else None,
-        cause=_cause(error),
         first_byte_ms=_ms(sent.first_byte - exchange.began) if sent and sent.first_byte else None,
         overhead_ms=_hundredths(_overhead_ms(sent)) if sent else None,
         own_ms=_hundredths(1000 * delivery.own) if delivery else 0.0 if sent else None,
-        wait_ms=_ms(delivery.waited) if delivery and delivery.waited else None,
         stages=delivery.stages if delivery else None,
         attempts=sent.attempts if sent else 0,
-        upstream=sent.route.name if sent else None,
-        window=window.tokens if window else None,
-        window_source=window.source if window else None,
+        bytes=exchange.sent,
+        comments=exchange.comments,
+        upstream=route.name if route else None,
         model=_model(delivery) if delivery else None,
         compaction=draft.outcome if draft else None,
         reason=draft.reason if draft else None,
-        max_output=draft.max_output if draft else None,
-        overflow=delivery.overflow if delivery else None,
-        warning=delivery.warning if delivery else None,
-        checkpoint=draft.record.digest[:16] if draft and draft.record else None,
-        stream=request.settings.stream if request else _is_stream(unread) if unread else None,
         tokens_sent=draft.tokens if draft and request else None,
         tokens_received=request.received_tokens if request else None,
-        tokens_by_size=_tokens_by_size(unread) if unread else None,
         calibration=_calibration(named) if named else None,
+        window=window.tokens if window else None,
+        window_source=window.source if window else None,
         usable=named.usable if named else None,
         messages=len(request.messages) if request else None,
-        media=media_figures(named, draft) if named and draft and view else None,
-        session=named.chain.name if named else None,
-        label=(named.label or None) if named else None,
         billed=usage.prompt_tokens if usage else None,
         cached=usage.cached if usage else None,
         cache_written=usage.cache_written if usage else None,
         cache_written_long=usage.cache_written_long if usage else None,
         output=usage.completion_tokens if usage else None,
         reasoning=usage.reasoning if usage else None,
-        removed=payoff.removed if payoff else None,
-        rewritten=payoff.rewritten if payoff else None,
-        pays_after=payoff.pays_after if payoff else None,
+        session=named.chain.name if named else None,
+        label=(named.label or None) if named else None,
     )
+    for field, value in _rare_fields(progress, delivery, error).items():
+        force_setattr(event, field, value)
+    return event
+
+
+def _rare_fields(progress: Progress, delivery: Delivery | None, error: BaseException | None) -> dict[str, object]:
+    """Return the fields of the event that few requests have: each argument of its constructor costs every request."""
+    fields: dict[str, object] = {}
+    caller, trace = progress.caller, progress.head.trace
+    if error is not None:
+        fields |= _failure_fields(progress, error)
+    if trace is not None:
+        fields["trace_id"] = trace.id
+    if caller is not None and caller.issued is not None:
+        fields["key"] = caller.issued.id
+        if delivery and not delivery.named:  # an issued key pays for what could not be read too
+            fields |= {"stream": _is_stream(delivery), "tokens_by_size": _tokens_by_size(delivery)}
+    if delivery is not None:
+        if delivery.waited:
+            fields["wait_ms"] = _ms(delivery.waited)
+        if delivery.overflow is not None or delivery.warning is not None:
+            fields |= {"overflow": delivery.overflow, "warning": delivery.warning}
+        draft = delivery.draft
+        if draft.view is not None or draft.record is not None or draft.max_output is not None:
+            fields |= _fields_of_copy(delivery, draft)
+    return fields
+
+
+def _fields_of_copy(delivery: Delivery, draft: Draft) -> dict[str, object]:
+    """Return the fields of a request that did not go out as it came."""
+    fields: dict[str, object] = {"max_output": draft.max_output}
+    if draft.record is not None:
+        fields["checkpoint"] = draft.record.digest[:16]
+    if draft.view is not None:
+        fields["media"] = media_figures(delivery.named, draft) if delivery.named else None
+        if draft.copy and (payoff := draft.view.payoff):
+            fields |= {"removed": payoff.removed, "rewritten": payoff.rewritten, "pays_after": payoff.pays_after}
+    return fields
+
+
+def _failure_fields(progress: Progress, error: BaseException) -> dict[str, object]:
+    end: End = next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
+    fields: dict[str, object] = {"end": end, "cause": _cause(error)}
+    if isinstance(error, ProxyError):
+        if end == "refused":
+            return {**fields, "code": error.code, "status": error.status}
+        if not (progress.sent and progress.sent.status) and not progress.exchange.status:
+            fields["status"] = error.status
+    return fields
 
 
 def _is_stream(delivery: Delivery) -> bool:
@@ -187,9 +219,9 @@ def _tokens_by_size(delivery: Delivery) -> int:
     return prompt_by_size(len(delivery.received.body), is_coded=is_coded)
 
 
-def _cause(error: BaseException | None) -> str | None:
-    """Why the upstream failed, in one word."""
-    return None if error is None or not isinstance(error, ProxyError | TruncatedError) else error.cause
+def _cause(error: BaseException) -> str | None:
+    """Return in one word why the upstream failed."""
+    return error.cause if isinstance(error, ProxyError | TruncatedError) else None
 
 
 def _calibration(named: RoutedRequest) -> float | None:
@@ -204,10 +236,6 @@ def _ms(seconds: float) -> float:
 
 def _hundredths(ms: float) -> float:
     return round(100 * ms) / 100
-
-
-def _status(exchange: Exchange, sent: Sent | None, error: BaseException | None) -> int:
-    return (sent.status if sent else 0) or exchange.status or (error.status if isinstance(error, ProxyError) else 0)
 
 
 def _overhead_ms(sent: Sent) -> float:

@@ -41,16 +41,23 @@ class Histograms:
         self._most = most
 
     def observe(self, labels: Labels, value: float) -> None:
-        found = self.of.get(labels)
-        if found is None:
-            found = self._new(labels)
-        found.counts[bisect_left(self.bounds, value)] += 1
-        found.sum += value
+        """Count a value."""
+        self.observe_all(labels, (value,))
 
-    def observe_traced(self, labels: Labels, exemplar: Exemplar) -> None:
-        self.observe(labels, exemplar.value)
-        found = self.of.get(labels) or self._new(labels)
-        found.exemplars[bisect_left(self.bounds, exemplar.value)] = exemplar
+    def observe_all(self, labels: Labels, values: Sequence[float]) -> None:
+        """Count values with the same labels."""
+        if not values:
+            return
+        histogram = self.of.get(labels) or self._new(labels)
+        bounds, counts = self.bounds, histogram.counts
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+        histogram.sum += sum(values)
+
+    def set_exemplar(self, labels: Labels, exemplar: Exemplar) -> None:
+        """Keep a traced observation, which is counted already, as the newest of its bound."""
+        histogram = self.of.get(labels) or self._new(labels)
+        histogram.exemplars[bisect_left(self.bounds, exemplar.value)] = exemplar
 
     def _new(self, labels: Labels) -> Histogram:
         if len(self.of) >= self._most:

@@ -1,4 +1,7 @@
-"""The entries of a session's history: one a request, one a compaction. The store keeps them as they are."""
+"""The entries of a session's history: one a request, one a compaction. The store keeps them as they are.
+
+The entry of a request also has the figures that log, metrics and pages share, so that they are computed once.
+"""
 
 from typing import NamedTuple
 
@@ -8,7 +11,7 @@ from proxy.observing.events import CompactionEnded, RequestEnded
 
 
 class RequestEntry(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """A request of a session. Fields are those of `RequestEnded`. New fields go to the end, with a default.
+    """The figures of a finished request. Fields are those of `RequestEnded`. New fields go to the end, with a default.
 
     received, sent: tokens of the prompt, by the upstream's own count if its calibration is known.
     """
@@ -75,7 +78,10 @@ class Point(NamedTuple):
 
 
 def entry_of_request(event: RequestEnded) -> RequestEntry:
-    """Return the history entry of a request."""
+    """Return the figures of a finished request."""
+    received, sent = event.tokens_received, event.tokens_sent
+    if event.calibration is not None:
+        received, sent = event.received, event.sent
     return RequestEntry(
         event.id,
         event.at,
@@ -86,8 +92,8 @@ def entry_of_request(event: RequestEnded) -> RequestEntry:
         event.compaction,
         event.reason,
         event.checkpoint,
-        event.received,
-        event.sent,
+        received,
+        sent,
         event.window,
         event.usable,
         event.calibration,
@@ -105,7 +111,7 @@ def entry_of_request(event: RequestEnded) -> RequestEntry:
 
 
 def entry_of_compaction(event: CompactionEnded) -> CompactionEntry:
-    """Return the history entry of a compaction."""
+    """Return the figures of a compaction."""
     return CompactionEntry(event.at, event.checkpoint, event.calls, event.tokens_in, event.tokens_out, event.usd)
 
 

@@ -4,31 +4,66 @@ from collections import Counter
 from collections.abc import Callable
 
 from proxy.observing.events import CompactionEnded, Event, Hook, RequestEnded, SummarizerCalled, Traced
+from proxy.observing.history_entries import RequestEntry, entry_of_request
 from proxy.observing.trace import Trace
+
+OnRequest = Callable[[RequestEnded, RequestEntry], None]
 
 
 class NotTakenError(Exception):
     """What a hook raises that has no room for an event."""
 
 
-class Hooks:
+class RequestListener:
+    """A hook that reads a finished request by its entry, which is computed once for all listeners."""
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RequestEnded):
+            self.on_request(event, entry_of_request(event))
+        else:
+            self.on_event(event)
+
+    def on_request(self, event: RequestEnded, entry: RequestEntry) -> None:
+        """Read a finished request."""
+        raise NotImplementedError
+
+    def on_event(self, event: Event) -> None:
+        """Read any other event."""
+
+
+class Hooks(RequestListener):
     """Tells every hook of an event. One that fails is a fault of ours, and no other one's; `dropped` counts by hook."""
 
     def __init__(self, *hooks: Hook, fault: Callable[[str, BaseException], None]) -> None:
         """`fault` logs an error of ours under a name."""
         self.dropped: Counter[str] = Counter()
         self._hooks = hooks
+        self._on_requests = [(hook, on_request_of(hook)) for hook in hooks]
         self._fault = fault
 
-    def __call__(self, event: Event) -> None:
+    def on_request(self, event: RequestEnded, entry: RequestEntry) -> None:
+        for hook, on_request in self._on_requests:
+            try:
+                on_request(event, entry)
+            except Exception as error:  # noqa: BLE001 - a listener must not break what happens
+                self._note_failure(hook, error)
+
+    def on_event(self, event: Event) -> None:
         for hook in self._hooks:
             try:
                 hook(event)
-            except NotTakenError:
-                self.dropped[type(hook).__name__] += 1
-            except Exception as error:  # noqa: BLE001 - a listener must not break what happens
-                self.dropped[type(hook).__name__] += 1
-                self._fault("hook_failed", error)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._note_failure(hook, error)
+
+    def _note_failure(self, hook: Hook, error: Exception) -> None:
+        self.dropped[type(hook).__name__] += 1
+        if not isinstance(error, NotTakenError):
+            self._fault("hook_failed", error)
+
+
+def on_request_of(hook: Hook) -> OnRequest:
+    """Return what calls a hook with a finished request and its entry."""
+    return hook.on_request if isinstance(hook, RequestListener) else lambda event, _: hook(event)
 
 
 def observe_traced(

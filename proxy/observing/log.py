@@ -28,6 +28,8 @@ class Stream(Protocol):
     def isatty(self) -> bool: ...
 
 
+_encode = msgspec.json.Encoder().encode
+_DELETE = 0x7F
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -83,17 +85,19 @@ class Log:
 
 
 def _json(at: float, level: str, event: str, fields: Fields) -> bytes:
-    """`level` and `event` are names of ours."""
-    body, second = msgspec.json.encode(fields)[1:], int(at)
-    if not body.isascii() or b"\x7f" in body:
+    """Return a line as JSON. `level` and `event` are names of ours."""
+    body, second = _encode(fields), int(at)
+    if not body.isascii() or _DELETE in body:
         body = _obeyed(lambda found: f"\\u{ord(found[0]):04x}", body.decode()).encode()
-    head = f'{{"ts":"{_second(second)}.{int(1_000_000 * (at - second)):06}Z","level":"{level}","event":"{event}"'
-    return head.encode() + (b"," if len(body) > 1 else b"") + body
+    begin, names = _head(second, level, event)
+    return begin + b"%06d" % (1_000_000 * (at - second)) + names + (b"," if len(body) > len(b"{}") else b"") + body[1:]
 
 
-@lru_cache(1)
-def _second(at: int) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S}"
+@lru_cache(32)
+def _head(second: int, level: str, event: str) -> tuple[bytes, bytes]:
+    """Return a line's beginning in front of the microseconds, and after them."""
+    begin = f'{{"ts":"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}.'
+    return begin.encode(), f'Z","level":"{level}","event":"{event}"'.encode()
 
 
 def _text(at: float, level: str, event: str, fields: Fields) -> bytes:

@@ -9,6 +9,8 @@ from proxy.lru import remember
 from proxy.observing import events
 from proxy.observing.events import Event
 from proxy.observing.figures import is_near
+from proxy.observing.history_entries import RequestEntry
+from proxy.observing.hooks import RequestListener
 from proxy.observing.log import Fields, Log
 from proxy.observing.notes import NOTES, line_of
 
@@ -57,36 +59,35 @@ class UpstreamChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     failures: int | None = None
 
 
-class LogLines:
+class LogLines(RequestListener):
     """A hook that writes one line an event; some warnings once a conversation."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._warned: OrderedDict[tuple[str, str], bool] = OrderedDict()
-        # Failures in a row of upstreams, which the config names.
+        # Failures in a row of the upstreams that fail, which the config names.
         self._failures: dict[str, int] = {}
         self._tellers: dict[type, Callable[..., None]] = {
-            events.RequestEnded: self._request,
             events.PromptBilled: self._write_cut_off,
             events.Note: self._note,
         }
 
-    def __call__(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         if (tell := self._tellers.get(type(event))) is not None:
             tell(event)
         elif (line := LINES.get(type(event))) is not None:
             self._log.struct(*line, event)
 
-    def _request(self, event: events.RequestEnded) -> None:
+    def on_request(self, event: events.RequestEnded, entry: RequestEntry) -> None:
         self._log.struct("warning" if event.end in _WARNINGS else "info", "request", event)
-        if event.upstream is not None:
+        if event.upstream is not None and (event.cause is not None or self._failures):
             self._upstream(event.upstream, event)
-        if event.session is not None and is_near(event):
+        if event.session is not None and entry.usable is not None and is_near(entry):
             told = NearWindow(
                 tenant=event.tenant,
                 session=event.session,
                 model=event.model,
-                tokens_sent=event.sent,
+                tokens_sent=entry.sent,
                 usable=event.usable,
             )
             self._once(event.session, "near_window", told)
@@ -99,7 +100,7 @@ class LogLines:
             if not failures:
                 self._log.struct("warning", "upstream_down", UpstreamChanged(upstream=name, cause=event.cause))
         elif failures and event.first_byte_ms is not None:
-            self._failures[name] = 0
+            del self._failures[name]
             self._log.struct("info", "upstream_up", UpstreamChanged(upstream=name, failures=failures))
 
     def _note(self, note: events.Note) -> None:

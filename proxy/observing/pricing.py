@@ -2,72 +2,90 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import force_setattr
 
 from policies.price import CACHE_TTL, LONG_CACHE_TTL, Price, Tokens, prompt_behind
 from proxy.lru import remember
 from proxy.observing.events import Event, Hook, RequestEnded, SummarizerCalled
+from proxy.observing.history_entries import RequestEntry
+from proxy.observing.hooks import RequestListener, on_request_of
 
 # Sessions whose newest prompt is remembered.
 _SESSIONS = 10_000
 
 
-class _Before(NamedTuple):
-    """The newest prompt of a session as it came, in the upstream's tokens. at: Unix seconds. ttl: for which its cache
-    holds it; 0 where none took anything. is_changed: whether this prompt or one before it went out otherwise."""
+class _Prompts(msgspec.Struct, gc=False):
+    """The prompts of a session and model. received: tokens of the newest as it came, by the upstream's count.
 
-    received: int
-    at: float
-    ttl: float
-    is_changed: bool
+    at: when it ended, in Unix seconds. ttl: for which the upstream's cache holds it; 0 if none took anything.
+    is_changed: True if any of them went out otherwise.
+    """
+
+    received: int = 0
+    at: float = float("-inf")
+    ttl: float = 0.0
+    is_changed: bool = False
 
 
-class Pricing:
-    """A hook before the others, which sets the prices of an event that nobody else has seen yet; one per process."""
+class Pricing(RequestListener):
+    """A hook before the others, which sets the prices of an event that no other hook has seen yet; one per process."""
 
     def __init__(self, price: Callable[[str], Price | None], then: Hook) -> None:
         self._price = price
         self._then = then
-        self._before: OrderedDict[tuple[str | None, str, str | None], _Before] = OrderedDict()
+        self._then_on_request = on_request_of(then)
+        self._prompts: OrderedDict[tuple[str | None, str, str], _Prompts] = OrderedDict()
 
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, RequestEnded):
-            self._set_prices(event)
-        elif isinstance(event, SummarizerCalled) and (price := self._price(event.model)) is not None:
+    def on_request(self, event: RequestEnded, entry: RequestEntry) -> None:
+        if event.billed is not None and entry.is_answered and event.session is not None and event.model is not None:
+            prices = self._prices(event, entry, event.session, event.model, event.billed)
+            if prices is not None:
+                usd, usd_received = prices
+                for priced in (event, entry):
+                    force_setattr(priced, "usd", usd)
+                    force_setattr(priced, "usd_received", usd_received)
+        self._then_on_request(event, entry)
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, SummarizerCalled) and (price := self._price(event.model)) is not None:
             call = Tokens(event.tokens_in, event.tokens_out, event.cached, event.cache_written)
             force_setattr(event, "usd", _rounded(price.of(call)))
         self._then(event)
 
-    def _set_prices(self, event: RequestEnded) -> None:
-        received, billed = event.received, event.billed
-        if not event.is_answered or event.session is None or event.model is None or received is None or billed is None:
-            return
-        price, output = self._price(event.model), event.output or 0
-        key = event.tenant, event.session, event.model
-        before = self._before.get(key)
-        # What went out as it came tells better than an estimate how large it was.
-        is_unchanged = event.tokens_received == event.tokens_sent
-        received = billed if is_unchanged else received
-        ttl = _ttl(event) or (before.ttl if before else 0.0)
-        is_changed = not is_unchanged or (before is not None and before.is_changed)
-        remember(self._before, key, _Before(received, event.at, ttl, is_changed), _SESSIONS)
+    def _prices(
+        self, event: RequestEnded, entry: RequestEntry, session: str, model: str, billed: int
+    ) -> tuple[float, float] | None:
+        """Return the cost of a request, and of the request as it came; None if the model has no known price."""
+        received = entry.received
+        if received is None:
+            return None
+        key = event.tenant, session, model
+        prompts = self._prompts.get(key)
+        if prompts is None:
+            prompts = remember(self._prompts, key, _Prompts(), _SESSIONS)
+        else:
+            self._prompts.move_to_end(key)
+        before, ttl = prompts.received, _ttl(event) or prompts.ttl
+        is_warm = event.at - prompts.at < ttl
+        # The bill of an unchanged request is a better measure of its size than an estimate.
+        if event.tokens_received == event.tokens_sent:
+            received = billed
+        else:
+            prompts.is_changed = True
+        prompts.received, prompts.at, prompts.ttl = received, event.at, ttl
+        price = self._price(model)
         if price is None:
-            return
-        long = event.cache_written_long or 0
+            return None
+        output, long = event.output or 0, event.cache_written_long or 0
         written = max(0, (event.cache_written or 0) - long)
         call = Tokens(billed, output, event.cached or 0, written, long)
-        if not is_changed:  # nothing to estimate: it cost what it would have cost
-            usd = _rounded(price.of(call))
-            force_setattr(event, "usd", usd)
-            force_setattr(event, "usd_received", usd)
-            return
-        is_warm = before is not None and event.at - before.at < ttl
-        would = prompt_behind(before.received if before else 0, received, price=price, caches=ttl > 0, is_warm=is_warm)
-        would, usd = would.with_answer(output), _rounded(price.of(call))
-        force_setattr(event, "usd", usd)
-        force_setattr(event, "usd_received", usd if would == call else _rounded(price.of(would)))
+        usd = _rounded(price.of(call))
+        if not prompts.is_changed:  # there is nothing to estimate
+            return usd, usd
+        would = prompt_behind(before, received, price=price, caches=ttl > 0, is_warm=is_warm).with_answer(output)
+        return usd, usd if would == call else _rounded(price.of(would))
 
 
 def _rounded(usd: float) -> float:

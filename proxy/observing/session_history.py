@@ -9,6 +9,7 @@ import msgspec
 from proxy.lru import remember
 from proxy.observing.events import CompactionEnded, Event, PromptComposed, RequestEnded
 from proxy.observing.history_entries import (
+    CompactionEntry,
     HistoryEntry,
     Point,
     RequestEntry,
@@ -16,6 +17,7 @@ from proxy.observing.history_entries import (
     entry_of_request,
     point_of,
 )
+from proxy.observing.hooks import RequestListener
 from proxy.observing.tally import Tally, billionths
 
 # Sessions, and the entries of all of them together: about 10 MB.
@@ -24,6 +26,8 @@ ENTRIES = 20_000
 # Entries of one session: while the store does not take them, and after it has them.
 MOST_UNSAVED = 512
 _MOST_SAVED = 16
+# Entries that are dropped together.
+_DROPPED = 64
 # The requests that a session's page draws.
 POINTS = 512
 # Prompts of sessions take up to 44 kB each.
@@ -71,27 +75,27 @@ class HistorySums(msgspec.Struct):
     records: int = 0
     usd: float | None = None
 
-    def add(self, entry: HistoryEntry) -> None:
-        """Add one entry."""
+    def add(self, entries: Sequence[HistoryEntry]) -> None:
+        """Add entries."""
         tally = self.tally
-        if isinstance(entry, RequestEntry):
-            tally.take(entry, entry.received, entry.sent)
-            return
-        self.records += entry.checkpoint is not None
-        tally.summary_calls += entry.calls
-        tally.summary_in += entry.tokens_in
-        tally.summary_out += entry.tokens_out
-        tally.cost_summaries += billionths(entry.usd)
-        if entry.usd is not None:
-            self.usd = (self.usd or 0.0) + entry.usd
+        tally.add_requests(entry for entry in entries if isinstance(entry, RequestEntry))
+        for entry in entries:
+            if not isinstance(entry, CompactionEntry):
+                continue
+            self.records += entry.checkpoint is not None
+            tally.summary_calls += entry.calls
+            tally.summary_in += entry.tokens_in
+            tally.summary_out += entry.tokens_out
+            tally.cost_summaries += billionths(entry.usd)
+            if entry.usd is not None:
+                self.usd = (self.usd or 0.0) + entry.usd
 
-    def plus(self, entries: Iterable[HistoryEntry]) -> "HistorySums":
+    def plus(self, entries: Sequence[HistoryEntry]) -> "HistorySums":
         """Return these sums with further entries."""
         tally = Tally()
         tally.add(self.tally)
         sums = HistorySums(tally, self.records, self.usd)
-        for entry in entries:
-            sums.add(entry)
+        sums.add(entries)
         return sums
 
 
@@ -169,12 +173,12 @@ class SessionHistory:
             compactions=self.compactions,
         )
 
-    def add_request(self, event: RequestEnded) -> int:
+    def add_request(self, event: RequestEnded, entry: RequestEntry) -> int:
         """Add a request. Return by how many the entries have grown."""
         self.last = event
-        if not event.is_answered or event.compaction == "failed-open":
+        if not entry.is_answered or event.compaction == "failed-open":
             self.failed = event.at
-        return self._add(entry_of_request(event))
+        return self._add(entry)
 
     def add_compaction(self, event: CompactionEnded) -> int:
         """Add a compaction. Return by how many the entries have grown."""
@@ -189,19 +193,18 @@ class SessionHistory:
     def _add(self, entry: HistoryEntry) -> int:
         self.entries.append(entry)
         self.added += 1
-        return 1 - self._drop(len(self.entries) - MOST_UNSAVED)
+        return 1 if len(self.entries) <= MOST_UNSAVED else 1 - self._drop(_DROPPED)
 
     def _drop(self, number: int) -> int:
         """Drop the oldest entries, but for their sums."""
         if number <= 0:
             return 0
-        for entry in self.entries[:number]:
-            self._dropped.add(entry)
+        self._dropped.add(self.entries[:number])
         del self.entries[:number]
         return number
 
 
-class SessionHistories:
+class SessionHistories(RequestListener):
     """A hook that follows the sessions that were used last. It forgets the least recently used ones."""
 
     def __init__(self) -> None:
@@ -211,10 +214,8 @@ class SessionHistories:
         """Compactions of sessions whose first request has not ended."""
         self._entries = 0
 
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, RequestEnded):
-            self._add_request(event)
-        elif isinstance(event, CompactionEnded):
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, CompactionEnded):
             key = Key(event.tenant, event.session, event.label or "")
             if (history := self._histories.get(key)) is not None:
                 self._entries += history.add_compaction(event)
@@ -253,21 +254,25 @@ class SessionHistories:
             for key in _keys_of(memory, tenant, name, is_meant):
                 del memory[key]
 
-    def _add_request(self, event: RequestEnded) -> None:
+    def on_request(self, event: RequestEnded, entry: RequestEntry) -> None:
         if event.session is None or event.tenant is None:
             return
-        key = Key(event.tenant, event.session, event.label or "")
-        history = self._histories.get(key)
+        histories, key = self._histories, (event.tenant, event.session, event.label or "")
+        history = histories.get(key)  # type: ignore[call-overload]  # a tuple is equal to its Key, and made faster
         if history is None:
-            history = self._histories[key] = SessionHistory(key, event)
-            for compaction in self._early.pop(key, ()):
-                self._entries += history.add_compaction(compaction)
+            history = self._begin(Key(*key), event)
         else:
-            self._histories.move_to_end(key)
-        self._entries += history.add_request(event)
-        while len(self._histories) > SESSIONS or self._entries > ENTRIES:
-            _, oldest = self._histories.popitem(last=False)
+            histories.move_to_end(history.key)
+        self._entries += history.add_request(event, entry)
+        while len(histories) > SESSIONS or self._entries > ENTRIES:
+            _, oldest = histories.popitem(last=False)
             self._entries -= len(oldest.entries)
+
+    def _begin(self, key: Key, first: RequestEnded) -> SessionHistory:
+        history = self._histories[key] = SessionHistory(key, first)
+        for compaction in self._early.pop(key, ()):
+            self._entries += history.add_compaction(compaction)
+        return history
 
 
 def view_entries(

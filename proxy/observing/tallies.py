@@ -4,7 +4,8 @@ Every event is folded into them once, and all that shows figures reads them. Mod
 a name here once it has answered, and the number of series is bounded.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -12,6 +13,8 @@ from policies.experience import MIN_CALIBRATION_TOKENS
 from proxy.observing import events
 from proxy.observing.events import Event
 from proxy.observing.histograms import OTHER, Exemplar, Histograms, Labels
+from proxy.observing.history_entries import RequestEntry
+from proxy.observing.hooks import RequestListener
 from proxy.observing.notes import NOTES
 from proxy.observing.tally import Hours, Tally, total
 
@@ -23,8 +26,8 @@ MOST_HISTOGRAMS = 30
 _MINUTES = 60
 _MOST_ROWS = 50
 
-# Kinds of requests whose places are kept at hand.
-_MOST_PLACES = 500
+# Kinds of requests whose places are kept at hand, and requests that are in no sum yet.
+_MOST_PLACES, _MOST_PENDING = 500, 500
 
 Key = tuple[str, str, str]
 """Tenant, upstream, model; empty where there is none."""
@@ -77,21 +80,20 @@ class Counts:
 
 
 class _TallyPlace(msgspec.Struct, eq=False):
-    """Where requests of a kind are added up in this minute: in which counters and sums, and under which upstream and
-    model.
+    """Requests of a kind that are in no sum yet, and the counters and sums of this minute that they belong to.
 
-    day: of the sums by the hour. number, sums: of those that are in none of the others yet.
+    where: their upstream and model. day: of the sums by the hour.
     """
 
     counters: list[tuple[dict[Labels, int], Labels]]
     tallies: tuple[Tally, ...]
     where: Labels
     day: int
-    number: int = 0
-    sums: Tally = msgspec.field(default_factory=Tally)
+    ended: list[events.RequestEnded] = []
+    entries: list[RequestEntry] = []
 
 
-class Tallies:
+class Tallies(RequestListener):
     """A hook that folds events into numbers; one per process.
 
     sets: in all, counts: with further labels; of requests up to the last `fold`. histograms: by name. comments: signs
@@ -111,11 +113,11 @@ class Tallies:
         self._minutes: dict[int, dict[tuple[str, str], Tally]] = {}
         self._minute = 0
         self._places: dict[tuple[object, ...], _TallyPlace] = {}
+        self._pending = 0
         # A counter that begins with its first event hides that from `increase`.
         for result in ("success", "failed"):
             self.counts.add("config_reloads", (result,), 0)
         self._folds: dict[type, Callable[..., None]] = {
-            events.RequestEnded: self._request,
             events.CompactionEnded: self._compaction,
             events.SummarizerCalled: self._call,
             events.PromptBilled: self._fold_billed,
@@ -123,7 +125,7 @@ class Tallies:
             events.Note: self._note,
         }
 
-    def __call__(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         if (fold := self._folds.get(type(event))) is not None:
             fold(event)
 
@@ -148,33 +150,29 @@ class Tallies:
 
     # what each event adds
 
-    def _request(self, event: events.RequestEnded) -> None:
-        is_answered, minute = event.is_answered, int(self._clock()) // 60
+    def on_request(self, event: events.RequestEnded, entry: RequestEntry) -> None:
+        minute = int(self._clock()) // 60
         if minute != self._minute:
             self._minute = minute
             self._forget_places()
         kind = (
-            event.tenant, event.upstream, event.model, event.wire, event.end, event.status, is_answered,
+            event.tenant, event.upstream, event.model, event.wire, event.end, event.status, entry.is_answered,
             event.compaction, event.reason,
         )  # fmt: skip
         place = self._places.get(kind) or self._place(event, kind)
-        place.number += 1
-        self.comments += event.comments
+        if not place.ended:
+            self.hours.changed.add(place.day)
+        place.ended.append(event)
+        place.entries.append(entry)
         if event.cause in _FAILURES:
             self.counts.add("upstream_failures", (event.upstream or "", event.cause))
         if event.code is not None:
             self.counts.add("refusals", (event.code,))
-        if event.wire == "relay":
-            return
-        sent = event.sent
-        place.sums.take(event, event.received, sent)
-        self.hours.changed.add(place.day)
-        if event.overflow is not None:
+        if event.overflow is not None and place.tallies:
             self.counts.add("overflows", (*place.where, event.overflow))
-        if is_answered:
-            self._measure(event, place.where, sent)
-            if event.window is not None and place.where[1] != OTHER:
-                self.windows[place.where] = (event.window, event.window_source or "")
+        self._pending += 1
+        if self._pending >= _MOST_PENDING:
+            self.fold()
 
     def _media(self, media: events.MediaFigures, where: Labels) -> None:
         self.counts.add("media_received", where, media.received)
@@ -184,7 +182,7 @@ class Tallies:
             self.counts.add("media_left_out", (*where, why), number)
 
     def _place(self, event: events.RequestEnded, kind: tuple[object, ...]) -> _TallyPlace:
-        """Looked for once a minute, or where another model gets a name: every request comes by here."""
+        """Return the place of a kind of requests. It is made once a minute, and when another model gets a name."""
         tenant, upstream, model = event.tenant or "", event.upstream or "", self._model_of(event)
         labels = (tenant, upstream, model, event.wire, event.end, _STATUSES[event.status // 100])
         counters = [self.counts.series("requests", labels)]
@@ -201,34 +199,73 @@ class Tallies:
         return place
 
     def fold(self) -> None:
-        """Add what has come lately to what is read, of which each place has several; on the event loop."""
-        for place in self._places.values():
-            if place.number:
-                for series, labels in place.counters:
-                    series[labels] += place.number
-                for tally in place.tallies:
-                    tally.add(place.sums)
-                place.number, place.sums = 0, Tally()
+        """Add the requests that came lately to what is read; on the event loop."""
+        self._pending = 0
+        places = [place for place in self._places.values() if place.ended]
+        for place in sorted(places, key=lambda place: place.ended[-1].at):
+            self._fold_place(place)
+
+    def _fold_place(self, place: _TallyPlace) -> None:
+        ended, place.ended = place.ended, []
+        entries, place.entries = place.entries, []
+        self.comments += sum(event.comments for event in ended)
+        for series, labels in place.counters:
+            series[labels] += len(ended)
+        if not place.tallies:
+            return
+        sums = Tally()
+        sums.add_requests(entries)
+        for tally in place.tallies:
+            tally.add(sums)
+        if entries[0].is_answered:
+            self._measure(ended, place.where)
+            self._note_windows(entries, ended, place.where)
 
     def _forget_places(self) -> None:
         self.fold()
         self._places.clear()
 
-    def _measure(self, event: events.RequestEnded, where: Labels, sent: int | None) -> None:
-        if event.media is not None:
-            self._media(event.media, where)
+    def _measure(self, ended: Sequence[events.RequestEnded], where: Labels) -> None:
+        """Measure answered requests of a kind."""
         histograms = self.histograms
-        self._took("request_duration_seconds", where, event, event.ms)
-        if event.first_byte_ms is not None:
-            self._took("time_to_first_byte_seconds", where, event, event.first_byte_ms)
-        if event.own_ms is not None:
-            histograms["overhead_seconds"].observe(("total",), event.own_ms / 1000)
-        for stage, ms in (event.stages or {}).items():
-            histograms["overhead_seconds"].observe((stage,), ms / 1000)
-        if event.wait_ms is not None:
-            histograms["summary_wait_seconds"].observe((event.compaction or "",), event.wait_ms / 1000)
-        if event.window and sent is not None:
-            histograms["window_used_ratio"].observe(where, sent / event.window)
+        stages: defaultdict[str, list[float]] = defaultdict(list)
+        for event in ended:
+            if event.stages is not None:
+                for stage, ms in event.stages.items():
+                    stages[stage].append(ms / 1000)
+            if event.wait_ms is not None:
+                histograms["summary_wait_seconds"].observe((event.compaction or "",), event.wait_ms / 1000)
+            if event.media is not None:
+                self._media(event.media, where)
+        took = [event.ms / 1000 for event in ended]
+        histograms["request_duration_seconds"].observe_all(where, took)
+        first_bytes = [event.first_byte_ms / 1000 for event in ended if event.first_byte_ms is not None]
+        histograms["time_to_first_byte_seconds"].observe_all(where, first_bytes)
+        stages["total"] = [event.own_ms / 1000 for event in ended if event.own_ms is not None]
+        for stage, seconds in stages.items():
+            histograms["overhead_seconds"].observe_all((stage,), seconds)
+        self._keep_exemplars(ended, where)
+
+    def _keep_exemplars(self, ended: Sequence[events.RequestEnded], where: Labels) -> None:
+        for event in ended:
+            if event.trace_id is None:
+                continue
+            for name, ms in (
+                ("request_duration_seconds", event.ms),
+                ("time_to_first_byte_seconds", event.first_byte_ms),
+            ):
+                if ms is not None:
+                    self.histograms[name].set_exemplar(where, Exemplar(event.trace_id, ms / 1000, event.at))
+
+    def _note_windows(
+        self, entries: Sequence[RequestEntry], ended: Sequence[events.RequestEnded], where: Labels
+    ) -> None:
+        """Measure the share of the window that answered requests used, and note the window of the newest."""
+        fills = [entry.sent / entry.window for entry in entries if entry.window and entry.sent is not None]
+        self.histograms["window_used_ratio"].observe_all(where, fills)
+        newest = next((event for event in reversed(ended) if event.window is not None), None)
+        if newest is not None and newest.window is not None and where[1] != OTHER:
+            self.windows[where] = (newest.window, newest.window_source or "")
 
     def _compaction(self, event: events.CompactionEnded) -> None:
         model = self._model_name(None, event.for_model or "")
@@ -238,12 +275,6 @@ class Tallies:
         if event.ratio is not None:
             self.histograms["compaction_ratio"].observe(how, event.ratio)
             self.histograms["bisect_depth"].observe(how, event.depth or 0)
-
-    def _took(self, name: str, where: Labels, event: events.RequestEnded, ms: float) -> None:
-        if event.trace_id is None:
-            self.histograms[name].observe(where, ms / 1000)
-        else:
-            self.histograms[name].observe_traced(where, Exemplar(event.trace_id, ms / 1000, event.at))
 
     def _call(self, event: events.SummarizerCalled) -> None:
         if event.result in ("ok", "reminded", "invalid"):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from proxy.observing.events import RequestEnded, SummarizerCalled
+from proxy.observing.events import SummarizerCalled
 from proxy.observing.histograms import OTHER
 from proxy.observing.history_entries import RequestEntry
 
@@ -71,37 +71,47 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
         for field in self.__struct_fields__:
             setattr(self, field, getattr(self, field) + getattr(other, field))
 
-    def take(self, event: RequestEnded | RequestEntry, received: int | None, sent: int | None) -> None:
-        """A request of a conversation; `received` and `sent` are the event's, which is asked for them once."""
-        self.requests += 1
-        if event.overflow == "passed_on":
-            self.passed_on += 1
-        if event.compaction == "failed-open":
-            self.failed_open += 1
-        if not event.is_answered or received is None or sent is None:
-            return
-        self.answered += 1
-        self.received += received
-        self.sent += sent
-        took = LATENCIES[bisect_left(LATENCY_BOUNDS, event.ms)]
-        setattr(self, took, getattr(self, took) + 1)
-        if event.overflow == "solved" or (event.window is not None and received > event.window and sent < received):
-            self.kept_alive += 1
-        if event.billed is None:
-            self.unbilled += 1
-            return
-        self.billed += event.billed
-        self.output += event.output or 0
-        if event.usd is not None:
-            self.cost += billionths(event.usd)
-            self.cost_received += billionths(event.usd_received)
-        if event.cache_written:
-            self.cache_written += event.cache_written
-        if event.cache_written_long:
-            self.cache_written_long += event.cache_written_long
-        if event.cached is not None:
-            self.cached += event.cached
-            self.cached_of += event.billed
+    def add_requests(self, entries: Iterable[RequestEntry]) -> None:
+        """Add requests of conversations. Locals are faster than fields: every request comes by here."""
+        requests = passed_on = failed_open = kept_alive = received = sent = unbilled = billed = output = 0
+        cached = cached_of = cache_written = cache_written_long = cost = cost_received = answered = 0
+        latencies = [0] * len(LATENCIES)
+        for entry in entries:
+            requests += 1
+            overflow, came, went, bill = entry.overflow, entry.received, entry.sent, entry.billed
+            if overflow == "passed_on":
+                passed_on += 1
+            if entry.compaction == "failed-open":
+                failed_open += 1
+            if not entry.is_answered or came is None or went is None:
+                continue
+            answered += 1
+            received += came
+            sent += went
+            latencies[bisect_left(LATENCY_BOUNDS, entry.ms)] += 1
+            if overflow == "solved" or (entry.window is not None and came > entry.window and went < came):
+                kept_alive += 1
+            if bill is None:
+                unbilled += 1
+                continue
+            billed += bill
+            output += entry.output or 0
+            if entry.usd is not None:
+                cost += billionths(entry.usd)
+                cost_received += billionths(entry.usd_received)
+            cache_written += entry.cache_written or 0
+            cache_written_long += entry.cache_written_long or 0
+            if entry.cached is not None:
+                cached += entry.cached
+                cached_of += bill
+        self.add(
+            Tally(
+                requests=requests, passed_on=passed_on, failed_open=failed_open, answered=answered,
+                kept_alive=kept_alive, received=received, sent=sent, unbilled=unbilled, billed=billed, cached=cached,
+                cached_of=cached_of, cache_written=cache_written, cache_written_long=cache_written_long, output=output,
+                cost=cost, cost_received=cost_received, **dict(zip(LATENCIES, latencies, strict=True)),
+            )
+        )  # fmt: skip
 
     def take_call(self, event: SummarizerCalled) -> None:
         self.summary_calls += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.observing import figures
+from proxy.observing.history_entries import entry_of_request
 from proxy.observing.tally import Tally, total
 from tests.support.events import answered
 
@@ -40,11 +41,11 @@ def test_latency_lies_between_two_bounds_and_adds_up(
     one, other = Tally(), Tally()
     for number, seconds in enumerate(took):
         event = answered(ms=1_000 * seconds)
-        (one, other)[number % 2].take(event, event.received, event.sent)
+        (one, other)[number % 2].add_requests([entry_of_request(event)])
     found = total([one, other])
     assert (figures.latency(found, 0.5), figures.latency(found, 0.95)) == (median, p95)
     refused = answered(status=400, ms=9_000.0)
-    found.take(refused, refused.received, refused.sent)
+    found.add_requests([entry_of_request(refused)])
     assert figures.latency(found, 0.95) == p95, "of what was answered alone"
 
 
