@@ -18,7 +18,7 @@ from proxy.demo.serving import serving
 from proxy.gateway import pipeline
 from proxy.gateway.report import ended_event
 from proxy.observing.events import RequestEnded
-from proxy.observing.history_entries import entry_of_request
+from proxy.observing.history_entries import make_request_entry
 from proxy.observing.hooks import Hooks
 from proxy.observing.log import Log
 from proxy.observing.log_lines import LogLines
@@ -44,10 +44,10 @@ def measure() -> dict[str, float]:
         lines, tallies = LogLines(Log("info", time.time, nowhere, "json")), Tallies(time.time)
         pages = Hooks(Recent(), SessionHistories(), fault=_fault)
         observe, event = Hooks(lines, tallies, pages, fault=_fault), ended_event(progress, None)
-        entry = entry_of_request(event)
+        entry = make_request_entry(event)
         return {
             "making the event of a request": _best(lambda: ended_event(progress, None)),
-            "… its figures": _best(lambda: entry_of_request(event)),
+            "… its figures": _best(lambda: make_request_entry(event)),
             "… its line in the log": _best(lambda: lines.on_request(event, entry)),
             "… folding it into the tallies": _best(lambda: tallies.on_request(event, entry)),
             "… keeping it for the pages": _best(lambda: pages.on_request(event, entry)),

@@ -158,17 +158,17 @@ def ended_event(progress: Progress, error: BaseException | None) -> RequestEnded
         session=named.chain.name if named else None,
         label=(named.label or None) if named else None,
     )
-    for field, value in _rare_fields(progress, delivery, error).items():
+    for field, value in _build_rare_fields(progress, delivery, error).items():
         force_setattr(event, field, value)
     return event
 
 
-def _rare_fields(progress: Progress, delivery: Delivery | None, error: BaseException | None) -> dict[str, object]:
+def _build_rare_fields(progress: Progress, delivery: Delivery | None, error: BaseException | None) -> dict[str, object]:
     """Return the fields of the event that few requests have: each argument of its constructor costs every request."""
     fields: dict[str, object] = {}
     caller, trace = progress.caller, progress.head.trace
     if error is not None:
-        fields |= _failure_fields(progress, error)
+        fields |= _build_failure_fields(progress, error)
     if trace is not None:
         fields["trace_id"] = trace.id
     if caller is not None and caller.issued is not None:
@@ -182,11 +182,11 @@ def _rare_fields(progress: Progress, delivery: Delivery | None, error: BaseExcep
             fields |= {"overflow": delivery.overflow, "warning": delivery.warning}
         draft = delivery.draft
         if draft.view is not None or draft.record is not None or draft.max_output is not None:
-            fields |= _fields_of_copy(delivery, draft)
+            fields |= _build_rewrite_fields(delivery, draft)
     return fields
 
 
-def _fields_of_copy(delivery: Delivery, draft: Draft) -> dict[str, object]:
+def _build_rewrite_fields(delivery: Delivery, draft: Draft) -> dict[str, object]:
     """Return the fields of a request that did not go out as it came."""
     fields: dict[str, object] = {"max_output": draft.max_output}
     if draft.record is not None:
@@ -198,7 +198,7 @@ def _fields_of_copy(delivery: Delivery, draft: Draft) -> dict[str, object]:
     return fields
 
 
-def _failure_fields(progress: Progress, error: BaseException) -> dict[str, object]:
+def _build_failure_fields(progress: Progress, error: BaseException) -> dict[str, object]:
     end: End = next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
     fields: dict[str, object] = {"end": end, "cause": _cause(error)}
     if isinstance(error, ProxyError):

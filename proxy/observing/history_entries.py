@@ -77,7 +77,7 @@ class Point(NamedTuple):
     is_cut_off: bool
 
 
-def entry_of_request(event: RequestEnded) -> RequestEntry:
+def make_request_entry(event: RequestEnded) -> RequestEntry:
     """Return the figures of a finished request."""
     received, sent = event.tokens_received, event.tokens_sent
     if event.calibration is not None:
@@ -110,12 +110,12 @@ def entry_of_request(event: RequestEnded) -> RequestEntry:
     )
 
 
-def entry_of_compaction(event: CompactionEnded) -> CompactionEntry:
+def make_compaction_entry(event: CompactionEnded) -> CompactionEntry:
     """Return the figures of a compaction."""
     return CompactionEntry(event.at, event.checkpoint, event.calls, event.tokens_in, event.tokens_out, event.usd)
 
 
-def point_of(number: int, entry: RequestEntry) -> Point:
+def make_point(number: int, entry: RequestEntry) -> Point:
     """Return a request as a session's page shows it."""
     cached = None
     if entry.billed and entry.cached is not None:

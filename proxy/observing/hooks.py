@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable
 
 from proxy.observing.events import CompactionEnded, Event, Hook, RequestEnded, SummarizerCalled, Traced
-from proxy.observing.history_entries import RequestEntry, entry_of_request
+from proxy.observing.history_entries import RequestEntry, make_request_entry
 from proxy.observing.trace import Trace
 
-OnRequest = Callable[[RequestEnded, RequestEntry], None]
+RequestCallback = Callable[[RequestEnded, RequestEntry], None]
 
 
 class NotTakenError(Exception):
@@ -19,7 +19,7 @@ class RequestListener:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RequestEnded):
-            self.on_request(event, entry_of_request(event))
+            self.on_request(event, make_request_entry(event))
         else:
             self.on_event(event)
 
@@ -37,21 +37,21 @@ class Hooks(RequestListener):
     def __init__(self, *hooks: Hook, fault: Callable[[str, BaseException], None]) -> None:
         """`fault` logs an error of ours under a name."""
         self.dropped: Counter[str] = Counter()
-        self._hooks = hooks
-        self._on_requests = [(hook, on_request_of(hook)) for hook in hooks]
+        self._request_callbacks = [(hook, get_request_callback(hook)) for hook in hooks]
+        self._event_callbacks = [(hook, get_event_callback(hook)) for hook in hooks]
         self._fault = fault
 
     def on_request(self, event: RequestEnded, entry: RequestEntry) -> None:
-        for hook, on_request in self._on_requests:
+        for hook, callback in self._request_callbacks:
             try:
-                on_request(event, entry)
+                callback(event, entry)
             except Exception as error:  # noqa: BLE001 - a listener must not break what happens
                 self._note_failure(hook, error)
 
     def on_event(self, event: Event) -> None:
-        for hook in self._hooks:
+        for hook, callback in self._event_callbacks:
             try:
-                hook(event)
+                callback(event)
             except Exception as error:  # noqa: BLE001 - as above
                 self._note_failure(hook, error)
 
@@ -61,9 +61,14 @@ class Hooks(RequestListener):
             self._fault("hook_failed", error)
 
 
-def on_request_of(hook: Hook) -> OnRequest:
+def get_request_callback(hook: Hook) -> RequestCallback:
     """Return what calls a hook with a finished request and its entry."""
     return hook.on_request if isinstance(hook, RequestListener) else lambda event, _: hook(event)
+
+
+def get_event_callback(hook: Hook) -> Hook:
+    """Return what calls a hook with any other event."""
+    return hook.on_event if isinstance(hook, RequestListener) else hook
 
 
 def observe_traced(

@@ -12,7 +12,7 @@ from proxy.observing.figures import is_near
 from proxy.observing.history_entries import RequestEntry
 from proxy.observing.hooks import RequestListener
 from proxy.observing.log import Fields, Log
-from proxy.observing.notes import NOTES, line_of
+from proxy.observing.notes import NOTES, build_line
 
 # Conversations that a warning was given for.
 _WARNED = 10_000
@@ -69,7 +69,7 @@ class LogLines(RequestListener):
         self._failures: dict[str, int] = {}
         self._tellers: dict[type, Callable[..., None]] = {
             events.PromptBilled: self._write_cut_off,
-            events.Note: self._note,
+            events.Note: self._write_note,
         }
 
     def on_event(self, event: Event) -> None:
@@ -103,8 +103,8 @@ class LogLines(RequestListener):
             del self._failures[name]
             self._log.struct("info", "upstream_up", UpstreamChanged(upstream=name, failures=failures))
 
-    def _note(self, note: events.Note) -> None:
-        kind, line = NOTES[note.name], line_of(note)
+    def _write_note(self, note: events.Note) -> None:
+        kind, line = NOTES[note.name], build_line(note)
         if kind.level is None:
             return
         if kind.once is not None:

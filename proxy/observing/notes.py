@@ -43,7 +43,7 @@ NOTES: Mapping[NoteName, NoteKind] = {
 }
 
 
-def line_of(note: Note) -> dict[str, object]:
+def build_line(note: Note) -> dict[str, object]:
     """Return the fields of a note's log line in their order. A field that the note does not have is left out."""
     values: dict[str, object] = {"tenant": note.tenant, "session": note.session, **note.fields}
     return {field: values[field] for field in NOTES[note.name].fields if field in values}

@@ -10,7 +10,7 @@ from policies.price import CACHE_TTL, LONG_CACHE_TTL, Price, Tokens, prompt_behi
 from proxy.lru import remember
 from proxy.observing.events import Event, Hook, RequestEnded, SummarizerCalled
 from proxy.observing.history_entries import RequestEntry
-from proxy.observing.hooks import RequestListener, on_request_of
+from proxy.observing.hooks import RequestListener, get_event_callback, get_request_callback
 
 # Sessions whose newest prompt is remembered.
 _SESSIONS = 10_000
@@ -34,8 +34,7 @@ class Pricing(RequestListener):
 
     def __init__(self, price: Callable[[str], Price | None], then: Hook) -> None:
         self._price = price
-        self._then = then
-        self._then_on_request = on_request_of(then)
+        self._then_on_request, self._then_on_event = get_request_callback(then), get_event_callback(then)
         self._prompts: OrderedDict[tuple[str | None, str, str], _Prompts] = OrderedDict()
 
     def on_request(self, event: RequestEnded, entry: RequestEntry) -> None:
@@ -52,7 +51,7 @@ class Pricing(RequestListener):
         if isinstance(event, SummarizerCalled) and (price := self._price(event.model)) is not None:
             call = Tokens(event.tokens_in, event.tokens_out, event.cached, event.cache_written)
             force_setattr(event, "usd", _rounded(price.of(call)))
-        self._then(event)
+        self._then_on_event(event)
 
     def _prices(
         self, event: RequestEnded, entry: RequestEntry, session: str, model: str, billed: int

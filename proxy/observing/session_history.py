@@ -13,9 +13,9 @@ from proxy.observing.history_entries import (
     HistoryEntry,
     Point,
     RequestEntry,
-    entry_of_compaction,
-    entry_of_request,
-    point_of,
+    make_compaction_entry,
+    make_point,
+    make_request_entry,
 )
 from proxy.observing.hooks import RequestListener
 from proxy.observing.tally import Tally, billionths
@@ -90,7 +90,7 @@ class HistorySums(msgspec.Struct):
             if entry.usd is not None:
                 self.usd = (self.usd or 0.0) + entry.usd
 
-    def plus(self, entries: Sequence[HistoryEntry]) -> "HistorySums":
+    def with_entries(self, entries: Sequence[HistoryEntry]) -> "HistorySums":
         """Return these sums with further entries."""
         tally = Tally()
         tally.add(self.tally)
@@ -150,12 +150,12 @@ class SessionHistory:
     @property
     def sums(self) -> HistorySums:
         """Return the sums over all that this process saw of the session."""
-        return self._dropped.plus(self.entries)
+        return self._dropped.with_entries(self.entries)
 
     @property
     def newest(self) -> Newest:
         """Return the newest request."""
-        return newest_of(entry_of_request(self.last))
+        return make_newest(make_request_entry(self.last))
 
     def view(self, prompt: PromptComposed | None) -> HistoryView:
         """Return what this process alone knows of the session."""
@@ -166,7 +166,7 @@ class SessionHistory:
             key=self.key,
             began=self.began,
             newest=self.newest,
-            points=[point_of(number, entry) for number, entry in enumerate(requests, first)],
+            points=[make_point(number, entry) for number, entry in enumerate(requests, first)],
             ids={number: entry.id for number, entry in enumerate(requests, first)},
             sums=sums,
             prompt=prompt,
@@ -183,7 +183,7 @@ class SessionHistory:
     def add_compaction(self, event: CompactionEnded) -> int:
         """Add a compaction. Return by how many the entries have grown."""
         self.compactions = (*self.compactions, event)[-_COMPACTIONS:]
-        return self._add(entry_of_compaction(event))
+        return self._add(make_compaction_entry(event))
 
     def mark_saved(self, saved: int) -> int:
         """Note how many entries the store has. Return by how many the entries have grown."""
@@ -292,10 +292,10 @@ def view_entries(
     return HistoryView(
         key=key,
         began=requests[0].at,
-        newest=newest_of(requests[-1]),
-        points=[point_of(number, entry) for number, entry in enumerate(requests, 1)],
+        newest=make_newest(requests[-1]),
+        points=[make_point(number, entry) for number, entry in enumerate(requests, 1)],
         ids={number: entry.id for number, entry in enumerate(requests, 1)},
-        sums=HistorySums().plus(entries),
+        sums=HistorySums().with_entries(entries),
         prompt=prompt,
         compactions=compactions,
         is_whole=True,
@@ -303,7 +303,7 @@ def view_entries(
     )
 
 
-def newest_of(entry: RequestEntry) -> Newest:
+def make_newest(entry: RequestEntry) -> Newest:
     """Return what pages show of a session's newest request."""
     return Newest(
         at=entry.at,

@@ -89,7 +89,7 @@ class _TallyPlace(msgspec.Struct, eq=False):
     tallies: tuple[Tally, ...]
     where: Labels
     day: int
-    ended: list[events.RequestEnded] = []
+    requests: list[events.RequestEnded] = []
     entries: list[RequestEntry] = []
 
 
@@ -122,7 +122,7 @@ class Tallies(RequestListener):
             events.SummarizerCalled: self._call,
             events.PromptBilled: self._fold_billed,
             events.Recalled: self._fold_recalled,
-            events.Note: self._note,
+            events.Note: self._fold_note,
         }
 
     def on_event(self, event: Event) -> None:
@@ -160,9 +160,9 @@ class Tallies(RequestListener):
             event.compaction, event.reason,
         )  # fmt: skip
         place = self._places.get(kind) or self._place(event, kind)
-        if not place.ended:
+        if not place.requests:
             self.hours.changed.add(place.day)
-        place.ended.append(event)
+        place.requests.append(event)
         place.entries.append(entry)
         if event.cause in _FAILURES:
             self.counts.add("upstream_failures", (event.upstream or "", event.cause))
@@ -201,16 +201,16 @@ class Tallies(RequestListener):
     def fold(self) -> None:
         """Add the requests that came lately to what is read; on the event loop."""
         self._pending = 0
-        places = [place for place in self._places.values() if place.ended]
-        for place in sorted(places, key=lambda place: place.ended[-1].at):
+        places = [place for place in self._places.values() if place.requests]
+        for place in sorted(places, key=lambda place: place.requests[-1].at):
             self._fold_place(place)
 
     def _fold_place(self, place: _TallyPlace) -> None:
-        ended, place.ended = place.ended, []
+        requests, place.requests = place.requests, []
         entries, place.entries = place.entries, []
-        self.comments += sum(event.comments for event in ended)
+        self.comments += sum(event.comments for event in requests)
         for series, labels in place.counters:
-            series[labels] += len(ended)
+            series[labels] += len(requests)
         if not place.tallies:
             return
         sums = Tally()
@@ -218,18 +218,18 @@ class Tallies(RequestListener):
         for tally in place.tallies:
             tally.add(sums)
         if entries[0].is_answered:
-            self._measure(ended, place.where)
-            self._note_windows(entries, ended, place.where)
+            self._measure(requests, place.where)
+            self._note_windows(entries, requests, place.where)
 
     def _forget_places(self) -> None:
         self.fold()
         self._places.clear()
 
-    def _measure(self, ended: Sequence[events.RequestEnded], where: Labels) -> None:
+    def _measure(self, requests: Sequence[events.RequestEnded], where: Labels) -> None:
         """Measure answered requests of a kind."""
         histograms = self.histograms
         stages: defaultdict[str, list[float]] = defaultdict(list)
-        for event in ended:
+        for event in requests:
             if event.stages is not None:
                 for stage, ms in event.stages.items():
                     stages[stage].append(ms / 1000)
@@ -237,17 +237,17 @@ class Tallies(RequestListener):
                 histograms["summary_wait_seconds"].observe((event.compaction or "",), event.wait_ms / 1000)
             if event.media is not None:
                 self._media(event.media, where)
-        took = [event.ms / 1000 for event in ended]
-        histograms["request_duration_seconds"].observe_all(where, took)
-        first_bytes = [event.first_byte_ms / 1000 for event in ended if event.first_byte_ms is not None]
+        durations = [event.ms / 1000 for event in requests]
+        histograms["request_duration_seconds"].observe_all(where, durations)
+        first_bytes = [event.first_byte_ms / 1000 for event in requests if event.first_byte_ms is not None]
         histograms["time_to_first_byte_seconds"].observe_all(where, first_bytes)
-        stages["total"] = [event.own_ms / 1000 for event in ended if event.own_ms is not None]
+        stages["total"] = [event.own_ms / 1000 for event in requests if event.own_ms is not None]
         for stage, seconds in stages.items():
             histograms["overhead_seconds"].observe_all((stage,), seconds)
-        self._keep_exemplars(ended, where)
+        self._keep_exemplars(requests, where)
 
-    def _keep_exemplars(self, ended: Sequence[events.RequestEnded], where: Labels) -> None:
-        for event in ended:
+    def _keep_exemplars(self, requests: Sequence[events.RequestEnded], where: Labels) -> None:
+        for event in requests:
             if event.trace_id is None:
                 continue
             for name, ms in (
@@ -258,12 +258,12 @@ class Tallies(RequestListener):
                     self.histograms[name].set_exemplar(where, Exemplar(event.trace_id, ms / 1000, event.at))
 
     def _note_windows(
-        self, entries: Sequence[RequestEntry], ended: Sequence[events.RequestEnded], where: Labels
+        self, entries: Sequence[RequestEntry], requests: Sequence[events.RequestEnded], where: Labels
     ) -> None:
         """Measure the share of the window that answered requests used, and note the window of the newest."""
         fills = [entry.sent / entry.window for entry in entries if entry.window and entry.sent is not None]
         self.histograms["window_used_ratio"].observe_all(where, fills)
-        newest = next((event for event in reversed(ended) if event.window is not None), None)
+        newest = next((event for event in reversed(requests) if event.window is not None), None)
         if newest is not None and newest.window is not None and where[1] != OTHER:
             self.windows[where] = (newest.window, newest.window_source or "")
 
@@ -298,7 +298,7 @@ class Tallies(RequestListener):
         self._count("recalled", event)
         self._count("recalled_tokens", event, event.tokens)
 
-    def _note(self, note: events.Note) -> None:
+    def _fold_note(self, note: events.Note) -> None:
         kind = NOTES[note.name]
         if kind.counter is None:
             return

@@ -78,23 +78,26 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
         latencies = [0] * len(LATENCIES)
         for entry in entries:
             requests += 1
-            overflow, came, went, bill = entry.overflow, entry.received, entry.sent, entry.billed
+            overflow, tokens_billed = entry.overflow, entry.billed
+            tokens_received, tokens_sent = entry.received, entry.sent
             if overflow == "passed_on":
                 passed_on += 1
             if entry.compaction == "failed-open":
                 failed_open += 1
-            if not entry.is_answered or came is None or went is None:
+            if not entry.is_answered or tokens_received is None or tokens_sent is None:
                 continue
             answered += 1
-            received += came
-            sent += went
+            received += tokens_received
+            sent += tokens_sent
             latencies[bisect_left(LATENCY_BOUNDS, entry.ms)] += 1
-            if overflow == "solved" or (entry.window is not None and came > entry.window and went < came):
+            if overflow == "solved" or (
+                entry.window is not None and tokens_received > entry.window and tokens_sent < tokens_received
+            ):
                 kept_alive += 1
-            if bill is None:
+            if tokens_billed is None:
                 unbilled += 1
                 continue
-            billed += bill
+            billed += tokens_billed
             output += entry.output or 0
             if entry.usd is not None:
                 cost += billionths(entry.usd)
@@ -103,7 +106,7 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
             cache_written_long += entry.cache_written_long or 0
             if entry.cached is not None:
                 cached += entry.cached
-                cached_of += bill
+                cached_of += tokens_billed
         self.add(
             Tally(
                 requests=requests, passed_on=passed_on, failed_open=failed_open, answered=answered,

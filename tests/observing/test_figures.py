@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.observing import figures
-from proxy.observing.history_entries import entry_of_request
+from proxy.observing.history_entries import make_request_entry
 from proxy.observing.tally import Tally, total
 from tests.support.events import answered
 
@@ -41,11 +41,11 @@ def test_latency_lies_between_two_bounds_and_adds_up(
     one, other = Tally(), Tally()
     for number, seconds in enumerate(took):
         event = answered(ms=1_000 * seconds)
-        (one, other)[number % 2].add_requests([entry_of_request(event)])
+        (one, other)[number % 2].add_requests([make_request_entry(event)])
     found = total([one, other])
     assert (figures.latency(found, 0.5), figures.latency(found, 0.95)) == (median, p95)
     refused = answered(status=400, ms=9_000.0)
-    found.add_requests([entry_of_request(refused)])
+    found.add_requests([make_request_entry(refused)])
     assert figures.latency(found, 0.95) == p95, "of what was answered alone"
 
 
