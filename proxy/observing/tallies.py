@@ -195,8 +195,7 @@ class Tallies(RequestListener):
                 counters.append(self.counts.series("outcomes", (tenant, model, event.compaction, reason)))
         if len(self._places) >= _MOST_PLACES:
             self._forget_places()
-        place = self._places[kind] = _TallyPlace(counters, tallies, (upstream, model), self.hours.day)
-        return place
+        return self._places.setdefault(kind, _TallyPlace(counters, tallies, (upstream, model), self.hours.day))
 
     def fold(self) -> None:
         """Add the requests that came lately to what is read; on the event loop."""
@@ -237,8 +236,7 @@ class Tallies(RequestListener):
                 histograms["summary_wait_seconds"].observe((event.compaction or "",), event.wait_ms / 1000)
             if event.media is not None:
                 self._media(event.media, where)
-        durations = [event.ms / 1000 for event in requests]
-        histograms["request_duration_seconds"].observe_all(where, durations)
+        histograms["request_duration_seconds"].observe_all(where, [event.ms / 1000 for event in requests])
         first_bytes = [event.first_byte_ms / 1000 for event in requests if event.first_byte_ms is not None]
         histograms["time_to_first_byte_seconds"].observe_all(where, first_bytes)
         stages["total"] = [event.own_ms / 1000 for event in requests if event.own_ms is not None]
@@ -250,10 +248,8 @@ class Tallies(RequestListener):
         for event in requests:
             if event.trace_id is None:
                 continue
-            for name, ms in (
-                ("request_duration_seconds", event.ms),
-                ("time_to_first_byte_seconds", event.first_byte_ms),
-            ):
+            milliseconds = {"request_duration_seconds": event.ms, "time_to_first_byte_seconds": event.first_byte_ms}
+            for name, ms in milliseconds.items():
                 if ms is not None:
                     self.histograms[name].set_exemplar(where, Exemplar(event.trace_id, ms / 1000, event.at))
 
@@ -263,9 +259,9 @@ class Tallies(RequestListener):
         """Measure the share of the window that answered requests used, and note the window of the newest."""
         fills = [entry.sent / entry.window for entry in entries if entry.window and entry.sent is not None]
         self.histograms["window_used_ratio"].observe_all(where, fills)
-        newest = next((event for event in reversed(requests) if event.window is not None), None)
-        if newest is not None and newest.window is not None and where[1] != OTHER:
-            self.windows[where] = (newest.window, newest.window_source or "")
+        windows = [(event.window, event.window_source or "") for event in requests if event.window is not None]
+        if windows and where[1] != OTHER:
+            self.windows[where] = windows[-1]
 
     def _compaction(self, event: events.CompactionEnded) -> None:
         model = self._model_name(None, event.for_model or "")
