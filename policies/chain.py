@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -18,7 +17,6 @@ import msgspec
 from policies.cached import cached_property
 from policies.message import Message
 from policies.outline import links_of
-from policies.trail import Resumed
 
 _VERSION = b"v1"
 # Names under which one history is looked up: the conversation's, its sessions', one for each that it goes on from.
@@ -88,16 +86,6 @@ class Digests(msgspec.Struct):
         self._found[name] = [*digests[: self.length + 1]]
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The conversation that a request goes on from, by its first link and by the digest of what ends at `cut`."""
-
-    first: bytes
-    cut: int
-    digest: bytes
-    resumed: Resumed
-
-
 class Chain(msgspec.Struct, frozen=True, dict=True):
     """The names of one request's conversation: of its prefixes, of its session, and of the place where both are kept.
 
@@ -108,7 +96,6 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
     links:  of every message, which calls its results answer; None where nobody has looked.
     seen:   digests of the messages that other requests began with too.
     link:   the first link that holds for this session; None where nobody looked whether it was erased.
-    origin: where it goes on from a record behind a beginning that is another now.
     first:  the conversation's first link, where that is known without the scope, as an operator knows a session's id.
     """
 
@@ -117,7 +104,6 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
     mark: bytes = b""
     covers_instructions: bool = False
     link: bytes | None = None
-    origin: Origin | None = None
     links: Sequence[bytes] | None = None
     seen: Digests = msgspec.field(default_factory=Digests)
     first: bytes | None = None
@@ -125,8 +111,6 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def first_link(self) -> bytes:
         """Names the conversation, at the price of one message."""
-        if self.origin is not None:
-            return self.origin.first
         if self.first is not None:
             return self.first
         first = self.body[:1]
@@ -157,7 +141,7 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
         """The same, as they are named where this stands for the first link."""
         if self.covers_instructions:
             first = set_apart(first, INSTRUCTIONS)
-        given = {1: first} | ({self.origin.cut: self.origin.digest} if self.origin else {})
+        given = {1: first}
         name = (self.scope, *given.items())
         found = prefix_digests(self.scope, self.body, given, links=self.links, known=self.seen.known(name))
         self.seen.keep(name, found)

@@ -65,21 +65,19 @@ class Conversation:
         order: Order = CHAT_ORDER,
         *,
         instructions_covered: bool = False,
-        pinned: tuple[int, ...] = (),
         rooms: Rooms = NO_LIMITS,
         outline: Outline | None = None,
         carried: int | None = None,
     ) -> None:
         """`instructions_covered`: system and developer messages of the body are summarized like all others.
 
-        `pinned`: positions of user messages that go upstream whatever is covered. `outline`: of these messages, where
-        it is there already. `carried`: position of a record of ours that the client carries, of what is before it.
+        `outline`: of these messages, if it is there already. `carried`: position of a record of ours that the client
+        carries, of what is before it.
         """
         self.messages = messages
         self.tools_tokens = tools_tokens
         self.order = order
         self.instructions_covered = instructions_covered
-        self.pinned = pinned
         self.rooms = rooms
         self.carried = carried
         self.outline = outline or Outline().longer(messages)
@@ -100,7 +98,6 @@ class Conversation:
             self.tools_tokens,
             self.order,
             instructions_covered=self.instructions_covered,
-            pinned=self.pinned,
             rooms=rooms,
             outline=self.outline,
             carried=self.carried,
@@ -189,9 +186,8 @@ class Conversation:
         return [self.users[before - 1]] if before else []
 
     def repeated_messages(self, cut: int) -> list[int]:
-        """Messages of body[:cut] that are sent verbatim after the record: those pinned, and the anchors."""
-        users = {*(i for i in self.pinned if i < cut), *self.anchors(cut)}
-        return sorted(users.difference(self.loading(cut)))
+        """Return the anchors of body[:cut] in their order, without those that load tools and are sent anyway."""
+        return sorted({*self.anchors(cut)}.difference(self.loading(cut)))
 
     def rules(self, cut: int) -> list[int]:
         """Messages of body[:cut] whose files of rules are sent as they are, of every file the newest, as far as there

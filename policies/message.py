@@ -34,8 +34,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     signed:  carries what some providers verify: `sealed` goes out as it came or not at all, `bound` holds only behind
              the very prompt that it was made for.
     media:   carries something that is no text. media_tokens: of pictures and papers in its results.
-    loose:   what it shares with one that says the same: of a user message, with one that differs in dates, times and a
-             harness's words alone; of an instruction, with one that differs in digits alone. None: with no other.
+    loose:   of an instruction, what it shares with one that differs in digits alone. None: with no other.
     lapses:  of an instruction that holds until the next user message only.
     loads:   names of tools that are there for as long as the history holds this message.
     speech:  what a person says in it; None: what its role says, all that a user message holds.
@@ -92,8 +91,3 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         if self.speech is not None:
             return self.speech
         return "full" if self.is_user else "none"
-
-    @property
-    def kin(self) -> bytes:
-        """Equal for this message and those that may take its place."""
-        return self.loose or self.digest

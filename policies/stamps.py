@@ -44,9 +44,11 @@ _PIECE = 64 * 1024
 # No stamp is as long, with what stands around it.
 _LONGEST = 128
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_WRAPPERS = ("system-reminder", "environment_context", "environment_details", "env")
 # Elements that stand beside a user's words as texts of their own, in a user's name: those of Claude Code, codex, Cline.
-_ELEMENTS = "|".join((*_WRAPPERS, "total_tokens", "local-command-caveat", "user_instructions", "turn_aborted"))
+_ELEMENTS = (
+    "system-reminder|environment_context|environment_details|env|total_tokens|local-command-caveat|user_instructions"
+    "|turn_aborted"
+)
 _TAG = re.compile(rf"<({_ELEMENTS})>|# AGENTS\.md instructions[^\n]{{0,400}}+\s{{0,20}}+<(INSTRUCTIONS)>")
 _opening, _harness = _TAG.match, _TAG.finditer
 _space = re.compile(r"\s*+").match
@@ -93,32 +95,6 @@ def _holds(pattern: re.Pattern[str], text: str) -> bool:
     return any(pattern.search(text, at, at + _PIECE + _LONGEST) for at in range(0, len(text), _PIECE))
 
 
-def without_wrappers(text: str) -> str:
-    """The text without what stands in the tags of a harness."""
-    if "</" not in text:
-        return text
-    for name in _WRAPPERS:
-        opening, closing = f"<{name}>", f"</{name}>"
-        kept, at = [], 0
-        while (start := text.find(opening, at)) >= 0 and (end := text.find(closing, start)) >= 0:
-            kept.append(text[at:start])
-            at = end + len(closing)
-        text = "".join([*kept, text[at:]]) if kept else text
-    return text
-
-
-def is_harness(text: str) -> bool:
-    """Whether a text is an element of a harness as a whole, or several of them: no word of it is the user's."""
-    at = start = _end_of_space(text, 0)
-    while (found := _opening(text, at)) is not None:
-        closing = f"</{found[1] or found[2]}>"
-        end = text.find(closing, found.end())
-        if end < 0:
-            return False
-        at = _end_of_space(text, end + len(closing))
-    return start < at == len(text)
-
-
 def harness_spans(text: str) -> list[tuple[int, int]]:
     """Where a harness speaks in a text: what stands between its tags."""
     spans: list[tuple[int, int]] = []
@@ -127,8 +103,3 @@ def harness_spans(text: str) -> list[tuple[int, int]]:
         if end >= 0 and (not spans or found.start() >= spans[-1][1]):
             spans.append((found.end(), end))
     return spans
-
-
-def _end_of_space(text: str, at: int) -> int:
-    found = _space(text, at)
-    return found.end() if found else at

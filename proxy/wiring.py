@@ -30,9 +30,9 @@ from proxy.engine.explaining.compositions import Compositions
 from proxy.engine.explaining.explainer import Explainer
 from proxy.engine.media import MediaAger
 from proxy.engine.quoter import Quoter
+from proxy.engine.stability import Stability
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import ThinkingTrimmer
-from proxy.engine.trails import Trails
 from proxy.engine.writer import Writer
 from proxy.memory import Cache, Memory
 from proxy.models.table import ModelTable
@@ -92,12 +92,12 @@ async def open_engine(
     spending, prompts = Spending(time.time), read_prompts()
 
     standing = StandingRecords(sessions)
-    trails = Trails(sessions, standing, memory)
+    stability = Stability(sessions)
     cooler = Cooler(sealed, tokenizer, workers, memory)
     excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
     writer = Writer(checkpoints, summarizer, tokenizer, prompts, windows, spending, workers, time.monotonic)
     compactor = Compactor(checkpoints, summarizer, writer, spending, tokenizer, workers, observe, time.time)
-    compactions = Compactions(standing, compactor, trails, sessions, background)
+    compactions = Compactions(standing, compactor, stability, sessions, background)
     quoter = Quoter(
         tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"), Cache(memory, "sent")
     )
@@ -109,8 +109,8 @@ async def open_engine(
     )
     shadow = onlooker(sessions.read_only(), standing, silent, tokenizer, workers, apart)
     reader = RequestReader(tokenizer, workers, memory)
-    drafter = Drafter(decider, shadow, standing, compactions, sessions, trails, media, tokenizer, workers, observe)
-    ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, trails, windows, observe)
+    drafter = Drafter(decider, shadow, standing, compactions, sessions, stability, media, tokenizer, workers, observe)
+    ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, stability, windows, observe)
     items = ItemSealer(config.store.sealer(secret_in_force(config.store)), Cache(memory, "items"))
     clients = ClientCompactions(
         Expander(items), ItemMaker(standing, compactions, cooler, lineages, items, time.time), Natives(windows)

@@ -372,15 +372,6 @@ def _replaced_statements(statements: Statements, entries: Sequence[Entry]) -> tu
     return texts, names.difference(*(names_in(entry.text) for entry in entries)) if names else set()
 
 
-def with_left_out(record: Record, position: int, most: int, count: CountTokens) -> Record:
-    """The record with what it leaves out because that message is sent beside it: for when it no longer is."""
-    said = [entry for entry in record.entries if entry.position == position and entry.kind != "message"]
-    text = text_with(record, said, most, count)
-    if text == record.text:
-        return record
-    return msgspec.structs.replace(record, text=text, text_tokens=count(text) + MESSAGE_TOKENS)
-
-
 def text_with(record: Record, said: Sequence[Entry], most: int, count: CountTokens) -> str:
     """The record's text with further statements of the user, as many as fit into so many tokens."""
     texts = texts_for(record.language)

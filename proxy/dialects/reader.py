@@ -23,7 +23,6 @@ from policies.voices.parts import parts_of
 from proxy.dialects import bounds, json_array, surrogates
 from proxy.dialects.base import Dialect, RequestSettings
 from proxy.dialects.frames import Frame, Repeated, frame_of, repeated_frame
-from proxy.dialects.heads import head_digest
 from proxy.dialects.history import NO_HISTORY, History
 from proxy.dialects.json_array import Array, Parsed
 from proxy.dialects.media_parts import tokens_in_results
@@ -123,12 +122,6 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
     def received_tokens(self) -> int:
         """What the client sent, its part before a separator included."""
         return self.tokens + self.dropped_tokens
-
-    @cached_property
-    def head_digest(self) -> bytes:
-        """Of instructions and tools before the conversation, without stamps; 32 bytes."""
-        head = map(self.readable_bytes, self.conversation.indexes[: self.conversation.head_length])
-        return head_digest(map(bytes, (*self.settings.definitions, *head)))
 
     def utterances(self, start: int, end: int) -> list[Utterance]:
         """The text of body[start:end], decoded for a transcript; results are named after the calls they answer.

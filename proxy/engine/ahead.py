@@ -14,8 +14,8 @@ from proxy.engine.draft import Draft, standing_of
 from proxy.engine.excerpts import Excerpts
 from proxy.engine.job import Job
 from proxy.engine.prompt_view import PromptView
+from proxy.engine.stability import Stability
 from proxy.engine.standing import StandingRecords
-from proxy.engine.trails import Trails
 from proxy.models.windows import Windows
 from proxy.observing.events import Hook, PromptBilled
 from proxy.records.lineages import Lineages
@@ -50,7 +50,7 @@ class Ahead:
     _excerpts: Excerpts
     _summarizer: Summarizer
     _lineages: Lineages
-    _trails: Trails
+    _stability: Stability
     _windows: Windows
     _observe: Hook
 
@@ -92,19 +92,17 @@ class Ahead:
                 threshold=policy.compaction_threshold,
                 history_tokens=case.request.tokens,
             )
-        target, is_fading = case.summarizer, _is_fading(case, sent.record)
-        if target is not None and self._summarizer.is_cooling_down(target):
-            target = None
-        if sent.warning == "unstable_history" or (target is None and not is_fading):
+        target = case.summarizer
+        if target is None or self._summarizer.is_cooling_down(target) or sent.warning == "unstable_history":
             return
         view = sent.view or PromptView(case.conversation)
-        if target is not None and (positions := _worth_an_excerpt(case, sent, view)):
+        if positions := _worth_an_excerpt(case, sent, view):
             await self._excerpts.prepare(case, target, positions)
-        if total >= soft_share(case.limits.budget, policy) or is_fading:
+        if total >= soft_share(case.limits.budget, policy):
             await self._compact(case, view, sent.record, target)
 
     async def _compact(
-        self, case: CompactionContext, view: PromptView, used: Record | None, target: SummaryTarget | None
+        self, case: CompactionContext, view: PromptView, used: Record | None, target: SummaryTarget
     ) -> None:
         """Make the summary that a later request would have to wait for, unless one was made ahead already."""
         budget = case.limits.budget
@@ -114,11 +112,9 @@ class Ahead:
         plan = decide_ahead(view.conversation, case.limits, case.caller.policy, standing_of(standing))
         if plan is None:
             return
-        if target is not None and not await self._lineages.may_ask_model(
-            case.chain.tag, standing, budget, case.request.tokens
-        ):
+        if not await self._lineages.may_ask_model(case.chain.tag, standing, budget, case.request.tokens):
             return
-        if await self._trails.unstable(case, standing) is not None:
+        if await self._stability.lost_since(case, standing) is not None:
             return
         started = self._lineages.first_seen(case.chain.first_link)
         rebuild = await self._is_rebuilt(case, standing, target, plan)
@@ -126,13 +122,12 @@ class Ahead:
         await self._compactions.ahead(job)
 
     async def _is_rebuilt(
-        self, case: CompactionContext, standing: Record | None, target: SummaryTarget | None, plan: Compact
+        self, case: CompactionContext, standing: Record | None, target: SummaryTarget, plan: Compact
     ) -> bool:
         """Whether a chain of summaries of summaries is old enough to begin anew, and it costs no more than promised."""
         if (
             standing is None
             or case.carried is not None
-            or target is None
             or not (standing.generation >= _REBUILD_AT or standing.making.truncated)
         ):
             return False
@@ -143,11 +138,6 @@ class Ahead:
             history_tokens=case.request.tokens,
             calls=_calls(case, target, plan.cut.position),
         )
-
-
-def _is_fading(case: CompactionContext, record: Record | None) -> bool:
-    """Whether the next record is due because the client's window slides away from under this one."""
-    return record is not None and case.resumed is not None and case.resumed.is_fading(record.covered)
 
 
 def _shares(case: CompactionContext, sent: Draft, usage: Usage | None) -> tuple[float, float]:

@@ -19,7 +19,6 @@ from policies.record import text_protocol
 from policies.record.masking import as_allowed
 from policies.record.record import Record
 from policies.secrets import mask_secrets, masked_in
-from policies.trail import Resumed, joined_digests
 from policies.transcript import Utterance
 from proxy.api.head import ApiHead
 from proxy.callers.session_label import label_given, label_of
@@ -149,7 +148,6 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
     is_copied:   whether a copy of it may be sent: none is for a while after one was refused.
     overflowed:  whether its session has overflowed there, so that a record may stand whatever its size.
     may_try_larger: whether it is long enough since a prompt was refused there as too long.
-    kin:         the tag of a conversation that ends alike, where no record holds for it; empty without one.
     learned_media: what was learned of how many media its upstream takes.
     """
 
@@ -158,7 +156,6 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
     is_copied: bool = True
     overflowed: bool = False
     may_try_larger: bool = False
-    kin: str = ""
     learned_media: MediaLimits = NO_MEDIA_LIMITS
 
     @cached_property
@@ -168,7 +165,6 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
             self.request.tools_tokens,
             self.request.settings.order,
             instructions_covered=self.chain.covers_instructions,
-            pinned=self.resumed.changed if self.resumed else (),
             rooms=self._rooms,
             outline=self.request.history.outline,
             carried=self._carried_at,
@@ -190,10 +186,8 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
 
     @cached_property
     def shift(self) -> int:
-        """By how much positions in what is kept of this conversation are larger than those in this request: messages
-        have vanished from its front, or a record stands for them."""
-        if self.resumed is not None:
-            return self.resumed.shift
+        """By how much positions in what is kept of this conversation are larger than those in this request: a record
+        that the client carries stands for the messages before it."""
         if self.carried is None or self.request.carried is None:
             return 0
         known = max((entry.position for entry in self.carried.entries), default=-1) + 1
@@ -224,11 +218,6 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         room = max(0.0, window - self.request.tools_tokens)
         task = max(min(_LEAST_TASK, 2 * _TASK * room), _TASK * room)
         return Rooms(int(_LOADING * window), int(task), int(_RULES * window), oversize=int(_OVERSIZE * room))
-
-    @property
-    def resumed(self) -> Resumed | None:
-        """Where messages vanished or changed before the place from which it goes on; None where none did."""
-        return self.chain.origin.resumed if self.chain.origin else None
 
     @cached_property
     def limits(self) -> Limits:
@@ -291,11 +280,6 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
     @cached_property
     def cuts(self) -> list[int]:
         return legal_cuts(self.conversation)
-
-    @cached_property
-    def joined_digests(self) -> bytes:
-        """Of every message of the body, as trails hold them."""
-        return joined_digests(self.conversation.body, self.conversation.outline.links)
 
     def cut_at(self, digest: bytes) -> int | None:
         """The cut before which everything has this digest; None without one."""

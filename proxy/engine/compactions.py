@@ -5,12 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from policies.record.record import Record
-from proxy.engine.case import CompactionContext
 from proxy.engine.compactor import CompactionError, Compactor
 from proxy.engine.job import Job
+from proxy.engine.stability import Stability
 from proxy.engine.standing import StandingRecords
-from proxy.engine.trails import Trails
-from proxy.records.checkpoints import covering
+from proxy.records.checkpoints import is_of
 from proxy.records.sessions import Sessions
 from proxy.runtime.background import Background
 
@@ -37,7 +36,7 @@ class Compactions:
 
     _standing: StandingRecords
     _compactor: Compactor
-    _trails: Trails
+    _stability: Stability
     _sessions: Sessions
     _background: Background
     _flights: dict[str, list[_CompactionFlight]] = field(default_factory=dict)
@@ -112,8 +111,8 @@ class Compactions:
     async def _join_flight(self, job: Job, flight: _CompactionFlight, *, firm: bool) -> Record | None:
         """The record of another request's flight; None where it found one of another branch. Raises CompactionError,
         and TimeoutError where it takes longer than the job may wait; a `firm` flight is waited for like one's own."""
-        record = _seen_by(job.case, await self._wait_for_flight(flight, None if firm else job.join_timeout))
-        if record is not None and record.covered > job.covered:
+        record = await self._wait_for_flight(flight, None if firm else job.join_timeout)
+        if record.covered > job.covered and is_of(record, job.case.chain.digests, record.covered):
             return record
         self._forget(flight)
         return None
@@ -168,14 +167,8 @@ class Compactions:
             await self._sessions.lineages.note_failure(job.case.chain.tag, job.parent)
             raise
         await self._sessions.lineages.note_compaction(job.case.chain.tag, record, len(job.case.conversation.messages))
-        await self._trails.note(job.case, record)
+        await self._stability.note(job.case, job.parent, record)
         return record
-
-
-def _seen_by(case: CompactionContext, record: Record) -> Record | None:
-    """The record of another request for this one; None where it covers what this one does not begin with."""
-    cut = case.cut_at(bytes.fromhex(record.digest))
-    return None if cut is None else covering(cut, record)
 
 
 def _is_as_firm(other: Job, job: Job) -> bool:

@@ -9,7 +9,7 @@ from msgspec import structs
 from policies.conversation import MessageIndex
 from policies.oversize import kept_behind, least_tokens, oversized_messages
 from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
-from policies.record.record import Record, with_left_out
+from policies.record.record import Record
 from proxy.engine.case import CompactionContext, Outcome
 from proxy.engine.cooler import Cooler
 from proxy.engine.draft import Draft, draft_of, standing_of, untouched_draft
@@ -100,7 +100,7 @@ class Decider:
         if (reason := small_reason(case)) is not None:
             return Decision(Forward(reason), view=await self._small(case))
         force, policy = case.mode == "force", case.caller.policy
-        record = self._whole(case, await self._standing.in_use(case))
+        record = await self._standing.in_use(case)
         view = await self.cool(case, record)
         plan = decide(view.conversation, case.limits, policy, standing_of(record), force=force)
         if isinstance(plan, Compact):
@@ -116,14 +116,6 @@ class Decider:
         if case.binds_thinking and await self._thinking.is_removed(case):
             return await self._thinking.left_out(case, None, view, await self._thinking.use(case, None))
         return view if view.media else None
-
-    def _whole(self, case: CompactionContext, record: Record | None) -> Record | None:
-        """The record, with what it leaves out where that is no longer sent beside it."""
-        origin = case.chain.origin
-        if record is None or origin is None or origin.resumed.left_out is None or record.digest != origin.digest.hex():
-            return record
-        most, count = case.limits.budget.record, self._cooler.counter(case)
-        return with_left_out(record, origin.resumed.left_out, most, count)
 
     async def cool(self, case: CompactionContext, record: Record | None) -> PromptView:
         """The conversation as it is sent behind this record."""

@@ -20,8 +20,8 @@ from proxy.engine.draft import Copy, Draft, body_of, draft_of, standing_of, unse
 from proxy.engine.job import Job
 from proxy.engine.media import MediaAger
 from proxy.engine.prompt_view import PromptView
+from proxy.engine.stability import Stability
 from proxy.engine.standing import StandingRecords
-from proxy.engine.trails import Trails
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import Hook, note
 from proxy.overflow.media_refusals import MediaRefusal
@@ -43,7 +43,7 @@ class Drafter:
     _standing: StandingRecords
     _compactions: Compactions
     _sessions: Sessions
-    _trails: Trails
+    _stability: Stability
     _media: MediaAger
     _tokenizer: Tokenizer
     _workers: Workers
@@ -55,7 +55,7 @@ class Drafter:
             return case
         if small_reason(case) == "below_floor" and not case.binds_thinking:
             return await self._place_case(case) if case.ages_media else case
-        return await self._trails.resume(await self._place_case(case))
+        return await self._place_case(case)
 
     async def _place_case(self, case: CompactionContext) -> CompactionContext:
         chain = await self._sessions.erasures.place(case.chain, stores=not case.is_let_through)
@@ -97,12 +97,10 @@ class Drafter:
 
     async def _compact_unless_unstable(self, case: CompactionContext, decision: Decision, plan: Compact) -> Draft:
         """The request after a compaction; without a model where its summaries are lost as soon as they are made."""
-        unstable = None if case.mode == "force" else await self._trails.unstable(case, decision.record)
-        if unstable is None:
+        root = None if case.mode == "force" else await self._stability.lost_since(case, decision.record)
+        if root is None:
             return draft_or_original(case, await self._compact(case, decision, plan))
-        message = case.conversation.messages[unstable.index]
-        where, changed = (case.caller.tenant, case.chain.name), unstable.index
-        self._observe(note("unstable_history", *where, root=unstable.root, message=changed, role=message.role))
+        self._observe(note("unstable_history", case.caller.tenant, case.chain.name, root=root))
         draft = await self._compact(case, decision, replace(plan, with_model=False))
         return structs.replace(draft_or_original(case, draft), warning="unstable_history")
 

@@ -13,7 +13,6 @@ from policies.record import record as records
 from policies.record.names import NamesOf, names_in
 from policies.record.record import Record, Span, Statements
 from policies.settings import PolicySettings
-from policies.trail import beside
 from policies.transcript import Utterance
 from policies.work.calls import Judge, judge_call
 from proxy.engine.case import CompactionContext
@@ -126,7 +125,7 @@ class Job:
 
     def _beside(self, cut: int) -> list[int]:
         """The messages that the record leaves out; of what a carried record stands for, it is not known which."""
-        case, positions = self.case, beside(self.cooled.conversation, cut, self.case.resumed)
+        case, positions = self.case, self.cooled.conversation.anchors(cut)
         if case.carried is None:
             return positions
         return [case.absolute(at) for at in positions if at >= case.carried.covered]

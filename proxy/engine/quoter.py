@@ -56,8 +56,8 @@ class Quoter:
 
     async def quote(self, case: CompactionContext, record: Record | None, view: PromptView) -> PromptView:
         """The view with quotations in front of what is asked behind the record."""
-        settings, vanished = case.caller.policy.recall, case.resumed is not None and case.resumed.shift
-        if record is None or settings.mode != "quote" or case.route.window is None or vanished:
+        settings = case.caller.policy.recall
+        if record is None or settings.mode != "quote" or case.route.window is None:
             return view
         budget = budget_for(_room(case, case.route.window.tokens), settings)
         digests, how = case.chain.digests, (case.request.encoding, case.caller.policy.secrets)
@@ -136,6 +136,6 @@ def _open_questions(case: CompactionContext, record: Record) -> list[int]:
 
 
 def _index(case: CompactionContext, record: Record) -> Index:
-    """Of all that a record covers, but for messages that have changed since, and what a carried record says."""
-    changed = [*(case.resumed.changed if case.resumed else ()), *([case.carried.covered - 1] if case.carried else ())]
-    return Index(one for one in case.utterances(0, record.covered) if one.position not in changed)
+    """Return the index of all that a record covers, without what a carried record says."""
+    carried = case.carried.covered - 1 if case.carried else None
+    return Index(one for one in case.utterances(0, record.covered) if one.position != carried)

@@ -39,7 +39,7 @@ NOTES: Mapping[NoteName, NoteKind] = {
     "store_up": NoteKind("info", ("reason",)),
     "summarizer_paused": NoteKind("warning", (*_MODEL, "kind", "seconds")),
     "thinking_removed": NoteKind("warning", _MODEL, counter="thinking_removed", labels=_MODEL),
-    "unstable_history": NoteKind("warning", ("root", "session", "tenant", "message", "role"), once="root"),
+    "unstable_history": NoteKind("warning", ("root", "session", "tenant"), once="root"),
 }
 
 

@@ -41,7 +41,7 @@ class Checkpoints:
         for cut in sorted(cuts, reverse=True):
             key = key_of(digests, cut)
             if (record := self._memory.get(key)) is not None and is_of(record, digests, cut):
-                return covering(cut, record)
+                return record
         return None
 
     async def find(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
@@ -55,7 +55,7 @@ class Checkpoints:
             record = self._open(key, value, digests[cut])
             if record is not None:
                 await self.sealed.store.touch([key], self.sealed.ttl)
-                return covering(cut, self._memory.keep(key, record, _GROWTH * len(value or b"")))
+                return self._memory.keep(key, record, _GROWTH * len(value or b""))
         return None
 
     async def find_newest(self, digests: Sequence[bytes], cuts: Collection[int]) -> Record | None:
@@ -76,7 +76,7 @@ class Checkpoints:
         holds = self._open(key, taken, digests[cut])
         if taken is not None and holds is None and not self.sealed.sealer.is_later(taken):  # damaged: nobody can use it
             await self.sealed.put(key, encoded)
-        return covering(cut, self._memory.keep(key, holds or record, _GROWTH * len(encoded)))
+        return self._memory.keep(key, holds or record, _GROWTH * len(encoded))
 
     async def lying_at(self, tag: str, digest: str) -> Record | None:
         """The record of this digest in a conversation with this tag; None where the store has none that is readable."""
@@ -134,11 +134,6 @@ class Checkpoints:
             return record
         self.sealed.sealer.unreadable += 1
         return None
-
-
-def covering(cut: int, record: Record) -> Record:
-    """The record for a request of which it covers so many messages: some clients leave their oldest out (trails)."""
-    return record if record.covered == cut else msgspec.structs.replace(record, covered=cut)
 
 
 def is_of(record: Record, digests: Sequence[bytes], cut: int) -> bool:

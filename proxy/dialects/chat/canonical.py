@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from policies.chain import digest_of
-from policies.stamps import without_stamps, without_wrappers
+from policies.stamps import without_stamps
 from policies.voices.arguments import UnreadError, read
 
 Json = Mapping[str, object]
@@ -28,34 +28,9 @@ def message_digest(message: Json) -> bytes:
     return digest_of(_SEED, _canonical(message, without_stamps if message.get("role") in _RESULTS else str))
 
 
-def loose_digest(message: Json) -> bytes:
-    """The same without any date or clock time, and without what a harness wraps around a user's words.
-
-    Equal for messages of which one may be sent in the other's place; neither stands for the other.
-    """
-    return digest_of(_SEED, _canonical(message, _loosen))
-
-
-def user_digests(message: Json) -> tuple[bytes, bytes]:
-    """Both of a user's message: nearly always they are the same."""
-    return _both(_canonical(message, str), _canonical(message, _loosen))
-
-
-def text_digests(role: str, text: str) -> tuple[bytes, bytes | None]:
-    """The digest of a message of nothing but these, and the loose one where a user says it. Most messages are such."""
-    own: list[object] = [role, None, [text] if text else [], [], None]
-    if role != "user":
-        return digest_of(_SEED, own), None
-    return _both(own, [role, None, [_loosen(text)] if text else [], [], None])
-
-
-def _both(own: list[object], loose: list[object]) -> tuple[bytes, bytes]:
-    digest = digest_of(_SEED, own)
-    return digest, digest if own == loose else digest_of(_SEED, loose)
-
-
-def _loosen(text: str) -> str:
-    return without_stamps(without_wrappers(text))
+def text_digest(role: str, text: str) -> bytes:
+    """Return the same digest for a message that has a role and a text only. Most messages are such."""
+    return digest_of(_SEED, [role, None, [text] if text else [], [], None])
 
 
 def _canonical(message: Json, text: _Text) -> list[object]:

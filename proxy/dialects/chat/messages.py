@@ -11,7 +11,7 @@ from policies.message import Call, Message, Role
 from policies.transcript import CountTokens, ToolCall, Utterance
 from policies.voices.foreign import brings_foreign_text
 from policies.voices.tables import Voice
-from proxy.dialects.chat.canonical import Json, message_digest, text_digests, user_digests
+from proxy.dialects.chat.canonical import Json, message_digest, text_digest
 from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import cut, cut_arguments, id_of, texts_of_voice, with_beginning, with_voices
 from proxy.models.media import KINDS, media_tokens, sealed_tokens
@@ -47,19 +47,17 @@ def describe(message: object, count: CountTokens, family: str = "") -> Message |
     spoken_as, content = message.get("role"), message.get("content")
     role = _ROLES.get(spoken_as, "user")
     if spoken_as in _SPEAKERS and isinstance(content, str) and message.keys() == _PLAIN:
-        digest, loose = text_digests(role, content)
-        return with_voices(Message(role, MESSAGE_OVERHEAD + count(content), digest, loose=loose), [content], count)
-    digest, loose = user_digests(message) if role == "user" else (message_digest(message), None)
+        described = Message(role, MESSAGE_OVERHEAD + count(content), text_digest(role, content))
+        return with_voices(described, [content], count)
     described = Message(
         role=role,
         tokens=_tokens(message, count, family),
-        digest=digest,
+        digest=message_digest(message),
         calls=tuple(map(_describe_call, _calls(message))) if role == "assistant" else (),
         results=(_answered_call(message),) if role == "tool" else (),
         joins=role == "tool",
         signed="sealed" if _is_signed(message) else "none",
         media=_has_media(message),
-        loose=loose,
     )
     return with_voices(described, _texts(message), count, has_media=described.media)
 

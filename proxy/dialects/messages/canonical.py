@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from policies.chain import digest_of
-from policies.stamps import is_harness, without_stamps, without_wrappers
+from policies.stamps import without_stamps
 from proxy.dialects.messages.kinds import THINKING, Json, is_result, kind_of
 
 _Text = Callable[[str], str | None]
@@ -26,14 +26,6 @@ def message_digest(message: Json) -> bytes:
     times in results. Links between calls and results are added by `policies.chain.prefix_digests`.
     """
     return _digest(message, str)
-
-
-def loose_digest(message: Json) -> bytes:
-    """The same without any date or clock time, and without what a harness says in a user's name.
-
-    Equal for messages of which one may be sent in the other's place; neither stands for the other.
-    """
-    return _digest(message, lambda text: None if is_harness(text) else without_stamps(without_wrappers(text)))
 
 
 def instruction_digest(message: Json) -> bytes:

@@ -9,7 +9,7 @@ from policies.message import Call, Message, Role
 from policies.transcript import CountTokens, ToolCall, Utterance
 from policies.voices.foreign import brings_foreign_text
 from policies.voices.heard import heard_in, heard_in_results
-from proxy.dialects.messages.canonical import instruction_digest, loose_digest, message_digest
+from proxy.dialects.messages.canonical import instruction_digest, message_digest
 from proxy.dialects.messages.forms import inject, merge, rules, shorten, with_texts, without_thinking, words
 from proxy.dialects.messages.kinds import (
     THINKING,
@@ -77,7 +77,7 @@ def _of_user(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
     told = Message("user", tokens, digest, compacts=any(kind_of(block) == "compaction" for block in blocks))
     if not results:
         media = any(text_of(block) is None for block in blocks)
-        told = msgspec.structs.replace(told, media=media, loose=loose_digest(message))
+        told = msgspec.structs.replace(told, media=media)
         return as_heard(told, heard, weight, has_media=media)
     typed = heard_in_results([shown_in(block) for block in results])
     parts = (part for block in results for part in content_of(block))

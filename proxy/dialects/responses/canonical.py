@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from policies.chain import digest_of
-from policies.stamps import without_stamps, without_wrappers
+from policies.stamps import without_stamps
 from policies.voices.arguments import UnreadError, read
 from proxy.dialects.responses.kinds import COMPACTIONS
 
@@ -26,14 +26,6 @@ def item_digest(item: Json, kind: str) -> bytes:
     `policies.chain.prefix_digests`.
     """
     return _digest(item, kind, without_stamps if kind.endswith("_output") else str)
-
-
-def loose_digest(item: Json, kind: str) -> bytes:
-    """The same without any date or clock time, and without what a harness wraps around a user's words.
-
-    Equal for messages of which one may be sent in the other's place; neither stands for the other.
-    """
-    return _digest(item, kind, lambda text: without_stamps(without_wrappers(text)))
 
 
 def _digest(item: Json, kind: str, text: _Text) -> bytes:

@@ -9,7 +9,7 @@ from policies.message import Message
 from policies.transcript import CountTokens, ToolCall, Utterance
 from policies.voices.tables import Voice
 from proxy.dialects.json_array import with_fields
-from proxy.dialects.responses.canonical import MARKS, Json, item_digest, loose_digest
+from proxy.dialects.responses.canonical import MARKS, Json, item_digest
 from proxy.dialects.responses.kinds import (
     COMPACTIONS,
     HOSTED,
@@ -56,7 +56,6 @@ def describe(item: object, count: CountTokens, family: str = "") -> Message | No
         silent=kind == "reasoning",
         signed="sealed" if kind == "reasoning" else "none",
         media=_has_media(item, kind),
-        loose=loose_digest(item, kind) if role == "user" else None,
         loads=tools_of(item, kind),
         stored=kind == "item_reference",
         barrier=kind in COMPACTIONS,

@@ -16,7 +16,6 @@ from policies.price import Payoff
 from policies.record import working_set
 from policies.record.actions import file_changes, key_actions
 from policies.record.record import Record, RoundCounts
-from policies.trail import beside
 from policies.transcript import CountTokens
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import CompactionContext
@@ -29,7 +28,6 @@ from proxy.engine.job import Job
 from proxy.engine.media import media_figures
 from proxy.engine.quoter import Quoter
 from proxy.engine.standing import StandingRecords
-from proxy.engine.trails import Trails
 from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.records.sessions import Sessions
@@ -85,7 +83,6 @@ class Explainer:
         memory = Memory(_REMEMBERED_BYTES)
         self._sessions = sessions.read_only()
         self._standing = StandingRecords(self._sessions)
-        self._trails = Trails(self._sessions, self._standing, memory)
         self._tokenizer = tokenizer
         self._workers = workers
         self._quoter = Quoter(
@@ -147,8 +144,7 @@ class Explainer:
 
     async def _place_case(self, case: CompactionContext) -> CompactionContext:
         link = await self._sessions.erasures.link(case.chain.session)
-        case = replace(case, chain=replace(case.chain, link=link))
-        return case if bypass_reason(case) is not None else await self._trails.resume(case)
+        return replace(case, chain=replace(case.chain, link=link))
 
     def _decider(self) -> Decider:
         """What is not frozen yet may look otherwise when it is: a cooler must not remember it."""
@@ -261,7 +257,7 @@ def _carried_entries(case: CompactionContext, outlook: _Outlook, count: CountTok
         said, spoken, budget = list(record.entries), (), case.limits.budget
     else:
         return [], 0, 0
-    repeated = beside(case.conversation, outlook.covered, case.resumed)
+    repeated = case.conversation.anchors(outlook.covered)
     most = min(budget.record, case.caller.policy.ledger.max_tokens)
     pinned = ledger.fit([entry for entry in said if entry.position not in repeated], most, count)
     actions = len(record.actions if record else ()) + len(key_actions(spoken))

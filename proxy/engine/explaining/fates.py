@@ -100,7 +100,6 @@ def _staying(conversation: Conversation, cut: int) -> dict[int, tuple[explanatio
     theirs = [i for i in range(cut) if body[i].role in INSTRUCTION_ROLES and (body[i].loads or not covered)]
     found = {i: _LAPSED if body[i].lapses else _SUPERSEDED for i in theirs}
     found |= {i: ("kept", f"{body[i].role} message: always sent") for i in conversation.covered_instructions(cut)}
-    found |= dict.fromkeys(conversation.pinned, ("kept", "it has changed since it was summarized"))
     found |= dict.fromkeys(conversation.rules(cut), ("kept", "its files of rules are always sent"))
     found |= dict.fromkeys(conversation.anchors(cut), ("anchor", "what the user said that is at work at the cut"))
     return found | dict.fromkeys(conversation.loading(cut), ("kept", "tools are there because of it"))

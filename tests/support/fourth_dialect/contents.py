@@ -8,7 +8,7 @@ import msgspec
 from policies.assembly import Injected
 from policies.chain import digest_of
 from policies.message import Call, Message, Role
-from policies.stamps import without_stamps, without_wrappers
+from policies.stamps import without_stamps
 from policies.transcript import CountTokens, ToolCall, Utterance
 from policies.voices.foreign import brings_foreign_text
 from policies.voices.tables import Voice
@@ -34,13 +34,12 @@ def describe(content: object, count: CountTokens, family: str = "") -> Message |
     described = Message(
         role=role,
         tokens=_CONTENT_TOKENS + sum(_tokens(part, count, family) for part in parts),
-        digest=digest_of(_SEED, [role, _canonical(parts, str)]),
+        digest=digest_of(_SEED, [role, _canonical(parts)]),
         calls=tuple(map(_call, calls)),
         results=tuple(map(_id, results)),
         joins=role == "tool",
         signed="sealed" if any(part.get("thought") or _SIGNATURE in part for part in parts) else "none",
         media=any("inlineData" in part or "fileData" in part for part in parts),
-        loose=digest_of(_SEED, [role, _canonical(parts, _loosened)]) if role == "user" else None,
     )
     return with_voices(described, _texts(parts), count, has_media=described.media)
 
@@ -90,11 +89,7 @@ def _tokens(part: Json, count: CountTokens, family: str) -> int:
             return media_tokens(part, count, family)
 
 
-def _loosened(text: str) -> str:
-    return without_stamps(without_wrappers(text))
-
-
-def _canonical(parts: Sequence[Json], text) -> list[object]:  # type: ignore[no-untyped-def]
+def _canonical(parts: Sequence[Json]) -> list[object]:
     forms: list[object] = []
     for part in parts:
         match part:
@@ -105,7 +100,7 @@ def _canonical(parts: Sequence[Json], text) -> list[object]:  # type: ignore[no-
             case {"functionResponse": dict(response)}:
                 forms.append(["result", without_stamps(_output(response))])
             case {"text": str(said)}:
-                forms.append(text(said))
+                forms.append(said)
             case _:
                 forms.append({key: value for key, value in part.items() if key != _SIGNATURE})
     return forms

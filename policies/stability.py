@@ -1,0 +1,79 @@
+"""Detect histories in which no record holds twice (docs/design.md, "Histories that change").
+
+A record holds for exactly the messages that it was made from. Some clients change a message near the beginning with
+each request. Then each summary is lost as soon as it is paid for. Clients change what the assistant said least, so
+each record leaves a note under the last assistant messages that it covers.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from policies.budget import Budget
+from policies.message import Message
+
+# Assistant messages that name a place in a history. Fewer are the same in conversations that share nothing else.
+_NAMING = 4
+_DIFFERENT = 3
+# The first note may come from a fork or an edit.
+_ENOUGH = 2
+# Before a model is asked again, the history must grow by this share of M. It doubles with each further summary.
+_REGROWTH = 0.25
+_MOST_DOUBLINGS = 10
+
+
+class SummaryNote(msgspec.Struct, frozen=True):
+    """The summaries that models made of one history up to a place, each of them lost but for the last.
+
+    count: number of summaries. tokens: size of the history when the last one was made.
+    """
+
+    count: int
+    tokens: int
+
+
+class Place(NamedTuple):
+    """The end of an assistant message. name: SHA-256 of this message and those before it, 32 bytes."""
+
+    position: int
+    name: bytes
+
+
+def places_in(body: Sequence[Message]) -> list[Place]:
+    """Return the places of a history, the newest first. A place whose messages are too much alike is left out."""
+    spoken = [position for position, message in enumerate(body) if message.role == "assistant"]
+    places: list[Place] = []
+    for end in range(len(spoken), _NAMING - 1, -1):
+        digests = [body[position].digest for position in spoken[end - _NAMING : end]]
+        if len(set(digests)) >= _DIFFERENT:
+            places.append(Place(spoken[end - 1], hashlib.sha256(b"".join(digests)).digest()))
+    return places
+
+
+def after_record(notes: Sequence[SummaryNote], tokens: int, *, by_model: bool) -> SummaryNote | None:
+    """Return the note of another record for a history of this size, None if no model has summarized it.
+
+    notes: those met in the history after the record that this one continues.
+    """
+    last = max(notes, key=_order, default=None)
+    if by_model:
+        return SummaryNote(1 + (last.count if last else 0), tokens)
+    return last
+
+
+def is_unstable(notes: Sequence[SummaryNote], budget: Budget, tokens: int) -> bool:
+    """Return True if no model should be asked about a history of this size.
+
+    notes: those met in the history after its standing record.
+    """
+    last = max(notes, key=_order, default=None)
+    if last is None or last.count < _ENOUGH:
+        return False
+    growth: int = 2 ** min(last.count - _ENOUGH, _MOST_DOUBLINGS)
+    return tokens - last.tokens < growth * _REGROWTH * budget.movable
+
+
+def _order(note: SummaryNote) -> tuple[int, int]:
+    return note.count, note.tokens
