@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from types import MappingProxyType
 
 import msgspec
 
@@ -19,7 +18,7 @@ from policies.message import Message
 from policies.outline import links_of
 
 _VERSION = b"v1"
-# Names under which one history is looked up: the conversation's, its sessions', one for each that it goes on from.
+# First links under which one history is looked up.
 _MOST_NAMES = 8
 # A scope is a caller's.
 _SCOPES = 1_000
@@ -48,42 +47,37 @@ def set_apart(link: bytes, mark: bytes) -> bytes:
 def prefix_digests(
     scope: bytes,
     body: Sequence[Message],
-    given: Mapping[int, bytes] = MappingProxyType({}),
     *,
     links: Sequence[bytes] | None = None,
     known: Sequence[bytes] = (),
 ) -> list[bytes]:
-    """d_0 … d_n: d_i names body[:i] under `scope`.
+    """Return d_0 … d_n: d_i names body[:i] under `scope`.
 
-    given: i -> what takes the place of d_i, so that all that follow are others. links: of every message, which calls
-    its results answer (`policies.outline`). known: the first of these digests, where they are there already.
+    links: of every message, which calls its results answer (`policies.outline`). known: the first of these digests.
     """
     links = links_of(body) if links is None else links
     digests = [*known] or [_root(scope)]
     for position in range(len(digests) - 1, len(body)):
         digests.append(hashlib.sha256(digests[-1] + body[position].digest + links[position]).digest())
-        if (other := given.get(position + 1)) is not None:
-            digests[-1] = other
     return digests
 
 
 class Digests(msgspec.Struct):
-    """Those of the first `length` messages of a body, under each name that they were looked up by: what goes on from
-    these messages has them already."""
+    """The digests of the first `length` messages of a body, by the first link: requests that continue it have them."""
 
     length: int = 0
-    _found: dict[object, list[bytes]] = {}
+    _found: dict[bytes, list[bytes]] = {}
 
     def longer(self, length: int) -> Digests:
         return Digests(length, self._found.copy())
 
-    def known(self, name: object) -> Sequence[bytes]:
-        return self._found.get(name, ())
+    def known(self, first: bytes) -> Sequence[bytes]:
+        return self._found.get(first, ())
 
-    def keep(self, name: object, digests: Sequence[bytes]) -> None:
+    def keep(self, first: bytes, digests: Sequence[bytes]) -> None:
         if len(self._found) >= _MOST_NAMES:
             self._found.clear()
-        self._found[name] = [*digests[: self.length + 1]]
+        self._found[first] = [*digests[: self.length + 1]]
 
 
 class Chain(msgspec.Struct, frozen=True, dict=True):
@@ -95,7 +89,7 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
     covers_instructions: whether records may cover instructions: they never meet requests that keep theirs.
     links:  of every message, which calls its results answer; None where nobody has looked.
     seen:   digests of the messages that other requests began with too.
-    link:   the first link that holds for this session; None where nobody looked whether it was erased.
+    link:   from which the keys of what is stored of its session are derived; None if no epoch was looked up.
     first:  the conversation's first link, where that is known without the scope, as an operator knows a session's id.
     """
 
@@ -129,28 +123,22 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def own_link(self) -> bytes:
-        """The link that holds for this session, as far as anybody looked."""
+        """The link of this session, as far as it was looked up."""
         return self.link or link_of_label(self.first_link, self.mark)
 
     @cached_property
     def digests(self) -> list[bytes]:
-        """`digests[i]` names body[:i]."""
-        return self.digests_under(self.own_link)
-
-    def digests_under(self, first: bytes) -> list[bytes]:
-        """The same, as they are named where this stands for the first link."""
-        if self.covers_instructions:
-            first = set_apart(first, INSTRUCTIONS)
-        given = {1: first}
-        name = (self.scope, *given.items())
-        found = prefix_digests(self.scope, self.body, given, links=self.links, known=self.seen.known(name))
-        self.seen.keep(name, found)
-        return found
+        """`digests[i]` names body[:i], whatever the session's label or epoch."""
+        first = set_apart(self.first_link, INSTRUCTIONS) if self.covers_instructions else self.first_link
+        known = self.seen.known(first) or [_root(self.scope), first][: len(self.body) + 1]
+        digests = prefix_digests(self.scope, self.body, links=self.links, known=known)
+        self.seen.keep(first, digests)
+        return digests
 
     @property
     def tag(self) -> str:
-        """Under which everything of the conversation is stored."""
-        return hash_tag(self.digests[min(1, len(self.digests) - 1)])
+        """The hash tag of all that is stored of the session."""
+        return hash_tag(self.own_link)
 
 
 def name_of(first: bytes) -> str:
@@ -164,7 +152,7 @@ def mark_of(key: bytes, label: str) -> bytes:
 
 
 def link_of_label(first: bytes, mark: bytes) -> bytes:
-    """The first link of the session with this label; without one, the conversation's own."""
+    """Return the link of a session without an epoch, and in version 0.2.0."""
     return set_apart(first, mark) if mark else first
 
 

@@ -36,7 +36,7 @@ from proxy.observing.log import Log, open_log
 from proxy.observing.metrics import Metrics, by_name
 from proxy.observing.session_history import SessionHistories
 from proxy.observing.trace import Tracing
-from proxy.records.erasures import LOOK_EVERY
+from proxy.records.epochs import LOOK_EVERY
 from proxy.records.kept_figures import WRITE_EVERY, KeptFigures
 from proxy.records.replicas import BEAT_EVERY, Replica, Replicas
 from proxy.records.stored_histories import HISTORIES_EVERY, StoredHistories

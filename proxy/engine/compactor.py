@@ -23,7 +23,7 @@ from proxy.models.tokenizer import Tokenizer
 from proxy.observing.compactions import ended_by
 from proxy.observing.events import CompactionEnded, CompactionStarted, Hook
 from proxy.observing.hooks import observe_traced
-from proxy.records.checkpoints import Checkpoints, key_of
+from proxy.records.checkpoints import Checkpoints, place_key
 from proxy.records.locks import Lock, poll
 from proxy.runtime.deadlines import within
 from proxy.runtime.workers import Workers
@@ -58,7 +58,7 @@ class Compactor:
         if job.target is None:
             found = await self._look(job)
             return found or await self._publish(job, await self.make(job))
-        key = key_of(job.case.chain.digests, job.plan.cut.position)
+        key = place_key(job.case.chain, job.plan.cut.position)
         lock = Lock(self._checkpoints.sealed.store, f"lock:{key}")
         turn = partial(self._turn, lock, job)
         taken = await turn() or await poll(turn, job.join_timeout)
@@ -90,7 +90,7 @@ class Compactor:
         return count
 
     async def _look(self, job: Job) -> Record | None:
-        found = await self._checkpoints.find(job.case.chain.digests, [job.plan.cut.position])
+        found = await self._checkpoints.find(job.case.chain, [job.plan.cut.position])
         return None if found is None else job.case.allowed_record(found)
 
     async def _turn(self, lock: Lock, job: Job) -> Record | Literal[True] | None:
@@ -100,7 +100,7 @@ class Compactor:
         return True if await lock.take() else None
 
     async def _publish(self, job: Job, record: Record) -> Record:
-        return job.case.allowed_record(await self._checkpoints.publish(job.case.chain.digests, record))
+        return job.case.allowed_record(await self._checkpoints.publish(job.case.chain, record))
 
     def aside(self, checkpoints: Checkpoints) -> "Compactor":
         """One that keeps its records there, and whose compactions are not reported."""

@@ -58,7 +58,7 @@ class Drafter:
         return await self._place_case(case)
 
     async def _place_case(self, case: CompactionContext) -> CompactionContext:
-        chain = await self._sessions.erasures.place(case.chain, stores=not case.is_let_through)
+        chain = await self._sessions.epochs.place(case.chain, stores=not case.is_let_through)
         return case if chain is case.chain else structs.replace(case, chain=chain)
 
     def plain(self, named: RoutedRequest) -> Draft:

@@ -1,26 +1,21 @@
 """Which checkpoint a request goes on from, and whose turn it is to make the next one."""
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Literal
 
-from msgspec.structs import replace
-
-from policies.chain import link_of_label
 from policies.plan import is_crowded, tokens_with
 from policies.record.record import Record
 from proxy.engine.case import CompactionContext
 from proxy.engine.draft import standing_of
-from proxy.lru import remember
-from proxy.records.locks import Lock, SingleFlight, poll
+from proxy.records.locks import Lock, poll
 from proxy.records.sessions import Sessions
 
 # How far into what is not covered yet the turn to make the next summary is pinned, as a share of M: the same message
 # for every request of a conversation, however much it has grown meanwhile.
 _PIN = 0.25
-_ALONE = 5_000
 
 Taken = Record | Literal[True]
 """A record that was made meanwhile, or the turn to make one."""
@@ -33,10 +28,6 @@ class StandingRecords:
         self._sessions = sessions
         self._checkpoints = sessions.checkpoints
         self.lookups: Counter[str] = Counter()
-        self._flights: SingleFlight[Record | None] = SingleFlight()
-        self._alone: OrderedDict[str, None] = OrderedDict()
-        """Sessions that have no siblings: one look is enough for what is summarized anew then."""
-
         self._turns: set[str] = set()
 
     async def in_use(self, case: CompactionContext) -> Record | None:
@@ -78,32 +69,14 @@ class StandingRecords:
         return None if record is None else case.allowed_record(record)
 
     async def _newest(self, case: CompactionContext) -> Record | None:
-        known = self._checkpoints.recall(case.chain.digests, case.cuts)
+        known = self._checkpoints.recall(case.chain, case.cuts)
         if known is not None and self._fits(case, known, case.caller.policy.compaction_threshold):
             self.lookups["memory"] += 1
             return known
         newer = [cut for cut in case.cuts if known is None or cut > known.covered]
-        found = await self._checkpoints.find(case.chain.digests, newer)
+        found = await self._checkpoints.find(case.chain, newer)
         self.lookups["store" if found else "memory" if known else "miss"] += 1
-        return found or known or await self._borrow_record(case)
-
-    async def _borrow_record(self, case: CompactionContext) -> Record | None:
-        """A copy of the record that another label's session has; not for what was erased. It is stored when
-        its session is listed."""
-        if case.chain.tag in self._alone or case.chain.link not in (
-            None,
-            link_of_label(case.chain.first_link, case.chain.mark),
-        ):
-            return None
-        record = await self._flights.run(
-            case.chain.digests[-1].hex(), partial(self._sessions.siblings.find, case.chain, case.cuts)
-        )
-        if record is None:
-            if self._sessions.is_up():
-                remember(self._alone, case.chain.tag, None, _ALONE)
-            return None
-        digest, first = case.chain.digests[record.covered].hex(), case.chain.digests[1].hex()
-        return replace(record, digest=digest, root=digest, parent=None, first_digest=first, last_digest=digest)
+        return found or known
 
     @asynccontextmanager
     async def turn(
@@ -150,7 +123,7 @@ class StandingRecords:
         return await self._known_record(case, cuts)
 
     async def _known_record(self, case: CompactionContext, cuts: Collection[int]) -> Record | None:
-        record = await self._checkpoints.find_newest(case.chain.digests, cuts)
+        record = await self._checkpoints.find_newest(case.chain, cuts)
         return None if record is None else case.allowed_record(record)
 
     def _fits(self, case: CompactionContext, record: Record | None, share: float) -> bool:

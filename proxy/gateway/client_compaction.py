@@ -127,10 +127,8 @@ class CompactionAnswers:
         """Return what was settled, with whether an item that was opened holds text of a session erased since."""
         if not settled.places:
             return settled
-        sessions = self._engine.sessions
-        links = await sessions.erasures.links([name for name, _ in settled.places])
-        is_erased = any(link != now for (_, link), now in zip(settled.places, links, strict=True))
-        return replace(settled, is_erased=is_erased and sessions.is_up())
+        were_erased = await self._engine.sessions.epochs.were_erased([link for _, link in settled.places])
+        return replace(settled, is_erased=any(were_erased))
 
     def _observe(self, route: Route, tenant: str, model: str, what: What) -> None:
         self._engine.observe(note("compaction_item", tenant, upstream=route.name, model=model, what=what))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
-from policies.chain import hash_tag
+from policies.chain import Chain, hash_tag, set_apart
 from policies.record.record import VERSION, Record
 from proxy.memory import Cache, Memory
+from proxy.records.epochs import Epochs
+from proxy.records.shelf import Shelf
 from proxy.stores.base import Store
 from proxy.stores.sealing import SealedStore
 
@@ -18,6 +21,10 @@ from proxy.stores.sealing import SealedStore
 _GROWTH = 3
 # Cuts looked up in one round trip, newest first; a session has a handful of checkpoints, the newest near its end.
 _LOOKED_UP = 512
+# Places whose records are looked for: what they lead to may have been erased.
+_FOLLOWED = 4
+# Version 0.2.0 stored records under the tag of the first link itself.
+_PLACES = b"places"
 # Followed back from a record: one that is damaged might lead back to itself.
 _GENERATIONS = 100
 
@@ -25,58 +32,117 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode
 
 
-class Checkpoints:
-    """Records by the digest of the prefix they cover; immutable, so the first to publish is right for everybody."""
+class _Place(msgspec.Struct, frozen=True):
+    """Where a record is stored: under the link of the session that it was made for, by that session's name."""
 
-    def __init__(self, sealed: SealedStore, memory: Cache[str, Record] | None = None) -> None:
+    session: bytes
+    link: bytes
+
+
+class _Known(NamedTuple):
+    place: _Place
+    record: Record
+
+
+class Checkpoints:
+    """Records by the digest of the prefix they cover; immutable, so the first to publish is right for everybody.
+
+    A record is stored with the session that it was made for, and is erased with it. A place under the digest leads to
+    it, from all sessions of the caller: so a new label costs no summary. A record counts while the epoch of its session
+    lasts.
+    """
+
+    def __init__(
+        self, sealed: SealedStore, epochs: Epochs | None = None, memory: Cache[str, _Known] | None = None
+    ) -> None:
         self.sealed = sealed
+        self._epochs = epochs or Epochs(sealed.store, sealed.ttl)
+        self._places = Shelf(sealed, _Place)
         self._memory = Cache(Memory(), "records") if memory is None else memory
 
     def over(self, store: Store) -> Checkpoints:
         """The same checkpoints over another store; what this process remembers is shared."""
-        return Checkpoints(replace(self.sealed, store=store), self._memory)
+        return Checkpoints(replace(self.sealed, store=store), self._epochs.over(store), self._memory)
 
-    def recall(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
-        """The record of the newest cut that this process knows; no store access. `digests[c]` names body[:c]."""
+    def recall(self, chain: Chain, cuts: Iterable[int]) -> Record | None:
+        """Return the record of the newest cut that this process knows of the same session; no store access."""
         for cut in sorted(cuts, reverse=True):
-            key = key_of(digests, cut)
-            if (record := self._memory.get(key)) is not None and is_of(record, digests, cut):
-                return record
+            known = self._memory.get(place_key(chain, cut))
+            if known is not None and known.place.link == chain.own_link:
+                return known.record
         return None
 
-    async def find(self, digests: Sequence[bytes], cuts: Iterable[int]) -> Record | None:
-        """The record of the newest cut in the store; one round trip. A record that cannot be trusted is a miss."""
+    async def find(self, chain: Chain, cuts: Iterable[int]) -> Record | None:
+        """Return the record of the newest cut in the store. A record that cannot be trusted is a miss."""
         newest = sorted(cuts, reverse=True)[:_LOOKED_UP]
         if not newest:
             return None
-        keys = [key_of(digests, cut) for cut in newest]
-        values = await self.sealed.store.get_many(keys)
-        for cut, key, value in zip(newest, keys, values, strict=True):
-            record = self._open(key, value, digests[cut])
-            if record is not None:
-                await self.sealed.store.touch([key], self.sealed.ttl)
-                return self._memory.keep(key, record, _GROWTH * len(value or b""))
+        places = await self._places.look_up([place_key(chain, cut) for cut in newest])
+        found = [(cut, place) for cut, place in zip(newest, places, strict=True) if place is not None][:_FOLLOWED]
+        others = [place for _, place in found if place.link != chain.own_link]
+        current = {*await self._epochs.links([place.session for place in others])} if others else set()
+        for cut, place in found:
+            if place.link != chain.own_link and place.link not in current:
+                continue
+            if (record := await self._read(chain, cut, place)) is not None:
+                return record
         return None
 
-    async def find_newest(self, digests: Sequence[bytes], cuts: Collection[int]) -> Record | None:
-        """The record of the newest cut that this process knows, else of the newest in the store."""
-        return self.recall(digests, cuts) or await self.find(digests, cuts)
+    async def _read(self, chain: Chain, cut: int, place: _Place) -> Record | None:
+        known = self._memory.get(place_key(chain, cut))
+        if known is not None and known.place == place:
+            return known.record
+        digest = chain.digests[cut]
+        key = _key(hash_tag(place.link), digest.hex())
+        (value,) = await self.sealed.store.get_many([key])
+        record = self._open(key, value, digest)
+        if record is not None:
+            await self._epochs.renew(place.session, key, place_key(chain, cut))
+            self._keep(chain, place, record, len(value or b""))
+        return record
 
-    async def publish(self, digests: Sequence[bytes], record: Record) -> Record:
+    async def find_newest(self, chain: Chain, cuts: Collection[int]) -> Record | None:
+        """Return the record of the newest cut that this process knows, else of the newest in the store."""
+        return self.recall(chain, cuts) or await self.find(chain, cuts)
+
+    async def publish(self, chain: Chain, record: Record) -> Record:
         """Store a record unless another replica was first; returns the one that holds, so all send the same bytes.
 
-        One that is not of this prefix is returned as it is, and kept nowhere.
+        One that is not of this prefix is returned as it is, and stored nowhere.
         """
-        cut = record.covered
-        if not is_of(record, digests, cut):
+        if not is_of(record, chain.digests, record.covered):
             return record
-        key = key_of(digests, cut)
+        place = _Place(chain.session, await self._epochs.stored_link(chain))
+        key = _key(hash_tag(place.link), record.digest)
         encoded = _encode(record)
         taken = await self.sealed.put(key, encoded, only_new=True)
-        holds = self._open(key, taken, digests[cut])
+        holds = self._open(key, taken, chain.digests[record.covered])
         if taken is not None and holds is None and not self.sealed.sealer.is_later(taken):  # damaged: nobody can use it
             await self.sealed.put(key, encoded)
-        return self._memory.keep(key, holds or record, _GROWTH * len(encoded))
+        there = await self._places.put_new(place_key(chain, record.covered), place)
+        if there != place:
+            if await self._epochs.link(there.session) == there.link:
+                other = await self._read(chain, record.covered, there)
+                if other is not None:
+                    return other
+            await self._places.put(place_key(chain, record.covered), place)
+        return self._keep(chain, place, holds or record, len(encoded))
+
+    def _keep(self, chain: Chain, place: _Place, record: Record, size: int) -> Record:
+        return self._memory.keep(place_key(chain, record.covered), _Known(place, record), _GROWTH * size).record
+
+    def tag_of(self, chain: Chain, record: Record) -> str:
+        """Return the hash tag under which the record of a request is stored, as far as this process knows."""
+        known = self._memory.get(place_key(chain, record.covered))
+        return hash_tag(known.place.link) if known is not None else chain.tag
+
+    async def renew(self, chain: Chain, record: Record | None) -> None:
+        """Let a session live for another while, with the record that was sent for it."""
+        if record is None:
+            await self._epochs.renew(chain.session)
+        else:
+            key = _key(self.tag_of(chain, record), record.digest)
+            await self._epochs.renew(chain.session, key, place_key(chain, record.covered))
 
     async def lying_at(self, tag: str, digest: str) -> Record | None:
         """The record of this digest in a conversation with this tag; None where the store has none that is readable."""
@@ -141,9 +207,9 @@ def is_of(record: Record, digests: Sequence[bytes], cut: int) -> bool:
     return cut < len(digests) and record.digest == digests[cut].hex()
 
 
-def key_of(digests: Sequence[bytes], cut: int) -> str:
-    """The key of body[:cut]'s record. Versions do not get in each other's way."""
-    return _key(hash_tag(digests[1]), digests[cut].hex())
+def place_key(chain: Chain, cut: int) -> str:
+    """Return the key of the place of body[:cut]'s record. Versions do not get in each other's way."""
+    return f"at:{{{hash_tag(set_apart(chain.digests[min(1, cut)], _PLACES))}}}:{VERSION}:{chain.digests[cut].hex()}"
 
 
 def _key(tag: str, digest: str) -> str:

@@ -4,7 +4,7 @@ import secrets
 from dataclasses import replace
 
 from policies.chain import Chain, hash_tag, is_session
-from proxy.records.erasures import Erasures
+from proxy.records.epochs import Epochs
 from proxy.records.shelf import Shelf
 from proxy.stores.base import names_in
 from proxy.stores.sealing import SealedStore
@@ -21,10 +21,10 @@ class ManualCompactions:
     Every process looks now and then of which sessions that is so, and no request has to ask the store for it.
     """
 
-    def __init__(self, sealed: SealedStore, erasures: Erasures) -> None:
+    def __init__(self, sealed: SealedStore, epochs: Epochs) -> None:
         self._store = sealed.store
         self._tokens = Shelf(replace(sealed, ttl=_WAITS), str)
-        self._erasures = erasures
+        self._epochs = epochs
         self.asked: frozenset[bytes] = frozenset()
         """Sessions of which a compaction was asked for, and not made yet, by the names of `Chain.session`."""
 
@@ -36,7 +36,7 @@ class ManualCompactions:
 
     async def ask(self, session: bytes) -> None:
         """Have a session compacted with its next request."""
-        await self._tokens.put(await self._key(session), secrets.token_hex(_TOKEN_BYTES))
+        await self._tokens.put(_key(await self._epochs.start(session)), secrets.token_hex(_TOKEN_BYTES))
         await self._store.enroll(_ASKED, session.hex(), _WAITS)
         self.asked |= {session}
 
@@ -46,10 +46,11 @@ class ManualCompactions:
 
     async def take(self, session: bytes) -> bool:
         """Whether it falls to the caller to compact this session now: of all who ask, to one."""
-        (token,) = await self._tokens.look_up([await self._key(session)])
+        (token,) = await self._tokens.look_up([_key(await self._epochs.link(session))])
         self.asked -= {session}
         await self._store.enroll(_ASKED, session.hex(), 0)
         return token is not None and await self._store.lock(f"claim:asked:{token}", token, _WAITS)
 
-    async def _key(self, session: bytes) -> str:
-        return f"ask:{{{hash_tag(await self._erasures.link(session))}}}"
+
+def _key(link: bytes) -> str:
+    return f"ask:{{{hash_tag(link)}}}"

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from math import ceil
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from policies.record.record import Record
 from proxy.memory import Cache, Memory
 from proxy.observing.session_history import SessionPlace
 from proxy.records.checkpoints import Checkpoints
-from proxy.records.erasures import SETTLED, Erasures
+from proxy.records.epochs import SETTLED, Epochs
 from proxy.records.index import (
     FAILED_FOR,
     LEAST_OF_ID,
@@ -37,9 +36,7 @@ from proxy.records.index import (
 from proxy.records.lineages import Lineages
 from proxy.records.manual import ManualCompactions
 from proxy.records.shelf import Shelf
-from proxy.records.siblings import SharedCheckpoints
-from proxy.stores.base import PAGE, Member, Store, StoreError, pages_of
-from proxy.stores.breaker import CircuitBreaker
+from proxy.stores.base import PAGE, Member, StoreError, pages_of
 from proxy.stores.delegating import ReadOnlyStore
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import SealedStore
@@ -71,9 +68,9 @@ class Erased(NamedTuple):
 class Sessions:
     """The façade of what is kept of conversations; one per process.
 
-    For requests: `checkpoints` finds and publishes records, `siblings` finds those of other labels, `lineages` has how
-    compactions went, `erasures` where a session lies now, `manual` which compactions were asked for; `add` lists a
-    session. For people: sessions are listed, found and erased, each with its `history`. Listing is best effort.
+    For requests: `checkpoints` finds and publishes records, `lineages` has how compactions went, `epochs` where a
+    session is stored now, `manual` which compactions were asked for; `add` lists a session. For people: sessions are
+    listed, found and erased, each with its `history`. Listing is best effort.
     """
 
     def __init__(
@@ -85,14 +82,10 @@ class Sessions:
     ) -> None:
         """`clock` returns Unix seconds, `ticks` seconds that only go forward."""
         self.sealed = sealed
-        self.checkpoints = Checkpoints(sealed, Cache(memory, "records"))
-        self.erasures = Erasures(sealed.store, sealed.ttl, ticks)
-        self.siblings = SharedCheckpoints(self.checkpoints, self.erasures)
+        self.epochs = Epochs(sealed.store, sealed.ttl, ticks)
+        self.checkpoints = Checkpoints(sealed, self.epochs, Cache(memory, "records"))
         self.lineages = Lineages(sealed, clock, memory)
-        self.is_up = partial(_is_up, sealed.store)
-        """Whether the store does all it is asked to, rather than that a guard answers in its place."""
-
-        self.manual = ManualCompactions(sealed, self.erasures)
+        self.manual = ManualCompactions(sealed, self.epochs)
         self._store = sealed.store
         self._ttl = sealed.ttl
         self._shelf = Shelf(sealed, Session)
@@ -102,13 +95,16 @@ class Sessions:
         """What this process has enrolled: it may remember what the store has lost."""
         self._by_label = Cache[tuple[str, str, str], bytes](memory, "places")
 
+    def is_up(self) -> bool:
+        """Return True if the store does all it is asked to, rather than a breaker in its place."""
+        return self.epochs.is_up
+
     def read_only(self) -> "Sessions":
         """The same for requests that are only looked at: no record is stored, nor does one live longer for it."""
         store = ReadOnlyStore(self._store)
         looked_at = Sessions(replace(self.sealed, store=store), Memory(0), self._clock)
         looked_at.checkpoints, looked_at.lineages = self.checkpoints.over(store), self.lineages
-        looked_at.erasures, looked_at.siblings = self.erasures, SharedCheckpoints(looked_at.checkpoints, self.erasures)
-        looked_at.is_up = self.is_up
+        looked_at.epochs = self.epochs.over(store)
         return looked_at
 
     def without_store(self) -> "Sessions":
@@ -119,7 +115,7 @@ class Sessions:
         """Learn what was asked for elsewhere: compactions, and erasures; whether there were any of these that were not
         known here."""
         await self.manual.look()
-        return await self.erasures.look_after()
+        return await self.epochs.look_after()
 
     async def history(self, session: Session, most: int) -> tuple[list[Record], Lineage | None]:
         """The records of a session, the newest first, as far as the store has them; and how its compactions went."""
@@ -134,12 +130,10 @@ class Sessions:
     def is_news(self, chain: Chain, record: Record | None) -> bool:
         """Whether the record that was sent is a reason to enroll its session (again): a store may have lost it."""
         state, at = self._noted.get(chain.tag) or ("", 0.0)
-        borrowed = record is not None and self.siblings.is_borrowed(chain, record)
-        return borrowed or state != _state(record) or abs(self._clock() - at) > _ENROLL_EVERY
+        return state != _state(record) or abs(self._clock() - at) > _ENROLL_EVERY
 
     async def add(self, owner: SessionOwner, chain: Chain, label: str, model: str, record: Record | None) -> None:
         """Note that something of this session may be stored; `record` is its newest."""
-        again = self._noted.get(chain.tag) is not None
         self._noted.keep(chain.tag, (_state(record), self._clock()), _NOTED)
         session = Session(
             id=chain.first_link.hex(),
@@ -148,20 +142,18 @@ class Sessions:
             seen=self._clock(),
             covered=record.covered if record else 0,
             generation=record.generation if record else 0,
-            record=(chain.tag, record.digest) if record else None,
+            record=(self.checkpoints.tag_of(chain, record), record.digest) if record else None,
         )
         link = chain.own_link
         indexes = indexes_of(owner, chain.mark)
         self._here.keep(chain.session, _Here(indexes, link, session), _HERE)
         self._by_label.keep((owner.index, chain.name, label), chain.session, _NAME)
-        await self.erasures.list_again(chain.session)
         enrolled = [self._store.enroll(index, chain.session.hex(), self._ttl) for index in indexes]
         if record and (ttl := record.compacted + self._ttl - self._clock()) > 0:
             enrolled.append(self._store.enroll(compacted_at(owner), chain.session.hex(), ttl))
         named = self._store.enroll(named_at(owner, session.id), session.id, self._ttl)
-        await asyncio.gather(self._shelf.put(entry_key(link), session), named, *enrolled)
-        if record:
-            await self.siblings.keep(chain, record, again=again)
+        renewed = self.checkpoints.renew(chain, record)
+        await asyncio.gather(self._shelf.put(entry_key(link), session), named, renewed, *enrolled)
 
     def place(self, owner: SessionOwner, name: str, label: str) -> SessionPlace | None:
         """Where the store has the session with this label of a conversation, by its name for people; None where this
@@ -212,12 +204,10 @@ class Sessions:
         names = [name for name, here in self._here.items() if owner.index in here.indexes]
         found: list[tuple[Member, Session]] = []
         for some in (names[at : at + PAGE] for at in range(0, len(names), PAGE)):
-            links = await self.erasures.links(some)
+            links = await self.epochs.links(some)
             stored = await self._shelf.look_up([entry_key(link) for link in links])
-            for name, link, session in zip(some, links, stored, strict=True):
-                here = self._here.get(name)
-                if session is None and here is not None and here.link == link:
-                    found.append((Member(0.0, name.hex()), here.session))
+            lost = await self._unless_erased([name for name, each in zip(some, stored, strict=True) if each is None])
+            found += [(Member(0.0, name.hex()), here.session) for name in lost if (here := self._here.get(name))]
         return sorted(found, key=lambda entry: entry[0], reverse=True)
 
     async def of(self, owner: SessionOwner) -> list[Session]:
@@ -250,7 +240,7 @@ class Sessions:
         found: list[Session] = []
         for first in (await self._conversations(owner, begin))[:1]:
             names = await self._existing(owner, [first])
-            async for marks in self.erasures.labels(first):
+            async for marks in self.epochs.labels(first):
                 names += await self._existing(owner, [first + mark for mark in marks])
                 break
             found = await self.look_up(map(target_of, names))
@@ -300,7 +290,7 @@ class Sessions:
                 yield sessions
             for first in (target.first for target in page if target.mark is None):
                 yield [*map(target_of, await self._existing(owner, [first]))]
-                async for marks in self.erasures.labels(first):
+                async for marks in self.epochs.labels(first):
                     yield [*map(target_of, await self._existing(owner, [first + mark for mark in marks]))]
 
     async def has_conversation(self, owner: SessionOwner, first: bytes) -> bool:
@@ -338,11 +328,11 @@ class Sessions:
         first, mark = target
         marks = [mark or b""]
         if mark is not None:
-            done = await self.erasures.erase(first + mark)
+            done = await self.epochs.erase(first + mark)
         else:
-            async for page in self.erasures.labels(first):
+            async for page in self.epochs.labels(first):
                 marks += page
-            done = await self.erasures.erase_every(first)
+            done = await self.epochs.erase_every(first)
         if not done:
             return False
         await self._store.put(erased_at(owner, name_of(first), mark), b"", self._ttl)
@@ -358,7 +348,7 @@ class Sessions:
         """Return True if a conversation has a session that is listed. Raises StoreError."""
         if await self._existing(owner, [first]):
             return True
-        async for _ in self.erasures.labels(first):
+        async for _ in self.epochs.labels(first):
             return True
         return False
 
@@ -413,23 +403,22 @@ class Sessions:
         """Return those of these sessions, which were enrolled here, that no other replica has erased since."""
         kept: list[bytes] = []
         for some in (names[at : at + PAGE] for at in range(0, len(names), PAGE)):
-            links = await self.erasures.links(some)
-            kept += [
-                name
-                for name, link in zip(some, links, strict=True)
-                if (here := self._here.get(name)) and here.link == link
-            ]
+            known = [(name, here.link) for name in some if (here := self._here.get(name))]
+            erased = await self.epochs.were_erased([link for _, link in known])
+            kept += [name for (name, _), is_erased in zip(known, erased, strict=True) if not is_erased]
         return kept
 
     async def _look_up(self, names: Sequence[bytes]) -> list[Session | None]:
         """What is known of these, in their order."""
-        links = await self.erasures.links(names)
-        there = await self._shelf.look_up([entry_key(link) for link in links])
-        return [self._known_session(*each) for each in zip(names, links, there, strict=True)]
+        links = await self.epochs.links(names)
+        stored = await self._shelf.look_up([entry_key(link) for link in links])
+        missing = [name for name, session in zip(names, stored, strict=True) if session is None]
+        lost = {*await self._unless_erased(missing)}
+        return [self._known_session(name, session, name in lost) for name, session in zip(names, stored, strict=True)]
 
-    def _known_session(self, name: bytes, link: bytes, stored: Session | None) -> Session | None:
-        here = self._here.get(name)
-        session = stored or (here.session if here and here.link == link else None)
+    def _known_session(self, name: bytes, stored: Session | None, is_lost: bool) -> Session | None:
+        here = self._here.get(name) if is_lost else None
+        session = stored or (here.session if here else None)
         if session is None or name[LINK_BYTES:]:
             return session
         # Earlier versions put sessions with labels there too; they are erased as what they lie under.
@@ -448,10 +437,6 @@ def _firsts_of(names: Iterable[bytes], begin: str) -> list[bytes]:
 
 def _that_begin(names: Iterable[bytes], begin: str) -> list[bytes]:
     return [name for name in names if name.hex().startswith(begin)]
-
-
-def _is_up(store: Store) -> bool:
-    return not isinstance(store, CircuitBreaker) or store.available
 
 
 def _state(record: Record | None) -> str:

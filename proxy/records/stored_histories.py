@@ -36,16 +36,17 @@ class StoredHistories:
         self._lists = Lists(sessions.sealed, decoder, ENTRIES)
         self._prompts = Shelf(sessions.sealed, PromptComposed)
         self._sessions = sessions
-        self._erasures = sessions.erasures
+        self._epochs = sessions.epochs
         self._owner_of = owner_of
 
     async def write(self) -> None:
         """Append the new entries of sessions that are listed in the store. A later call repeats what failed."""
         for history in self._histories.find_unsaved():
             key, owner = history.key, self._owner_of(history.key.tenant)
-            if history.place is None and owner is not None:
-                history.place = self._sessions.place(owner, key.id, key.label)
-            if owner is None or history.place is None or await self._is_forgotten(history):
+            if owner is None or await self._is_forgotten(history):
+                continue
+            history.place = self._sessions.place(owner, key.id, key.label) or history.place
+            if history.place is None:
                 continue
             await self._append(history, _key(history.place.link))
             await self._note_failure(history, owner, history.place.name)
@@ -61,7 +62,7 @@ class StoredHistories:
         history: what this process has of it. name: as the index lists it; None if it is not listed.
         """
         prompt = self._histories.prompt(key)
-        place = None if name is None else _key(await self._erasures.link(name))
+        place = None if name is None else _key(await self._epochs.link(name))
         stored = None if place is None else await self._lists.values(place)
         if stored is None or place is None:
             return None if history is None else history.view(prompt)
@@ -77,7 +78,7 @@ class StoredHistories:
     async def _is_forgotten(self, history: SessionHistory) -> bool:
         """Return True if the session was erased. This process knows nothing of it afterwards."""
         place, key = history.place, history.key
-        if place is None or await self._erasures.link(place.name) == place.link or not self._sessions.is_up():
+        if place is None or await self._epochs.were_erased([place.link]) != [True]:
             return False
         self._histories.forget(key.tenant, key.id, key.label.__eq__)
         return True

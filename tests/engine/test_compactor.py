@@ -15,9 +15,10 @@ import pytest
 from policies.record.record import VERSION, Segment
 from policies.settings import BisectSettings, PolicySettings, SummarizerSettings
 from proxy.engine.compactor import CompactionError
+from proxy.engine.job import Job
 from proxy.models.tokenizer import DEFAULT_ENCODING
 from proxy.observing.events import CompactionEnded, CompactionStarted, Event, Note, SummarizerCalled
-from proxy.records.checkpoints import Checkpoints, key_of
+from proxy.records.checkpoints import Checkpoints, place_key
 from proxy.stores import CircuitBreaker, Sealer, StoreError
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import SealedStore
@@ -37,7 +38,7 @@ async def test_a_summary_is_written_validated_stored_and_found_again() -> None:
         assert "Never touch config/prod.yaml." not in record.text  # it is the anchor, and stands behind the record
         assert record.making.algorithm == "single"
         assert record.making.model == "gpt-4o"
-        assert await one.checkpoints.find(work.case.chain.digests, [work.plan.cut.position]) == record
+        assert await one.checkpoints.find(work.case.chain, [work.plan.cut.position]) == record
         assert await one.compactor.compact(work) == record
     assert len(model.asked) == 1
 
@@ -73,7 +74,7 @@ async def test_a_failing_summarizer_is_never_stored_and_never_needed(answer: tup
         optional = await job(one.target())
         with pytest.raises(CompactionError, match=reason):
             await one.compactor.compact(optional)
-        assert await one.checkpoints.find(optional.case.chain.digests, [optional.plan.cut.position]) is None
+        assert await one.checkpoints.find(optional.case.chain, [optional.plan.cut.position]) is None
         record = await one.compactor.compact(replace(optional, plan=replace(optional.plan, must=True)))
         assert record.making.algorithm == "deterministic"
         assert "bash({}) -> not known" in record.text
@@ -316,7 +317,7 @@ async def test_a_waiter_gives_up_after_join_wait_and_forwards(monkeypatch: pytes
     store = MemoryStore()
     async with replica(Model(), store) as one:
         work = await job(one.target())
-        await store.lock(f"lock:{key_of(work.case.chain.digests, work.plan.cut.position)}", "a dead replica", 60)
+        await store.lock(f"lock:{place_key(work.case.chain, work.plan.cut.position)}", "a dead replica", 60)
         with pytest.raises(CompactionError, match="pending"):
             await one.compactor.compact(work)
 
@@ -334,7 +335,7 @@ async def test_a_waiter_takes_over_when_the_lock_is_given_up_without_a_record() 
     store = Telling()
     async with replica(model := Model(), store) as one, asyncio.timeout(30):
         work = await job(one.target(), must=True)
-        lock = f"lock:{key_of(work.case.chain.digests, work.plan.cut.position)}"
+        lock = f"lock:{place_key(work.case.chain, work.plan.cut.position)}"
         await store.lock(lock, "a replica whose client leaves", 60)
         waiting = asyncio.create_task(one.compactor.compact(work))
         await refused.wait()
@@ -350,16 +351,16 @@ async def test_the_loser_of_a_race_sends_the_winners_text() -> None:
         work = await job(None, must=True)
         mine = await one.compactor.compact(work)
         late = msgspec.structs.replace(mine, text="written later")
-        assert await other.checkpoints.publish(work.case.chain.digests, late) == mine
+        assert await other.checkpoints.publish(work.case.chain, late) == mine
 
 
 async def test_a_record_of_another_prefix_is_kept_nowhere() -> None:
     async with replica(Model()) as one, replica(Model(), store := MemoryStore()) as other:
         work = await job(None, must=True)
         strange = msgspec.structs.replace(await one.compactor.compact(work), digest="00" * 32)
-        assert await other.checkpoints.publish(work.case.chain.digests, strange) == strange
-        assert other.checkpoints.recall(work.case.chain.digests, [strange.covered]) is None
-        assert await store.get_many([key_of(work.case.chain.digests, strange.covered)]) == [None]
+        assert await other.checkpoints.publish(work.case.chain, strange) == strange
+        assert other.checkpoints.recall(work.case.chain, [strange.covered]) is None
+        assert await store.get_many([place_key(work.case.chain, strange.covered)]) == [None]
 
 
 async def test_a_deterministic_record_needs_no_model_and_no_lock() -> None:
@@ -393,6 +394,11 @@ async def test_the_next_generation_continues_from_the_last() -> None:
     assert "result 0 " not in asked  # only the newly dropped span
 
 
+def record_key(work: Job) -> str:
+    """Return where the record of a job is stored."""
+    return f"cp:{{{work.case.chain.tag}}}:{VERSION}:{work.digest.hex()}"
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -407,34 +413,34 @@ async def test_a_damaged_record_is_a_miss(damage: Callable[[bytes], bytes]) -> N
     async with replica(Model(), store) as one:
         work = await job(None)
         await one.compactor.compact(work)
-        key = key_of(work.case.chain.digests, work.plan.cut.position)
-        (value,) = await store.get_many([key])
+        place, key = place_key(work.case.chain, work.plan.cut.position), record_key(work)
+        at, value = await store.get_many([place, key])
+        assert at is not None
         assert value is not None
         broken = MemoryStore()
-        await broken.put(key, damage(value), 60, only_new=True)
+        await broken.put(place, at, 60)
+        await broken.put(key, damage(value), 60)
         fresh = Checkpoints(SealedStore(broken, Sealer(None), 60))
-        assert await fresh.find(work.case.chain.digests, [work.plan.cut.position]) is None
+        assert await fresh.find(work.case.chain, [work.plan.cut.position]) is None
 
 
 @pytest.mark.requirement("R0 10.2", "R0 10.3", "R1 4.6 covered", "R1 8", "R4 3.3")
 @pytest.mark.parametrize("change", [{"version": VERSION + 1}, {"version": VERSION - 1}, {"digest": "ff"}])
 async def test_a_record_that_is_not_of_this_prefix_or_version_is_a_miss(change: dict[str, object]) -> None:
-    async with replica(Model()) as one:
+    store = MemoryStore()
+    async with replica(Model(), store) as one:
         work = await job(None)
         record = msgspec.structs.replace(await one.compactor.compact(work), **change)
-        store = MemoryStore()
-        key = key_of(work.case.chain.digests, work.plan.cut.position)
-        await store.put(key, Sealer(None).seal(key, msgspec.json.encode(record)), 60, only_new=True)
+        key = record_key(work)
+        await store.put(key, Sealer(None).seal(key, msgspec.json.encode(record)), 60)
         assert (
-            await Checkpoints(SealedStore(store, Sealer(None), 60)).find(
-                work.case.chain.digests, [work.plan.cut.position]
-            )
+            await Checkpoints(SealedStore(store, Sealer(None), 60)).find(work.case.chain, [work.plan.cut.position])
             is None
         )
 
 
 @pytest.mark.requirement("R4 3.1 newest")
-async def test_the_newest_checkpoint_is_found_in_one_round_trip() -> None:
+async def test_the_newest_checkpoint_is_found_in_two_round_trips() -> None:
     class Counting(MemoryStore):
         calls = 0
 
@@ -450,11 +456,11 @@ async def test_the_newest_checkpoint_is_found_in_one_round_trip() -> None:
         await one.compactor.compact(newer)
         fresh = Checkpoints(SealedStore(store, Sealer(None), 60))
         store.calls = 0
-        found = await fresh.find(newer.case.chain.digests, range(1, len(newer.case.chain.digests)))
+        found = await fresh.find(newer.case.chain, range(1, len(newer.case.chain.digests)))
         assert found is not None
         assert found.covered == newer.plan.cut.position
-        assert store.calls == 1
-        assert fresh.recall(newer.case.chain.digests, range(1, len(newer.case.chain.digests))) == found
+        assert store.calls == 2
+        assert fresh.recall(newer.case.chain, range(1, len(newer.case.chain.digests))) == found
 
 
 async def test_a_store_that_is_down_costs_nothing_but_memory() -> None:
@@ -471,7 +477,7 @@ async def test_a_store_that_is_down_costs_nothing_but_memory() -> None:
     async with replica(model := Model(), CircuitBreaker(Failing(), lambda: 0.0)) as one:
         work = await job(one.target())
         record = await one.compactor.compact(work)
-        assert one.checkpoints.recall(work.case.chain.digests, [work.plan.cut.position]) == record
+        assert one.checkpoints.recall(work.case.chain, [work.plan.cut.position]) == record
     assert len(model.asked) == 1
 
 

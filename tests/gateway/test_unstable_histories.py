@@ -100,6 +100,18 @@ async def test_a_history_that_changes_costs_few_calls(
         assert play.model.defects == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "calls"), [("turns", 3), ("one task", 2)])
+@pytest.mark.parametrize("often", [1, 20], ids=["with each request", "once"])
+async def test_a_label_that_changes_costs_no_calls(tmp_path: Path, kind: str, calls: int, often: int) -> None:
+    async with stage(tmp_path, ModelServer(), store={"url": "memory://"}) as play:
+        for number, messages in enumerate(whole(kind, 200)):
+            reply = await play.post(messages, prompt_cache_key=f"label {number // often}")
+            assert reply.status == 200, reply.body[:300]
+            await play.settled()
+        assert play.calls <= calls
+
+
 async def test_an_unstable_history_is_told_once(tmp_path: Path) -> None:
     async with logged_stage(tmp_path) as play:
         warned = 0

@@ -5,17 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from policies.chain import hash_tag
+from policies.chain import Chain, hash_tag
 from policies.record.record import Record
 from proxy.records.checkpoints import Checkpoints
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import SealedStore, Sealer
+from tests.support.conversations import described, user
 from tests.support.records import generation, made
 
 pytestmark = pytest.mark.anyio
 
-DIGESTS = [bytes([number]) * 32 for number in range(40)]
-TAG = hash_tag(DIGESTS[1])
+LINK = b"l" * 32
+TURNS = [user(f"turn {number}") for number in range(40)]
+CHAIN = Chain(b"scope", described(TURNS), link=LINK)
+DIGESTS = CHAIN.digests
 
 
 def record(covered: int, parent: int | None) -> Record:
@@ -38,6 +41,6 @@ async def test_the_history_of_a_record_is_what_the_store_has_of_it(
 ) -> None:
     store = MemoryStore()
     for covered, parent in parents.items():
-        await Checkpoints(SealedStore(store, Sealer(None), 60)).publish(DIGESTS, record(covered, parent))
-    history = await Checkpoints(SealedStore(store, Sealer(None), 60)).history(TAG, DIGESTS[30].hex())
+        await Checkpoints(SealedStore(store, Sealer(None), 60)).publish(CHAIN, record(covered, parent))
+    history = await Checkpoints(SealedStore(store, Sealer(None), 60)).history(hash_tag(LINK), DIGESTS[30].hex())
     assert [each.covered for each in history] == found

@@ -22,7 +22,7 @@ from proxy.commands.cli import app
 from proxy.config.loading import load
 from proxy.dialects.chat.messages import describe
 from proxy.memory import Memory
-from proxy.records.erasures import Erasures
+from proxy.records.epochs import Epochs
 from proxy.records.sessions import Sessions
 from proxy.stores.base import PAGE, Member, Store, StoreError, tombstone
 from proxy.stores.breaker import CircuitBreaker
@@ -76,6 +76,11 @@ class Down(MemoryStore):
             raise StoreError("down")
         return await super().get_many(keys)  # type: ignore[arg-type]
 
+    async def put(self, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
+        if self.down:
+            raise StoreError("down")
+        return await super().put(key, value, ttl, only_new=only_new)
+
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
         if self.down:
             raise StoreError("down")
@@ -90,117 +95,117 @@ def entry(link: bytes, name: object = "") -> str:
     return f"cp:{{{hash_tag(link)}}}:{name}"
 
 
-async def test_an_erased_conversation_goes_on_under_another_link_for_everybody() -> None:
+async def test_an_erased_session_goes_on_in_another_epoch_for_everybody() -> None:
     store, first = MemoryStore(), first_link()
-    here, there = (Erasures(store, TTL, Clock()) for _ in range(2))
-    links = {await here.link(first)}
-    assert links == {first}
+    here, there = (Epochs(store, TTL, Clock()) for _ in range(2))
+    links = set()
     for _ in range(3):
-        link = await there.link(first)
+        link = await there.start(first)
+        assert await here.start(first) == await here.link(first) == link
         await store.put(entry(link), b"v", TTL, only_new=True)
-        await store.put(entry(set_apart(link, INSTRUCTIONS)), b"v", TTL, only_new=True)
         assert await here.erase(first)
-        assert await store.get_many([entry(link), entry(set_apart(link, INSTRUCTIONS))]) == [None, None]
-        assert await there.link(first) == await here.link(first)
-        links.add(await there.link(first))
-    assert len(links) == 4
-    other = first_link()
-    assert await there.link(other) == other
+        await store.put(entry(link, "late"), b"v", TTL, only_new=True)
+        assert await store.get_many([entry(link), entry(link, "late")]) == [None, None]
+        assert await there.link(first) == await here.link(first) != link
+        assert await here.were_erased([link]) == [True]
+        links.add(link)
+    assert len(links) == 3
+
+
+async def test_an_epoch_that_the_store_has_lost_revives_nothing() -> None:
+    store, first = MemoryStore(), first_link()
+    here, there = (Epochs(store, TTL, Clock()) for _ in range(2))
+    link = await here.start(first)
+    await store.close()  # which forgets everything
+    assert await there.start(first) == await here.start(first) != link
+    assert await here.were_erased([link]) == [False]
 
 
 async def test_what_a_failover_loses_is_erased_again() -> None:
     store, first, clock = MemoryStore(), first_link(), Clock()
-    erasures = Erasures(store, TTL, clock)
-    await erasures.erase(first)
-    link = await erasures.link(first)
-    for knows in (erasures.look_after, lambda: erasures.link(first)):
-        await store.close()  # which forgets everything
-        await store.put(entry(first), b"back again", TTL, only_new=True)
-        await knows()
-        assert await Erasures(store, TTL, clock).link(first) == link
-        assert await store.get_many([entry(first)]) == [None]
-
-
-async def test_other_replicas_learn_of_it_and_put_it_back_too() -> None:
-    store, first, clock = MemoryStore(), first_link(), Clock()
-    here, there = (Erasures(store, TTL, clock) for _ in range(2))
+    here, there = (Epochs(store, TTL, clock) for _ in range(2))
+    link = await here.start(first)
+    (epoch,) = await store.get_many([f"epoch:{first.hex()}"])
+    assert epoch is not None
     await here.erase(first)
-    link = await here.link(first)
-    await there.look_after()
+    assert await there.look_after()
+    for knows in (here, there):
+        await store.close()
+        await store.put(f"epoch:{first.hex()}", epoch, TTL)
+        await store.put(entry(link), b"back again", TTL, only_new=True)
+        await knows.look_after()
+        assert await knows.link(first) != link
+        assert await store.get_many([entry(link)]) == [None]
+    clock.now += 121
     await store.close()
-    assert await there.link(first) == link != first
-    await store.close()
-    await there.look_after()
-    assert await Erasures(store, TTL, clock).link(first) == link
+    await store.put(f"epoch:{first.hex()}", epoch, TTL)
+    await here.look_after()
+    assert await here.link(first) == link, "an erasure is looked after for two minutes"
 
 
 async def test_an_erasure_is_learned_of_though_this_replica_has_erased_many_since() -> None:
     clock = Clock()
-    store, first = MemoryStore(clock=clock), first_link()
-    here, there = (Erasures(store, TTL, clock) for _ in range(2))
+    store, first = Counting(clock=clock), first_link()
+    here, there = (Epochs(store, TTL, clock) for _ in range(2))
     await here.look_after()
     await there.erase(first)
-    link = await there.link(first)
     for _ in range(2 * PAGE):
         await here.erase(first_link())
     assert await here.look_after()
-    assert not await here.look_after()
-    await store.close()
-    assert await here.link(first) == link
-
-
-async def test_a_look_at_recent_erasures_reads_those_that_came_since_and_a_page_more() -> None:
-    clock = Clock()
-    store = Counting(clock=clock)
-    here, there = (Erasures(store, TTL, clock) for _ in range(2))
-    for _ in range(2 * PAGE + 10):
-        await there.erase(first_link())
     clock.now += 10
-    await there.erase(first_link())
+    await here.erase(first_link())
     await here.look_after()
-    await there.erase(first_link())
     store.listed.clear()
-    assert await here.look_after()
-    assert len(store.listed) == 1
-    lost = [*here._watched][:3]
-    for root in lost:
-        store._drop(tombstone(hash_tag(root)))
-    for _ in range(3):  # a part of them has its turn at each look
-        await here.look_after()
-    assert None not in await store.get_many([tombstone(hash_tag(root)) for root in lost])
-
-
-async def test_it_is_looked_after_for_two_minutes() -> None:
-    store, first, clock = MemoryStore(), first_link(), Clock()
-    erasures = Erasures(store, TTL, clock)
-    await erasures.erase(first)
-    for seconds, expected in ((119, True), (2, False)):
-        clock.now += seconds
-        await store.close()
-        await erasures.look_after()
-        assert (await store.get_many([tombstone(hash_tag(first))]) != [None]) == expected
+    assert not await here.look_after()
+    assert len(store.listed) == 1, "one page, if it has nothing new"
 
 
 async def test_a_store_that_is_down_promises_nothing_and_loses_nothing() -> None:
     down, clock, first = Down(), Clock(), first_link()
-    erasures = Erasures(CircuitBreaker(down, clock), TTL, clock)
-    await down.put(entry(first), b"v", TTL, only_new=True)
+    epochs = Epochs(CircuitBreaker(down, clock), TTL, clock)
+    link = await epochs.start(first)
+    await down.put(entry(link), b"v", TTL, only_new=True)
     down.down = True
-    assert not await erasures.erase(first)
-    assert await erasures.link(first) == first
+    assert not await epochs.erase(first)
+    assert await epochs.start(first) == await epochs.link(first) == link
+    unknown = first_link()
+    created = await epochs.start(unknown)
+    assert await epochs.start(unknown) == await epochs.link(unknown) == created
     down.down = False
     clock.now += 10
-    await erasures.link(first)  # which finds that it answers again
-    assert await erasures.erase(first)
-    link = await erasures.link(first)
+    await epochs.link(first)  # which finds that it answers again
+    assert await epochs.start(unknown) == created, "stored now"
+    assert await Epochs(down, TTL, clock).link(unknown) == created
+    assert await epochs.erase(first)
     down.down = True
-    assert await erasures.link(first) == link != first  # known here, whatever the store can say
+    assert await epochs.link(first) != link, "known here, whatever the store can say"
+
+
+async def test_what_version_0_2_0_stored_of_a_session_is_erased() -> None:
+    store, first, mark = MemoryStore(), first_link(), secrets.token_bytes(16)
+    links = [link for root in (first, set_apart(first, mark)) for link in (root, set_apart(root, INSTRUCTIONS))]
+    for link in links:
+        await store.put(entry(link), b"v", TTL)
+    epochs = Epochs(store, TTL, Clock())
+    for _ in range(2):
+        assert await epochs.erase(first)
+        assert await epochs.erase(first + mark)
+        assert await store.get_many([entry(link) for link in links]) == [None] * 4
+
+
+async def test_what_version_0_2_0_stored_after_an_erasure_is_erased() -> None:
+    store, first, mark = MemoryStore(), first_link(), b"a random mark"
+    await store.erase(hash_tag(first), mark, TTL)
+    later = set_apart(first, mark)
+    await store.put(entry(later), b"v", TTL)
+    assert await Epochs(store, TTL, Clock()).erase(first)
+    assert await store.get_many([entry(later)]) == [None]
 
 
 async def races(store: Store, others: Store) -> int:
     """How many of a thousand entries are there after their conversation was erased while they were being stored."""
     chance = random.Random(1)
-    erasures = Erasures(store, TTL, Clock())
+    epochs = Epochs(store, TTL, Clock())
 
     async def publish(link: bytes, waits: int) -> None:
         for _ in range(waits):
@@ -210,12 +215,12 @@ async def races(store: Store, others: Store) -> int:
 
     async def race() -> int:
         first, mark = first_link(), secrets.token_bytes(16)
-        link, beside = link_of_label(first, mark), link_of_label(first, secrets.token_bytes(16))
+        link, beside = [await epochs.start(first + each) for each in (mark, secrets.token_bytes(16))]
         await publish(beside, 0)
         publishing = asyncio.create_task(publish(link, chance.randrange(8)))
         for _ in range(chance.randrange(8)):
             await asyncio.sleep(0)
-        assert await erasures.erase(first + mark)
+        assert await epochs.erase(first + mark)
         readable = await others.get_many([entry(link, "record"), entry(link, "state")])
         await publishing
         readable += await others.get_many([entry(link, "record"), entry(link, "state")])
@@ -254,7 +259,7 @@ async def test_after_a_deletion_no_replica_knows_the_session(tmp_path: Path, val
         assert outcomes == [b"applied", b"reused", b"reused"]
         (session,) = await enrolled(one, 1)
         assert (session["label"], session["generation"]) == ("the deploy", 1)
-        tag = tag_of_session(caller, load(tmp_path / "one/config.yaml", {}))
+        tag = await tag_of_session(redis, caller, load(tmp_path / "one/config.yaml", {}))
         old = {key async for key in redis.scan_iter(f"*{{{tag}}}*")}
         assert len(old) >= 3
         reply = await erased(one, "the%20deploy")
@@ -289,12 +294,10 @@ async def test_a_summary_under_way_leaves_nothing_of_what_was_erased(tmp_path: P
         one, two = await replicas(opened, tmp_path, behind, valkey_url)
         waiting = asyncio.create_task(sent(one, caller, LABEL))
         await asked.wait()
-        (lock,) = [key async for key in redis.scan_iter("lock:*")]
-        tag = lock.decode().partition("{")[2].partition("}")[0]
         # Nobody enrolled it yet: its whole id is in no list, so it is named as the log would name it.
         config = load(tmp_path / "one/config.yaml", {})
         session = first_link_of(caller, config)
-        assert tag == tag_of_session(caller, config)
+        tag = await tag_of_session(redis, caller, config)
         assert (await erased(two, session.hex())).status == 200
         go_on.set()
         assert (await waiting).header(b"x-compaction") == b"applied"
@@ -312,10 +315,10 @@ def first_link_of(caller: Header, config: Config) -> bytes:
     return prefix_digests(scope, [first])[1]
 
 
-def tag_of_session(caller: Header, config: Config, label: bytes = LABEL[1]) -> str:
-    """Under which everything of `LONG` lies, for this caller and label."""
-    mark = mark_of(Tenants(config).identify(caller[1]).labels, label.decode())
-    return hash_tag(link_of_label(first_link_of(caller, config), mark))
+async def tag_of_session(redis: Redis, caller: Header, config: Config) -> str:
+    """Return the tag of all that is stored of `LONG` now, for this caller and the label."""
+    session = first_link_of(caller, config) + mark_of(Tenants(config).identify(caller[1]).labels, LABEL[1].decode())
+    return hash_tag(set_apart(session, await redis.get(f"epoch:{session.hex()}")))
 
 
 def labels_of(sessions: list[dict[str, object]]) -> list[object]:
@@ -334,19 +337,20 @@ async def test_erasing_one_label_leaves_the_other_whole_and_nothing_of_its_own(
         config = config_for(tmp_path, behind.address, store={"url": url, "secret": kind}, **OPERATED)
         async with serving(config) as address:
             outcomes = [await outcome(address, caller, label) for label in (one, other, other)]
-            assert outcomes == [b"applied", b"reused", b"reused"], "what is used twice has a copy of its own"
+            assert outcomes == [b"applied", b"reused", b"reused"]
             listing = await enrolled(address, 2)
             assert (labels_of(listing), len({str(session["id"]) for session in listing})) == (["A", "B"], 1)
             assert (await erased(address, "A")).status == 200
             assert labels_of(await listed(address)) == ["B"]
             assert (await erased(address, "A")).status == 404
             assert summaries(behind) == 1
-            assert [await outcome(address, caller, label) for label in (other, one)] == [b"reused", b"applied"]
+            # The record was made for A, and is gone with it. What is made for B is left by a second erasure of A.
+            assert [await outcome(address, caller, label) for label in (other, one)] == [b"applied", b"reused"]
             assert summaries(behind) == 2
             assert labels_of(await enrolled(address, 2)) == ["A", "B"]
-            assert (await erased(address, "B")).status == 200
-            assert await outcome(address, caller, one) == b"reused"
-            assert labels_of(await enrolled(address, 1)) == ["A"]
+            assert (await erased(address, "A")).status == 200
+            assert [await outcome(address, caller, label) for label in (other, one)] == [b"reused", b"reused"]
+            assert summaries(behind) == 2
 
 
 @pytest.mark.usefixtures("one_replica")
@@ -361,24 +365,16 @@ async def test_a_session_without_a_label_is_one_beside_those_with_labels(tmp_pat
         (name,) = {str(session["id"]) for session in await enrolled(address, 2)}
         assert (await erased(address, f"{name[:16]}:")).status == 200
         assert labels_of(await listed(address)) == ["the deploy"]
-        assert [await outcome(address, caller, *label) for label in ((LABEL,), ())] == [b"reused", b"applied"]
+        assert [await outcome(address, caller, *label) for label in ((LABEL,), ())] == [b"applied", b"reused"]
         await enrolled(address, 2)
         assert (await erased(address, f"{name[:16]}:the%20deploy")).status == 200
         assert labels_of(await listed(address)) == [""]
-        assert await outcome(address, caller) == b"reused"
-        assert await outcome(address, caller, LABEL) == b"applied"
+        assert await outcome(address, caller) == b"applied"
+        assert await outcome(address, caller, LABEL) == b"reused"
         await enrolled(address, 2)
         assert (await erased(address, name[:16])).json() == {"erased": [name]}
         assert await listed(address) == []
-        assert [await outcome(address, caller, *label) for label in ((), (LABEL,))] == [b"applied", b"applied"]
-
-
-async def noted(redis: Redis) -> None:
-    """Returns once it is noted, in the background, where the records of a label lie."""
-    async with asyncio.timeout(30):
-        while True:
-            if [key async for key in redis.scan_iter("session:*:at:*")]:
-                return
+        assert [await outcome(address, caller, *label) for label in ((), (LABEL,))] == [b"applied", b"reused"]
 
 
 async def test_who_goes_on_under_a_new_label_has_the_summary_of_before(tmp_path: Path, valkey_url: str) -> None:
@@ -389,7 +385,6 @@ async def test_who_goes_on_under_a_new_label_has_the_summary_of_before(tmp_path:
         one, two = await replicas(opened, tmp_path, behind, valkey_url)
         assert await outcome(one, caller, LABEL) == b"applied"
         await enrolled(one, 1)
-        await noted(redis)
         assert await outcome(two, caller, other) == b"reused"
         assert summaries(behind) == 1
 
@@ -639,7 +634,7 @@ class Trips(MemoryStore):
 @pytest.mark.parametrize("mark", [b"", b"m" * 16], ids=["without a label", "with a label"])
 async def test_where_a_session_that_was_never_erased_lies_is_one_look_and_nothing_written(mark: bytes) -> None:
     store, first = Trips(), first_link()
-    assert await Erasures(store, TTL, Clock()).link(first + mark) == link_of_label(first, mark)
+    assert await Epochs(store, TTL, Clock()).link(first + mark) == link_of_label(first, mark)
     assert (store.reads, store.enrolled) == (1, [])
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from policies.chain import LINK_BYTES, Chain
-from proxy.records.erasures import Erasures
+from proxy.records.epochs import Epochs
 from proxy.records.manual import ManualCompactions
 from proxy.stores import CircuitBreaker, Sealer, StoreError
 from proxy.stores.memory import MemoryStore
@@ -31,10 +31,10 @@ class Failing(MemoryStore):
         return await super().get_many(keys)  # type: ignore[arg-type]
 
 
-def process(store: MemoryStore) -> tuple[ManualCompactions, Erasures]:
+def process(store: MemoryStore) -> tuple[ManualCompactions, Epochs]:
     guarded = CircuitBreaker(store, Clock())
-    erasures = Erasures(guarded, 600.0, Clock())
-    return ManualCompactions(SealedStore(guarded, Sealer(None), 600.0), erasures), erasures
+    epochs = Epochs(guarded, 600.0, Clock())
+    return ManualCompactions(SealedStore(guarded, Sealer(None), 600.0), epochs), epochs
 
 
 async def test_of_all_processes_one_makes_it_and_once() -> None:
@@ -64,9 +64,9 @@ async def test_it_may_be_asked_for_again() -> None:
 
 async def test_what_was_asked_of_a_session_is_erased_with_it() -> None:
     store = MemoryStore()
-    (one, erasures), (two, _) = process(store), process(store)
+    (one, epochs), (two, _) = process(store), process(store)
     await one.ask(FIRST)
-    await erasures.erase(FIRST)
+    await epochs.erase(FIRST)
     await two.look()
     assert not await two.take(FIRST)
     assert not await one.take(FIRST)

@@ -68,7 +68,7 @@ class Bench:
         self.store, self.sealer = store or MemoryStore(), Sealer(None)
         self.memory = Memory()
         self.index = Sessions(SealedStore(self.store, self.sealer, TTL), self.memory, Clock(), Clock())
-        self.erasures = self.index.erasures
+        self.epochs = self.index.epochs
         caller = Tenants(config_for(tmp_path, "http://127.0.0.1:1")).operator_of("default")
         assert caller is not None
         self.caller: Caller = caller
@@ -117,7 +117,7 @@ async def test_a_session_whose_entry_is_gone_or_unreadable_is_erased_all_the_sam
 
 async def added(bench: Bench, first: bytes, label: str = "") -> None:
     mark = mark_of(bench.caller.labels, label)
-    link = await bench.erasures.link(first + mark)
+    link = await bench.epochs.start(first + mark)
     await bench.index.add(bench.caller, Chain(b"", (), mark, first=first, link=link), label, "m", None)
 
 
@@ -127,9 +127,9 @@ async def test_sessions_are_listed_page_by_page_and_last_those_that_the_store_ha
     for first in firsts:
         await added(bench, first)
     for first in firsts[:2]:  # of these the store has lost everything
-        bench.store._drop(f"session:{{{hash_tag(first)}}}")
+        bench.store._drop(f"session:{{{hash_tag(await bench.epochs.link(first))}}}")
         await bench.store.enroll(bench.caller.index, first.hex(), 0)
-    await bench.erasures.erase(firsts[0])
+    await bench.epochs.erase(firsts[0])
     seen: list[str] = []
     before = None
     for size, is_last in ((3, False), (3, False), (2, True)):

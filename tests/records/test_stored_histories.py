@@ -74,12 +74,12 @@ class Process:
         guarded = CircuitBreaker(store, clock)
         self.histories = SessionHistories()
         self.sessions = Sessions(SealedStore(guarded, SEALER, TTL), Memory(), clock, clock)
-        self.erasures = self.sessions.erasures
+        self.epochs = self.sessions.epochs
         self.stored = StoredHistories(self.histories, self.sessions, lambda _: OWNER)
 
     async def serves(self, number: int = 1, *, is_listed: bool = True, **changes: object) -> None:
         if is_listed:
-            link = await self.erasures.link(FIRST + MARK)
+            link = await self.epochs.start(FIRST + MARK)
             await self.sessions.add(OWNER, Chain(b"", (), MARK, first=FIRST, link=link), LABEL, "m", None)
         for _ in range(number):
             told = {"session": ID, "label": LABEL, "tokens_received": 10, "tokens_sent": 4, "billed": 4, **changes}
@@ -183,7 +183,7 @@ async def test_a_full_list_has_its_newest_entries_and_says_so(world: World) -> N
 async def test_what_release_0_2_0_stored_of_a_session_is_left_alone(world: World) -> None:
     one = world.process()
     await one.serves()
-    link = await one.erasures.link(FIRST + MARK)
+    link = await one.epochs.link(FIRST + MARK)
     for kind in ("trail", "history"):
         old = msgspec.msgpack.encode(["run", {"run": [AT, [1], 0, None]}, [1, AT, ["none"], b"0" * 33]])
         key = f"{kind}:{{{hash_tag(link)}}}"
@@ -264,7 +264,7 @@ async def test_of_an_erased_session_nothing_is_left_anywhere(world: World) -> No
         await each.stored.write()
     await one.sessions.erase(OWNER, page_of(Target(FIRST, MARK)))
     assert not [key for key in world.store._entries if key.startswith("history:")]  # type: ignore[attr-defined]
-    assert await two.erasures.look_after()
+    assert await two.epochs.look_after()
     assert await two.stored.forget_erased() == [Key("default", ID, LABEL)]
     assert two.history is None
     assert await world.process().sees() is None

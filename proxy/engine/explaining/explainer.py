@@ -143,7 +143,7 @@ class Explainer:
         return decision.standing_draft(case, plan)
 
     async def _place_case(self, case: CompactionContext) -> CompactionContext:
-        link = await self._sessions.erasures.link(case.chain.session)
+        link = await self._sessions.epochs.link(case.chain.session)
         return replace(case, chain=replace(case.chain, link=link))
 
     def _decider(self) -> Decider:
