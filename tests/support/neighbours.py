@@ -11,7 +11,7 @@ import hashlib
 import json
 import random
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as changed
@@ -50,39 +50,10 @@ class Client:
     label: str
     entries: list[Entry]
     most: int | None = None
-    before: list[Entry] = field(default_factory=list)
-    slides: int = 0
-    slid: set[str] = field(default_factory=set)
-    lately: set[str] = field(default_factory=set)
-    is_seen: bool = False
 
     def fork(self, start: int, end: int) -> Client:
         """Another client that begins with these."""
         return Client(self.system, self.label, self.entries[start:end])
-
-    def send(self) -> tuple[list[Entry], set[str]]:
-        """What it sends, and the words that may reach the upstream beside its own."""
-        sent, before = [*self.entries], self.before
-        # A rest of a few entries counts for nothing: many a history begins, and ends, with the same words.
-        shifts = [at for at in range(len(before) - 3) if sent[: len(before) - at] == before[at:]]
-        if len(shifts) == 1 and shifts[0] and len(sent) > len(before) - shifts[0]:
-            self.slides += 1
-            self.lately |= words(before[: shifts[0]])
-        elif sent != before:
-            self.slides, self.lately = 0, set()
-        if self.slides >= 2:  # as a user does who deletes the beginning twice: nobody can tell
-            self.is_seen = True
-            self.slid |= self.lately
-        self.before = sent
-        return sent, {*self.slid} if self.is_seen else set()
-
-
-def words(entries: Sequence[Entry]) -> set[str]:
-    return {word for entry in entries for text in _texts(entry) for word in WORDS.findall(text)}
-
-
-def _texts(entry: Entry) -> list[str]:
-    return [entry.text, *(text for _, text in entry.results), *(call.path for call in entry.calls)]
 
 
 class World:
@@ -93,14 +64,14 @@ class World:
         self._words = 0
         self.clients = [self._client() for _ in range(self.chance.randrange(2, 4))]
 
-    def requests(self) -> list[tuple[Client, list[Entry], set[str]]]:
-        """Who sends what, one after the other, and the words that may be in it."""
-        found = []
+    def requests(self) -> list[tuple[Client, list[Entry]]]:
+        """Who sends what, one after the other."""
+        found: list[tuple[Client, list[Entry]]] = []
         for _ in range(_REQUESTS):
             client = self.chance.choice(self.clients)
             for _ in range(self.chance.choice((1, 1, 1, 2, 5))):  # a client goes on for some requests
                 self._changed(client)
-                found.append((client, *client.send()))
+                found.append((client, [*client.entries]))
         return found
 
     def _client(self) -> Client:
@@ -118,6 +89,8 @@ class World:
     def _changed(self, client: Client) -> None:
         """What the client does until its next request: nearly always it goes on."""
         chance, entries = self.chance, client.entries
+        if chance.random() < 0.1:
+            client.label = chance.choice(("", "one", "two", "three"))
         match chance.randrange(16):
             case 0 if client.most is None and entries:  # its user deletes an exchange, anywhere
                 at, size = chance.randrange(len(entries)), chance.choice((1, 2, 4, 10))
@@ -140,7 +113,6 @@ class World:
         entries += self._watched() if chance.random() < 0.3 else self._exchange()
         while client.most is not None and len(entries) > client.most:
             first = next((at for at, entry in enumerate(entries) if at and entry.role == "user"), len(entries))
-            client.slid |= words(entries[:first])
             del entries[:first]
         while not entries or entries[-1].role == "assistant":
             entries += self._exchange()
@@ -171,15 +143,14 @@ class World:
 class Judge:
     """Sends the requests of worlds through an engine, in this process, and judges what would go upstream.
 
-    wrong: what was found. histories: conversations played. compacted: requests with a record; slid: those of them that
-    hold what has slid away.
+    wrong: what was found. histories: conversations played. compacted: requests with a record.
     """
 
     def __init__(self, engine: Engine, router: Router, stand_in: StandIn, caller: Caller, writer: Writer) -> None:
         self._engine, self._router, self._stand_in = engine, router, stand_in
         self._caller, self._writer = caller, writer
         self.wrong: list[str] = []
-        self.histories = self.requests = self.compacted = self.slid = 0
+        self.histories = self.requests = self.compacted = 0
 
     async def watch(self, seed: int) -> None:
         """Play one world."""
@@ -187,14 +158,14 @@ class Judge:
         await self.play(f"world {seed}", world.requests())
         self.histories += len(world.clients)
 
-    async def play(self, name: str, requests: Iterable[tuple[Client, list[Entry], set[str]]]) -> None:
-        """Requests of one key that no others share, with the words that each may hold beside its own."""
+    async def play(self, name: str, requests: Iterable[tuple[Client, list[Entry]]]) -> None:
+        """Send requests of one key that no others share."""
         caller = replace(self._caller, scope=hashlib.sha256(name.encode()).digest())
-        for number, (client, entries, allowed) in enumerate(requests):
+        for number, (client, entries) in enumerate(requests):
             body = self._body(client, entries)
             head = ApiHead("POST", "/", [(b"x-session-id", client.label.encode())] if client.label else [])
             sent = await self._sent(caller, body, head.asking(self._writer.dialect))
-            self._judge(f"{name}, request {number}", body, sent, allowed | set(WORDS.findall(body.decode())))
+            self._judge(f"{name}, request {number}", sent, set(WORDS.findall(body.decode())))
 
     async def _sent(self, caller: Caller, body: bytes, head: ApiHead) -> bytes:
         engine = self._engine
@@ -208,9 +179,8 @@ class Judge:
             await engine.ahead.after(with_newest_lessons(case, self._router), changed(draft), Usage(draft.tokens, 30))
         return draft.body
 
-    def _judge(self, name: str, body: bytes, sent: bytes, allowed: set[str]) -> None:
+    def _judge(self, name: str, sent: bytes, allowed: set[str]) -> None:
         found = set(WORDS.findall(sent.decode()))
-        self.slid += bool(found - set(WORDS.findall(body.decode())))
         if strange := found - allowed:
             self.wrong.append(f"{name}: {sorted(strange)} went upstream")
         for call in self._stand_in.take_calls():

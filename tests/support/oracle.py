@@ -66,9 +66,7 @@ def link(before: str, mark: str) -> str:
 class Session:
     """A client's conversation: it grows, and now and then its user changes or deletes something that was said before.
 
-    most: entries that its window holds; None for all. slid: the marks of what has slid out of it, from the first to the
-    last; they may be in a summary once `is_sliding`: two requests that follow each other have lost some, for all that a
-    replica can tell which has not seen those between them.
+    most: entries that its window holds; None for all. What has slid out of it is in no record.
     """
 
     tenant: str
@@ -76,13 +74,7 @@ class Session:
     writer: Writer = WRITERS[0]
     history: list[Entry] = field(default_factory=list)
     most: int | None = None
-    slid: list[str] = field(default_factory=list)
-    is_sliding: bool = False
-    _sent: list[tuple[int, int, int]] = field(default_factory=list)
-    """Of every request since the last change: texts that were gone, answers so far, slides that led to it at most."""
-    _answers: int = 0
     _has_deleted: bool = False
-    _gone: int = 0
     _revision: int = 0
     _requests: int = 0
 
@@ -115,18 +107,14 @@ class Session:
         if not self.history or chance.random() < 0.2:
             self.history.append(user(self._text(60)))
             return
-        self._answers += 1
         number, calls = self._next, chance.choice((1, 2))
         made = [Called(f"c{self._revision}-{number}-{i}", "read") for i in range(calls)]
         self.history.append(model(self._text(60), *made))
         self.history.append(Entry("tool", results=tuple((call.id, self._text(120, i)) for i, call in enumerate(made))))
 
     def change(self, chance: random.Random) -> None:
-        """Say something else, or once delete something: more often is an unstable history, which no model summarizes.
-
-        Of a window that slides nobody could tell a deletion at its beginning.
-        """
-        if self.most is None and not self._has_deleted and chance.random() < 0.5:
+        """Say something else, or delete something once: no model summarizes a history that changes more often."""
+        if not self._has_deleted and chance.random() < 0.5:
             self._has_deleted = True
             self.delete(chance)
         else:
@@ -138,42 +126,31 @@ class Session:
         self._revision += 1
         del self.history[chance.choice(spoken[1:] or spoken) :]
         self.history.append(user(self._text(60)))
-        self._sent = [(self._gone, self._answers, 0)]
 
     def delete(self, chance: random.Random) -> None:
         """What a user said, or a round, wherever it stands; then go on."""
         at = chance.randrange(len(self.history))
         self._drop(at - (self.history[at].role == "tool"))
         self._begin_with_a_user()
-        self._sent = [(self._gone, self._answers, 0)]
         self.history.append(user(self._text(60)))
 
     def slide(self) -> None:
         """Forget the oldest of what the window does not hold."""
         if self.most is not None and len(self.history) > self.most:
-            texts = [*self._drop(0), *self._begin_with_a_user()]
-            self.slid += [mark[0] for text in texts for mark in _MARK.finditer(text)]
+            self._drop(0)
+            self._begin_with_a_user()
             if not self.history:
                 self.history.append(user(self._text(60)))
-        followed = [n for gone, answers, n in self._sent if gone < self._gone and self._answers - answers <= 1]
-        slides = max(followed, default=-1) + 1
-        self._sent.append((self._gone, self._answers, slides))
-        self.is_sliding |= slides >= 2
 
-    def _begin_with_a_user(self) -> list[str]:
-        """As every history does; returns the texts that are left out for it."""
-        texts = []
+    def _begin_with_a_user(self) -> None:
+        """Leave out what is before the first user message, as every history does."""
         while self.history and self.history[0].role != "user":
-            texts += self._drop(0)
-        return texts
+            self._drop(0)
 
-    def _drop(self, at: int) -> list[str]:
-        """Leave out the entry here, with the results of its calls; returns its texts."""
+    def _drop(self, at: int) -> None:
+        """Leave out the entry here, with the results of its calls."""
         end = at + 1 + (self.history[at + 1 : at + 2] != [] and self.history[at + 1].role == "tool")
-        texts = [text for entry in self.history[at:end] for text in (entry.text, *(text for _, text in entry.results))]
-        self._gone += sum(map(bool, texts))
         del self.history[at:end]
-        return texts
 
     def request(self) -> tuple[str, bytes]:
         """The name and the body of the next request."""
@@ -213,7 +190,7 @@ class Oracle:
 
     def expect(self, name: str, session: Session) -> None:
         """Take down what the client is about to send."""
-        self.truth[name] = replace(session, history=[*session.history], slid=[*session.slid])
+        self.truth[name] = replace(session, history=[*session.history])
         self._oldest[name] = self.erased.get(session.owner, 0)
 
     def judge(self) -> None:
@@ -250,7 +227,7 @@ class Oracle:
         strangers = {mark.groups()[:2] for mark in _MARK.finditer(text)} - {truth.owner}
         found += [f"a mark of {stranger}" for stranger in strangers]
         theirs = {mark[0] for item in truth.items for mark in _MARK.finditer(_text(item))}
-        theirs |= {truth.mark(0), *(truth.slid if truth.is_sliding else ())}
+        theirs.add(truth.mark(0))
         own = {mark[0] for mark in _MARK.finditer(text) if mark.groups()[:2] == truth.owner}
         found += [f"{mark}, which was deleted" for mark in sorted(own - theirs)[:3]]
         dialect = truth.writer.dialect
@@ -303,9 +280,7 @@ class Oracle:
         if tuple(whose) != session.owner:
             return [f"a summary of {whose}"]
         marks = [mark for item in covered for mark in _MARK.finditer(_text(item))]
-        slid = session.slid if session.is_sliding else []
-        chains = (_chain([*slid[at:], *(mark[0] for mark in marks)]) for at in range(len(slid), -1, -1))
-        if not marks or number != marks[-1][3] or chain not in chains:
+        if not marks or number != marks[-1][3] or chain != _chain([mark[0] for mark in marks]):
             return [f"a summary up to {number}, which is not that of the {len(marks)} texts covered"]
         return []
 
