@@ -9,7 +9,7 @@ ARGS ?=
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(4, os.cpu_count() + 1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-quick test-asgi test-real agents charts check bench chaos pictures lock models release clean
+.PHONY: help setup demo serve test test-quick test-real agents charts check bench chaos pictures lock models release clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -33,13 +33,6 @@ COMPATIBILITY := tests/commands/test_process.py tests/commands/test_workers.py t
 
 test-quick: $(VENV)/.ready-dev ## tests for another Python: make test-quick PYTHON=python3.13 VENV=.venv-3.13
 	@$(BIN)/python -m pytest -m "not slow" --hypothesis-profile=quick $(COMPATIBILITY) $(ARGS)
-
-# Where it matters which server carries the gateway: what is read, refused, relayed and ended.
-CARRIED ?= $(addprefix tests/gateway/test_,$(addsuffix .py,gateway relay bad_requests own_errors own_paths chat_paths \
-  credentials mounts transparency asked_usage overflow_retries truncation upstream_faults))
-
-test-asgi: $(VENV)/.ready-dev ## the gateway's tests below uvicorn, by proxy.asgi (CARRIED=tests/gateway for all)
-	@CONCERTINA_CARRIER=asgi $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(CARRIED) $(ARGS)
 
 test-real: $(VENV)/.ready-dev var/real/.ready ## the proxy before a real llama.cpp server and a small model (minutes)
 	@CONCERTINA_REAL=var/real $(BIN)/python -m pytest tests/real $(ARGS)

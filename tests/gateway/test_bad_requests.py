@@ -18,7 +18,6 @@ from tests.support.upstreams import (
     GZIP,
     JSON,
     OK_BODY,
-    OWN_SERVER,
     TWO_WAYS,
     Header,
     Upstream,
@@ -274,7 +273,6 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_buffered(
     assert [call.body for call in behind.calls if call.body] == []
 
 
-@OWN_SERVER
 async def test_a_length_that_no_body_has_is_refused_without_waiting_for_it(address: str, behind: Upstream) -> None:
     async with connected(address) as client, asyncio.timeout(30):
         length = (b"Content-Length", b"9" * 18)

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.dialects.table import CHAT, DIALECTS, MESSAGES
 from proxy.server.strictness import MAX_HEAD, MAX_LINE
-from tests.support.upstreams import CHUNKED, HOST, JSON, OWN_SERVER, always, connected, proxied, request
+from tests.support.upstreams import CHUNKED, HOST, JSON, always, connected, proxied, request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,12 +73,8 @@ ROWS = {
 }
 
 
-# An ASGI server has its own limits of heads and times.
-FRAMING = ("a long address", "a large head", "two hosts", "a late body")
-
-
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[OWN_SERVER] * (name in FRAMING)) for name in ROWS])
+@pytest.mark.parametrize("name", ROWS)
 async def test_every_refusal_is_in_the_words_of_its_dialect(tmp_path: Path, name: str, dialect: Dialect) -> None:
     row, config = ROWS[name], dict(ROWS[name].config)
     path = "/v1/" + "/".join(dialect.path)
@@ -119,7 +115,6 @@ async def test_every_refusal_is_in_the_words_of_its_dialect(tmp_path: Path, name
     assert (reply.header(b"retry-after") or b"0").isdigit()
 
 
-@OWN_SERVER
 async def test_what_is_no_request_at_all_is_answered_as_chat_is(tmp_path: Path) -> None:
     async with proxied(tmp_path, always(b"")) as (address, _), connected(address) as client:
         await client.send(b"nonsense\r\n\r\n")

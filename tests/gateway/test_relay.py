@@ -21,7 +21,6 @@ from tests.support.upstreams import (
     HOST,
     JSON,
     OK_BODY,
-    OWN_SERVER,
     WAYS,
     Call,
     Client,
@@ -246,7 +245,6 @@ async def test_a_client_that_leaves_in_the_middle_of_a_stream_ends_it(
             await behind.calls[0].closed.wait()
 
 
-@OWN_SERVER
 async def test_a_client_that_leaves_ends_the_call_of_the_first_of_its_requests_too(
     address: str, behind: Upstream
 ) -> None:
@@ -452,7 +450,6 @@ async def test_a_request_that_follows_on_the_same_connection_is_answered_in_turn
         assert [(await client.reply()).body.decode() for _ in paths] == paths
 
 
-@OWN_SERVER
 async def test_a_request_leaves_nothing_that_the_garbage_collector_must_look_for(
     address: str, behind: Upstream
 ) -> None:

@@ -31,7 +31,6 @@ from tests.support.upstreams import (
     GZIP,
     JSON,
     OK_BODY,
-    OWN_SERVER,
     WAYS,
     Call,
     Client,
@@ -702,7 +701,6 @@ class SeenFrom(io.BytesIO):
         return super().write(line)
 
 
-@OWN_SERVER
 async def test_a_client_has_its_answer_before_anything_is_told(tmp_path: Path) -> None:
     log = SeenFrom()
     async with warm(tmp_path, sends(OK), log) as stage:

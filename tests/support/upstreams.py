@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,6 @@ import pytest
 import uvicorn
 
 from proxy.app import App
-from proxy.asgi import Application
 from proxy.server.process import listen, settings
 from tests.support.servers import configured
 
@@ -222,9 +220,6 @@ class Upstream:
 
 
 # The proxy runs on uvloop, which fails in ways of its own, as does TLS.
-# How the proxy is served: by its own server, else by plain uvicorn (`proxy.asgi`).
-CARRIER = os.environ.get("CONCERTINA_CARRIER", "own")
-OWN_SERVER = pytest.mark.skipif(CARRIER == "asgi", reason="what only the own server has (docs/operations.md)")
 WAYS = ("asyncio", "uvloop", "uvloop, TLS")
 # For tables of a thousand rows.
 TWO_WAYS = ("asyncio", "uvloop, TLS")
@@ -388,12 +383,8 @@ async def ask(
 
 @asynccontextmanager
 async def serving(config: Config, log: Log | None = None) -> AsyncIterator[str]:
-    """The address of the whole proxy, served as `concertina serve` does it, or as CARRIER says."""
+    """Yield the address of the whole proxy, served as `concertina serve` does it."""
     served = settings(App(config, log))
-    if CARRIER == "asgi":
-        served = uvicorn.Config(
-            Application(App(config, log)), lifespan="on", ws="none", log_level="error", access_log=False
-        )
     served.load()
     server = uvicorn.Server(served)
     server.lifespan = served.lifespan_class(served)
