@@ -88,7 +88,9 @@ class Epochs:
         await self._list_label(session)
         known = self._known.get(session)
         epoch = known or self._unstored.get(session) or secrets.token_hex(_EPOCH_DIGITS // 2).encode()
-        stored = await self._store.put(_key(session), epoch, self._ttl, only_new=True)
+        (stored,) = await self._store.get_many([_key(session)])
+        if stored is None and self.is_up:
+            stored = await self._store.put(_key(session), epoch, self._ttl, only_new=True)
         if stored is None and not self.is_up:
             if known is None:
                 remember(self._unstored, session, epoch, _REMEMBERED)
