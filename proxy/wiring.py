@@ -110,7 +110,7 @@ async def open_engine(
     shadow = onlooker(sessions.read_only(), standing, silent, tokenizer, workers, apart)
     reader = RequestReader(tokenizer, workers, memory)
     drafter = Drafter(decider, shadow, standing, compactions, sessions, stability, media, tokenizer, workers, observe)
-    ahead = Ahead(standing, compactions, excerpts, summarizer, lineages, stability, windows, observe)
+    ahead = Ahead(standing, compactions, excerpts, summarizer, sessions, stability, windows, observe)
     items = ItemSealer(config.store.sealer(secret_in_force(config.store)), Cache(memory, "items"))
     clients = ClientCompactions(
         Expander(items), ItemMaker(standing, compactions, cooler, lineages, items, time.time), Natives(windows)

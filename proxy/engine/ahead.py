@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from math import ceil
 
+from msgspec.structs import replace
+
 from policies.experience import was_cut_off
 from policies.plan import Compact, decide_ahead, soft_share
 from policies.record.lineage import may_rebuild
@@ -18,7 +20,7 @@ from proxy.engine.stability import Stability
 from proxy.engine.standing import StandingRecords
 from proxy.models.windows import Windows
 from proxy.observing.events import Hook, PromptBilled
-from proxy.records.lineages import Lineages
+from proxy.records.sessions import Sessions
 from proxy.upstream.routes import SummaryTarget
 from proxy.upstream.summarizer import Summarizer
 
@@ -49,7 +51,7 @@ class Ahead:
     _compactions: Compactions
     _excerpts: Excerpts
     _summarizer: Summarizer
-    _lineages: Lineages
+    _sessions: Sessions
     _stability: Stability
     _windows: Windows
     _observe: Hook
@@ -82,10 +84,12 @@ class Ahead:
         """R3's double check, part 2, for a draft that was answered; `usage` is what the upstream billed."""
         if case.is_let_through:
             return
+        # A request below the floor was sent without a look at the store.
+        case = replace(case, chain=await self._sessions.epochs.place(case.chain, stores=True))
         policy = case.caller.policy
         prompt, total = _shares(case, sent, usage)
         if sent.record is not None:
-            await self._lineages.note_share(
+            await self._sessions.lineages.note_share(
                 case.chain.tag,
                 sent.record,
                 share=prompt,
@@ -112,11 +116,11 @@ class Ahead:
         plan = decide_ahead(view.conversation, case.limits, case.caller.policy, standing_of(standing))
         if plan is None:
             return
-        if not await self._lineages.may_ask_model(case.chain.tag, standing, budget, case.request.tokens):
+        if not await self._sessions.lineages.may_ask_model(case.chain.tag, standing, budget, case.request.tokens):
             return
         if await self._stability.lost_since(case, standing) is not None:
             return
-        started = self._lineages.first_seen(case.chain.first_link)
+        started = self._sessions.lineages.first_seen(case.chain.first_link)
         rebuild = await self._is_rebuilt(case, standing, target, plan)
         job = Job(case, view, plan, standing or case.carried, target, started, _DEADLINE, rebuild)
         await self._compactions.ahead(job)
@@ -132,7 +136,7 @@ class Ahead:
         ):
             return False
         return may_rebuild(
-            await self._lineages.of(case.chain.tag, standing),
+            await self._sessions.lineages.of(case.chain.tag, standing),
             case.limits.budget,
             case.caller.policy.compaction_threshold,
             history_tokens=case.request.tokens,

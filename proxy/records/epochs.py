@@ -103,8 +103,9 @@ class Epochs:
         return _link(session, remember(self._known, session, stored or epoch, _REMEMBERED))
 
     async def stored_link(self, chain: Chain) -> bytes:
-        """Return the link of a placed chain. Place it again if its epoch was created while the store did not answer."""
-        return await self.start(chain.session) if chain.session in self._unstored else chain.own_link
+        """Return the link of a chain. It is looked up if nobody has, or if the store did not answer."""
+        is_placed = chain.link is not None and chain.session not in self._unstored
+        return chain.own_link if is_placed else await self.start(chain.session)
 
     async def link(self, session: bytes) -> bytes:
         """Return the link from which all keys of a session are derived now."""

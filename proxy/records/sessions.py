@@ -135,6 +135,7 @@ class Sessions:
     async def add(self, owner: SessionOwner, chain: Chain, label: str, model: str, record: Record | None) -> None:
         """Note that something of this session may be stored; `record` is its newest."""
         self._noted.keep(chain.tag, (_state(record), self._clock()), _NOTED)
+        chain = await self.epochs.place(chain, stores=True)
         session = Session(
             id=chain.first_link.hex(),
             label=label,

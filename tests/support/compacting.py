@@ -155,7 +155,7 @@ async def job(
     budget = budget_of(8_192, min(7_000, request.tokens))
     plan = decide(request.conversation, limits_of(budget, policy, 0), policy, None)
     assert isinstance(plan, Compact)
-    chain = Chain(SCOPE, request.conversation.body)
+    chain = Chain(SCOPE, request.conversation.body, link=b"l" * 32)
     caller = Caller("default", "default", policy, frozenset(), SCOPE, None, summary_tokens_per_day)
     upstream = Upstream(base_url="http://127.0.0.1:1/v1")
     place = place_of(caller.tenant, caller.scope, upstream.base_url, request.settings.model)
