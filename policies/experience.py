@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -56,21 +56,6 @@ _NAMED = re.compile(r"claude-(?P<family>[a-z]+)-(?P<major>\d{1,2})(?:[.-](?P<min
 # Media that are remembered as refused by themselves.
 _REFUSED_MEDIA = 32
 
-Protocol = Literal["endpoint", "trigger", "field", "demand", "item"]
-"""A way in which clients ask for compactions that their provider makes; `item`: what it has made is read."""
-
-# Seconds for which it holds that an upstream answers one, and that it does not.
-ANSWERS_NATIVELY, ANSWERS_NOT = 7 * 24 * 3600.0, 24 * 3600.0
-
-
-class Native(NamedTuple):
-    """Whether an upstream answers a protocol itself, as far as it was tried; until Unix seconds."""
-
-    protocol: Protocol
-    answers: bool
-    until: float
-
-
 ENLARGED = "+"
 
 
@@ -93,7 +78,6 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     ceiling_until: Unix seconds until which it holds.
     refused_at:   Unix seconds at which a prompt was last refused as too long; trials: larger ones since then that were
                   refused when they were due.
-    natives:      which protocols of compaction it answers itself.
     media_bytes, pictures, many, side, pages: what it takes of a request with media, as `MediaLimits` has it.
     refused_media: digests of those that it takes in no request.
     refused_words: of these, by their digests, the sentences with which they were refused.
@@ -117,7 +101,6 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     ceiling_until: float = 0.0
     refused_at: float = 0.0
     trials: int = 0
-    natives: tuple[Native, ...] = ()
     media_bytes: int | None = None
     pictures: int | None = None
     many: int | None = None
@@ -132,10 +115,6 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
         if now - self.media_at >= LEARNED_TTL:
             return NO_MEDIA_LIMITS
         return MediaLimits(self.media_bytes, self.pictures, self.many, self.side, self.pages)
-
-    def answers_natively(self, protocol: Protocol, now: float) -> bool | None:
-        """Whether it answers a protocol itself; None where that was not tried lately."""
-        return next((each.answers for each in self.natives if each.protocol == protocol and now < each.until), None)
 
     def limit_at(self, now: float) -> int | None:
         return self.limit if now - self.learned_at < LEARNED_TTL else None
@@ -219,13 +198,6 @@ def _with_media(known: ModelProfile, most: MediaLimits, now: float) -> ModelProf
     return msgspec.structs.replace(
         known, media_bytes=media_bytes, pictures=pictures, many=many, side=side, pages=pages, media_at=now
     )
-
-
-def after_trial(known: ModelProfile, protocol: Protocol, now: float, *, answers: bool) -> ModelProfile:
-    """After an upstream was seen to answer a protocol itself, or not to."""
-    others = (each for each in known.natives if each.protocol != protocol)
-    native = Native(protocol, answers, now + (ANSWERS_NATIVELY if answers else ANSWERS_NOT))
-    return msgspec.structs.replace(known, natives=(*others, native))
 
 
 def binds_thinking(model: str) -> bool:

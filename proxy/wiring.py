@@ -17,7 +17,6 @@ from proxy.engine.ahead import Ahead
 from proxy.engine.client_compaction.clients import ClientCompactions
 from proxy.engine.client_compaction.expansion import Expander
 from proxy.engine.client_compaction.making import ItemMaker
-from proxy.engine.client_compaction.natives import Natives
 from proxy.engine.client_compaction.sealed_items import ItemSealer
 from proxy.engine.compactions import Compactions
 from proxy.engine.compactor import Compactor
@@ -112,9 +111,7 @@ async def open_engine(
     drafter = Drafter(decider, shadow, standing, compactions, sessions, stability, media, tokenizer, workers, observe)
     ahead = Ahead(standing, compactions, excerpts, summarizer, sessions, stability, windows, observe)
     items = ItemSealer(config.store.sealer(secret_in_force(config.store)), Cache(memory, "items"))
-    clients = ClientCompactions(
-        Expander(items), ItemMaker(standing, compactions, cooler, lineages, items, time.time), Natives(windows)
-    )
+    clients = ClientCompactions(Expander(items), ItemMaker(standing, compactions, cooler, lineages, items, time.time))
     _watch_memory(metrics, memory)
     _watch_store(metrics, store, sealed.sealer, observe)
     _watch_work(metrics, background, standing, summarizer, spending)

@@ -197,8 +197,8 @@ class Upstream(Settings):
     """litellm's name of the provider, such as anthropic or gemini; unset: the model's name begins with it."""
 
     native_compaction: Literal["auto", "yes", "no"] = "auto"
-    """Whether it answers the compaction protocols of OpenAI and Anthropic itself; `auto`: by its address, else it is
-    tried once."""
+    """Whether it answers the compaction protocols of OpenAI and Anthropic itself; `auto`: if its host is theirs. A
+    gateway to them that passes the protocols on needs `yes`."""
 
     connect_timeout: Seconds = Field(default=10.0, gt=0, le=300)
     """Time to connect, TLS included."""

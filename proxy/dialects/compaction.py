@@ -79,11 +79,6 @@ class CompactionRequest:
     leaves: Mapping[str, object] = field(default_factory=dict)
     """Of the fields that ask for it, what goes upstream all the same."""
 
-    @property
-    def protocol(self) -> How | None:
-        """What an upstream that answers by itself has to know; None for nothing."""
-        return self.how or ("edit" if self.clearing is not None else None)
-
 
 NOTHING = CompactionRequest()
 
@@ -176,12 +171,6 @@ class Compacting(Protocol):
 
     def unfinished_calls_error(self, items: Sequence[object], /) -> CompactionRequestError | None:
         """The refusal of a question behind calls without a result; None where all have theirs."""
-
-    def is_made_in(self, answer: Mapping[str, object], /) -> bool:
-        """Whether a whole answer of a provider holds a compaction."""
-
-    def is_made_by(self, event: Mapping[str, object], /) -> bool | None:
-        """The same of the first event of a stream that tells; None for any other event."""
 
     def item_of(self, sealed: str, text: str, name: str, how: How | None, /) -> Mapping[str, object]:
         """An item of ours as it is answered; `text` is the record's."""

@@ -19,6 +19,7 @@ from proxy.engine.case import CompactionContext, Outcome, named_as, with_lessons
 from proxy.engine.client_compaction.clearing import clear
 from proxy.engine.client_compaction.clients import ClientCompaction
 from proxy.engine.client_compaction.expansion import Settled
+from proxy.engine.client_compaction.hosts import answers_compactions
 from proxy.engine.client_compaction.making import MadeItem
 from proxy.engine.draft import standing_of
 from proxy.engine.engine import Engine
@@ -27,7 +28,6 @@ from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.item_in_answer import ItemInAnswer, WholeRewritten, with_item
 from proxy.gateway.report import keep_alive_of
 from proxy.gateway.stages import Delivery, Received
-from proxy.gateway.trial import ItemSeen
 from proxy.observing.events import note
 from proxy.server.exchange import Exchange
 from proxy.server.headers import Headers, without
@@ -35,7 +35,7 @@ from proxy.upstream.routes import Route
 
 _BETAS = b"anthropic-beta"
 _STORED = ("previous_response_id", "conversation", "thread")
-Rewriting = ItemInAnswer | WholeRewritten | ItemSeen
+Rewriting = ItemInAnswer | WholeRewritten
 What = Literal["made", "read", "refused", "foreign"]
 _FAILED = "The conversation could not be compacted."
 # What of the user's messages the endpoint's answer repeats, in tokens and as a share of M.
@@ -61,17 +61,23 @@ class CompactionAnswers:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._natives = engine.clients.natives
 
-    async def settle(self, received: Received, request: CountedRequest, route: Route) -> tuple[CountedRequest, Settled]:
-        """The request without what it has to do with a compaction, and what that was; as it came, but for items of
-        ours, if that is the upstream's to answer or its answer has to be tried.
+    async def settle(
+        self, received: Received, request: CountedRequest, route: Route, *, passes_foreign: bool = True
+    ) -> tuple[CountedRequest, Settled]:
+        """Return the request without its part in a compaction, and what that part was.
 
-        Raises CompactionRequestError for what no provider takes, if the upstream is known not to answer.
+        If the upstream answers, only items of ours are replaced. passes_foreign: leave the items of others in the
+        request if nothing says whether the upstream reads them. Raises CompactionRequestError for a request that no
+        provider takes.
         """
         tenant, model = received.caller.tenant, request.settings.model
+        answers = received.mode in ("off", "shadow") or answers_compactions(route.upstream, request.dialect)
         try:
-            settled = await self._decide_who_answers(received, request, route)
+            if answers:
+                settled = await self._expand(received, request, is_ours=False)
+            else:
+                settled = await self._settle_here(received, request, passes_foreign=passes_foreign and answers is None)
         except CompactionRequestError:
             self._observe(route, tenant, model, "refused")
             raise
@@ -84,43 +90,30 @@ class CompactionAnswers:
         received.admitted.hold(max(0, len(settled.body) - len(request.body)))
         return settled.carried_in(await self._reread(received, request, settled.body)), settled
 
-    async def _decide_who_answers(self, received: Received, request: CountedRequest, route: Route) -> Settled:
-        """The same, by who answers."""
-        asked, is_trial = CompactionRequest(), False
-        if not (received.mode in ("off", "shadow") or self._natives.is_native(route, request.dialect)):
-            try:
-                settled = await self._settled_here(received, request)
-            except CompactionRequestError:
-                # An upstream that may answer by itself may take what we do not.
-                if not self._natives.is_untried(route, request.dialect):
-                    raise
-            else:
-                answers = self._answers(route, request.dialect, settled)
-                if answers is False:
-                    return settled
-                if answers is None:
-                    asked, is_trial = settled.asked, True
-        settled = await self._settle(received, request, is_ours=False)
-        return replace(settled, asked=asked, is_trial=is_trial)
-
-    async def _settled_here(self, received: Received, request: CountedRequest) -> Settled:
-        """The same if nothing is left to the upstream."""
-        settled = await self._settle(received, request, is_ours=True)
+    async def _settle_here(self, received: Received, request: CountedRequest, *, passes_foreign: bool) -> Settled:
+        """Return what the request asks of the proxy, and the request without that."""
+        settled = await self._expand(received, request, is_ours=True, passes_foreign=passes_foreign)
         if received.head.is_compact:
             settled = replace(settled, asked=replace(settled.asked, how="endpoint"))
         if received.head.is_count and settled.asked.how == "demand":
             return replace(settled, asked=CompactionRequest())
         if settled.asked.how in AT_ONCE:
+            if settled.passed:  # an item of ours holds no item of others
+                return await self._settle_here(received, request, passes_foreign=False)
             _check_whole(request, settled)
-        if settled.asked.how == "threshold" and request.settings.passthrough in _STORED:
+        elif settled.asked.how is not None and request.settings.passthrough in _STORED:
             return replace(settled, asked=CompactionRequest(), is_ignored=True)
         return settled
 
-    async def _settle(self, received: Received, request: CountedRequest, *, is_ours: bool) -> Settled:
+    async def _expand(
+        self, received: Received, request: CountedRequest, *, is_ours: bool, passes_foreign: bool = False
+    ) -> Settled:
         caller, expander = received.caller, self._engine.clients.expander
         is_strict = caller.policy.fail == "closed"
         return await self._engine.workers.run(
-            lambda: expander.settle(request, caller.tenant, is_ours=is_ours, is_strict=is_strict)
+            lambda: expander.settle(
+                request, caller.tenant, is_ours=is_ours, is_strict=is_strict, passes_foreign=passes_foreign
+            )
         )
 
     async def with_erasures(self, settled: Settled) -> Settled:
@@ -132,13 +125,6 @@ class CompactionAnswers:
 
     def _observe(self, route: Route, tenant: str, model: str, what: What) -> None:
         self._engine.observe(note("compaction_item", tenant, upstream=route.name, model=model, what=what))
-
-    def _answers(self, route: Route, dialect: Dialect, settled: Settled) -> bool | None:
-        """Whether the upstream answers what is asked; None if it has to be tried, False if there is nothing to."""
-        how = settled.asked.protocol
-        if how is None and not settled.foreign:
-            return False
-        return self._natives.answers(route, dialect, how)
 
     async def _reread(self, received: Received, request: CountedRequest, body: bytes) -> CountedRequest:
         """The request with another body."""
@@ -162,7 +148,7 @@ class CompactionAnswers:
         item, as the next one will be."""
         settled = compaction.settled
         compaction, case = await self.clear_results(received, case, compaction)
-        if settled.asked.how is None or not await self._is_due(case, settled):
+        if settled.asked.how is None or not await self.is_due(case, settled):
             return compaction, case
         made = await self.make(case, settled)
         expanded = self._engine.clients.expander.expand_settled(case.request, made.item)
@@ -174,7 +160,7 @@ class CompactionAnswers:
     ) -> tuple[ClientCompaction, CompactionContext]:
         """The request without the old results that its client wants to be left out."""
         clearing, request = compaction.settled.asked.clearing, case.request
-        if clearing is None or compaction.is_trial:
+        if clearing is None:
             return compaction, case
         budget = case.limits.budget
         cleared = await self._engine.workers.run(lambda: clear(request, clearing, budget))
@@ -186,17 +172,15 @@ class CompactionAnswers:
     async def verdict(self, case: CompactionContext, compaction: ClientCompaction) -> tuple[Outcome, str] | None:
         """Outcome and reason of a request that is answered with a compaction, or in which something is cleared; None
         for what would be done with any other."""
-        if compaction.is_trial:
-            return "bypass", "provider_compaction"
         if compaction.how in AT_ONCE:
             return "applied", "client_request"
-        if compaction.how is not None and await self._is_due(case, compaction.settled):
+        if compaction.how is not None and await self.is_due(case, compaction.settled):
             return "applied", "client_threshold"
         return None
 
-    async def _is_due(self, case: CompactionContext, settled: Settled) -> bool:
-        """Whether the prompt is as long as the client wants it, or as long as we would have it, at most; and if it goes
-        out behind a record that the client does not know of."""
+    async def is_due(self, case: CompactionContext, settled: Settled) -> bool:
+        """Return True if the request gets an item: at the client's threshold, at the policy's, or after a record that
+        the client does not know."""
         decision = await self._engine.drafter.decision(case)
         if isinstance(decision.plan, Compact):
             return True
@@ -286,8 +270,6 @@ def rewriting(delivery: Delivery, compaction: ClientCompaction, answer: Upstream
     """What is passed on of a model's answer in its place; None for all of it as it is."""
     if not 200 <= delivery.status < 300 or answer.response.header(b"content-encoding") not in (None, b"identity"):
         return None
-    if compaction.is_trial:
-        return ItemSeen()
     inserter = compaction.inserter(delivery.head.dialect)
     if inserter is None:
         return None
@@ -307,11 +289,6 @@ def counted_before(delivery: Delivery, compaction: ClientCompaction) -> WholeRew
     if clearing is None or cleared is None or delivery.status != 200:
         return None
     return WholeRewritten(lambda counted: clearing.with_original(counted, cleared.tokens))
-
-
-def is_full(case: CompactionContext) -> bool:
-    """Whether a request is so long that it would be compacted whoever asks for it."""
-    return case.limits.known and case.request.tokens >= case.limits.budget.at(case.caller.policy.compaction_threshold)
 
 
 def stored_state_in(body: bytes) -> str | None:

@@ -65,6 +65,8 @@ class Forwarder:
         was no such refusal, or the original does not fit."""
         if answer.overflow is not None or answer.response.status not in _REFUSED or sent.reason in _FORCED:
             return None
+        if delivery.may_get_notes:  # the original has the same items
+            return None
         case = delivery.case
         if case is None or sent.body is case.request.body or not case.fits_whole:
             return None
@@ -223,7 +225,8 @@ class Forwarder:
             return structs.replace(refusal, overflow=None, error=b"" if is_empty else refusal.error), draft
         if refuses_thinking(refusal.error, refusal.response.header):  # whose words may name a signature too
             return await self._without_thinking(delivery, refusal, draft)
-        if refuses_sealed(refusal.error) and case.request.history.is_signed and draft.warning != "reasoning_removed":
+        is_signed = case.request.history.is_signed and not delivery.may_get_notes  # an item is sealed, too
+        if refuses_sealed(refusal.error) and is_signed and draft.warning != "reasoning_removed":
             return await self._without_sealed(delivery, refusal, draft)
         if b"cache_control" in refusal.error or not refuses_roles(refusal.error):
             return await self._without_marks(delivery, refusal, draft)

@@ -37,11 +37,11 @@ from proxy.engine.case import (
 )
 from proxy.engine.client_compaction.clients import ClientCompaction
 from proxy.engine.client_compaction.expansion import Settled
+from proxy.engine.client_compaction.hosts import answers_compactions
 from proxy.engine.client_compaction.sealed_items import PREFIX_IN_JSON
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.engine.explaining.explanation import Explanation
-from proxy.gateway import trial
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.client_compaction import (
     CompactionAnswers,
@@ -49,7 +49,6 @@ from proxy.gateway.client_compaction import (
     compaction_of,
     counted_before,
     for_settled,
-    is_full,
     item_in,
     rewriting,
     stored_state_error,
@@ -62,7 +61,6 @@ from proxy.gateway.relay import relay
 from proxy.gateway.report import ended_event, headers_of, item_headers, waiting
 from proxy.gateway.sender import Senders
 from proxy.gateway.stages import Delivery, Prepared, Progress, Received, Sent, delivery_of
-from proxy.gateway.trial import BEYOND, ItemSeen
 from proxy.gateway.usage import UsageTap
 from proxy.observing.hooks import observe_traced
 from proxy.observing.trace import Tracing
@@ -78,6 +76,7 @@ from proxy.upstream.http import RequestTemplate, TruncatedError, UpstreamClient
 # How the types of contents begin that hold no text, or files.
 _BINARY = (b"multipart/", b"audio/", b"image/", b"video/", b"application/octet-stream")
 _NO_TOKENS = Tokens(0)
+_REFUSED = (400, 422)
 # Share of `server.max_body_bytes` from which on a body is told to be large.
 _LARGE = 0.75
 _UNROUTABLE = (
@@ -186,17 +185,11 @@ class Gateway:
         await self._reserve(received, None)  # after a fault of ours it is not done yet
         self._fail_open.call(lambda: self._list_session(delivery), None)
         _refuse_if_closed(delivery)
-        answer, compaction = None, delivery.compaction
-        if compaction is not None and compaction.is_trial:
-            answer = await self._try_native_compaction(delivery, compaction)
-            compaction = delivery.compaction
-        if compaction is not None and compaction.is_alone:
-            await self._answer_with_compaction(delivery, compaction)
-            return
+        answer = await self._answer_or_forward(delivery)
+        if answer is not None and _refuses_foreign_item(delivery, answer):
+            answer = await self._send_with_notes(delivery, answer)
         if answer is None:
-            answer = await self._forward(delivery, self._forwarder.forward(delivery), _refuse_if_closed)
-        if received.head.is_compact and (compaction is None or compaction.how is None):
-            await self._check_endpoint(delivery, answer)
+            return
         await self._relay(delivery, answer)
         # Nothing may wait from here on: the server takes a client that has its answer for one that left.
         self._fail_open.call(lambda: self._lessons.take(delivery), None)
@@ -249,8 +242,28 @@ class Gateway:
         progress.sent = delivery = delivery_of(received, prepared or _failed_open(received))
         return delivery
 
-    async def _prepare(self, received: Received) -> Prepared:
-        """What is sent for it, which waits for nothing while it is far below its window."""
+    async def _answer_or_forward(self, delivery: Delivery) -> UpstreamAnswer | None:
+        """Return the upstream's answer, None if the client has got a compaction as its whole answer."""
+        compaction = delivery.compaction
+        if compaction is None or not compaction.is_alone:
+            return await self._forward(delivery, self._forwarder.forward(delivery), _refuse_if_closed)
+        await self._answer_with_compaction(delivery, compaction)
+        return None
+
+    async def _send_with_notes(self, delivery: Delivery, refused: UpstreamAnswer) -> UpstreamAnswer | None:
+        """Send the request once more, with a note for each item that others made; return the answer to that."""
+        prepared = await self._fail_open.run(self._prepare(delivery.received, passes_foreign=False), None)
+        if prepared is None:
+            return refused
+        refused.response.close()
+        delivery.start_over(prepared)
+        return await self._answer_or_forward(delivery)
+
+    async def _prepare(self, received: Received, *, passes_foreign: bool = True) -> Prepared:
+        """Return what is sent; a request far below its window waits for nothing.
+
+        passes_foreign: as in `CompactionAnswers.settle`.
+        """
         began = time.perf_counter()
         request = await self._read(received)
         await self._reserve(received, request)
@@ -262,7 +275,9 @@ class Gateway:
         sender.repeated = request.repeated
         way, settled = sender.route(received.head, request.settings.model, self._client, read), None
         if request.compacts or received.head.is_compact:
-            request, settled = await self._compaction.settle(received, request, way.route)
+            request, settled = await self._compaction.settle(
+                received, request, way.route, passes_foreign=passes_foreign
+            )
             settled = await self._compaction.with_erasures(settled)
         # Nothing is stored of what was erased; its client may go on with it.
         mode: Mode = "off" if settled is not None and settled.is_erased else sender.mode
@@ -295,14 +310,14 @@ class Gateway:
         """The same of a request whose client asks for a compaction, or brings one back."""
         began, dialect, router = time.perf_counter(), named.request.dialect, received.active.router
         compaction = compaction_of(settled, named.request, received.exchange)
-        is_left_to_provider = received.head.is_compact and compaction.how is None
-        if compaction.is_trial or is_left_to_provider:
+        if received.head.is_compact and compaction.how is None:
             case = await self._engine.drafter.place(with_lessons(named, router))
-            if is_left_to_provider or compaction.how in AT_ONCE or not is_full(case):
-                draft = Draft(case.request.body, case.request.tokens, "bypass", "provider_compaction")
-                return Prepared(named.route, draft, case, compaction=compaction)
-            self._engine.clients.natives.saw(named.route, compaction.settled.asked.protocol, answers=False)
-            return await self._prepare(received)
+            draft = Draft(case.request.body, case.request.tokens, "bypass", "provider_compaction")
+            return Prepared(named.route, draft, case, compaction=compaction)
+        if settled.passed and compaction.how is not None:
+            case = await self._engine.drafter.place(with_lessons(named, router))
+            if await self._compaction.is_due(case, settled):  # an item of ours holds no item of others
+                return await self._prepare(received, passes_foreign=False)
         named = replace(named, route=for_settled(named.route, dialect) if named.request.is_ours else named.route)
         if compaction.how in AT_ONCE:
             case = await self._engine.drafter.place(with_lessons(named, router))
@@ -323,23 +338,6 @@ class Gateway:
         if draft.outcome == "none" and compaction.cleared is not None:
             draft = replace(draft, outcome="applied", reason="cleared")
         return replace(prepared, draft=replace(draft, warning=settled.warning or draft.warning), compaction=compaction)
-
-    async def _try_native_compaction(self, delivery: Delivery, compaction: ClientCompaction) -> UpstreamAnswer | None:
-        """The answer of an upstream that may answer by itself what is asked of a provider; None if it does not, and the
-        request is prepared as one that is ours."""
-        answer = await self._forward(delivery, self._forwarder.once(delivery))
-        verdict = await trial.answers(answer, compaction.how, delivery.counted.request.dialect)
-        if answer.overflow is not None:
-            verdict = False
-        if verdict is not None:
-            self._engine.clients.natives.saw(delivery.route, compaction.settled.asked.protocol, answers=verdict)
-        if verdict is not False:
-            return answer
-        answer.response.close()
-        prepared = await self._fail_open.run(self._prepare(delivery.received), None)
-        delivery.start_over(prepared or _failed_open(delivery.received))
-        _refuse_if_closed(delivery)
-        return None
 
     async def _answer_with_compaction(self, delivery: Delivery, compaction: ClientCompaction) -> None:
         """Answer with a compaction and nothing else."""
@@ -395,24 +393,6 @@ class Gateway:
             headers += item_headers(item)
         _reword_overflow(delivery, answer, headers)
         await relay(answer, exchange, headers, tap, delivery.head.dialect.answers, rewritten)
-        if isinstance(rewritten, ItemSeen) and compaction is not None:
-            self._fail_open.call(lambda: self._learn_native(delivery, compaction, rewritten), None)
-
-    async def _check_endpoint(self, delivery: Delivery, answer: UpstreamAnswer) -> None:
-        """Raise the refusal of a request that was left to the upstream, if that has no such endpoint."""
-        natives, dialect = self._engine.clients.natives, delivery.head.dialect
-        if answer.response.status in trial.UNKNOWN and not natives.is_native(delivery.route, dialect):
-            natives.saw(delivery.route, "endpoint", answers=False)
-            await self._prepare(delivery.received)
-
-    def _learn_native(self, delivery: Delivery, compaction: ClientCompaction, seen: ItemSeen) -> None:
-        """Whether an upstream compacts by itself, by what it has billed and answered."""
-        usage = delivery.tap.usage() if delivery.tap is not None else None
-        threshold, natives = compaction.settled.asked.threshold, self._engine.clients.natives
-        if seen.is_there:
-            natives.saw(delivery.route, compaction.settled.asked.protocol, answers=True)
-        elif usage is not None and threshold is not None and usage.prompt_tokens >= BEYOND * threshold:
-            natives.saw(delivery.route, compaction.settled.asked.protocol, answers=False)
 
     async def _count(self, progress: Progress) -> None:
         """The upstream's count of what `_converse` would send now: nothing is made for it, and nothing written."""
@@ -543,11 +523,11 @@ class Gateway:
         if head.is_compact and received.mode not in ("off", "shadow"):
             field = await self._engine.workers.run(stored_state_in, received.body)
             route = received.active.router.conversation(head, received.caller, dialect.model_of(received.body))
-            answers = self._engine.clients.natives.answers(route, dialect, "endpoint")
-            if field is None and not answers:
-                raise CompactionRequestError("It must be a text, or a list of items that is not empty.", param="input")
-            if field is not None and answers is False:
+            if answers_compactions(route.upstream, dialect):
+                return
+            if field is not None:
                 raise stored_state_error(field)
+            raise CompactionRequestError("It must be a text, or a list of items that is not empty.", param="input")
 
     async def _unread_reason(self, received: Received) -> str:
         """Why a request was not read: a bound that it is over, or its shape."""
@@ -635,6 +615,14 @@ def _refuse_if_closed(delivery: Delivery) -> None:
     case = delivery.case
     if case is None or not case.limits.known or not case.fits_whole:
         raise errors.CompactionFailedError(delivery.first.reason, case.chain.name if case else "")
+
+
+def _refuses_foreign_item(delivery: Delivery, answer: UpstreamAnswer) -> bool:
+    """Return True if an item that others made may be why the upstream refuses the request.
+
+    Servers have no common words for it, so any refusal but one for size counts: a wrong guess costs one more refusal.
+    """
+    return delivery.may_get_notes and answer.overflow is None and answer.response.status in _REFUSED
 
 
 def _reword_overflow(delivery: Delivery, answer: UpstreamAnswer, headers: Headers) -> None:

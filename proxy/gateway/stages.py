@@ -140,6 +140,12 @@ class Delivery(Sent, kw_only=True, eq=False):
         return self.received.caller
 
     @property
+    def may_get_notes(self) -> bool:
+        """Return True if a note may take the place of each item that others made, after a refusal."""
+        is_closed = self.caller.policy.fail == "closed"
+        return self.compaction is not None and self.compaction.settled.passed > 0 and not is_closed
+
+    @property
     def case(self) -> CompactionContext | None:
         """With all that decides what is sent for it, made when it is asked for; None if it was not understood."""
         named = self.named

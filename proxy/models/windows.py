@@ -10,7 +10,7 @@ import msgspec
 
 from policies import experience as lessons
 from policies.assembly import Shape
-from policies.experience import LEARNED_TTL, ModelProfile, Protocol
+from policies.experience import LEARNED_TTL, ModelProfile
 from policies.ladder import StatedLimit
 from policies.media import MediaLimits
 from policies.price import CACHE_TTL, Price
@@ -92,7 +92,6 @@ class Windows:
         self._max_entries = max_entries
         self._known: OrderedDict[ModelKey, _KnownWindow] = OrderedDict()
         self._asked: OrderedDict[str, tuple[float, Mapping[str, int]]] = OrderedDict()
-        self._natives: OrderedDict[str, Mapping[str, Mapping[Protocol, bool]]] = OrderedDict()
         self._answers: OrderedDict[tuple[ModelKey, bytes], tuple[int, ...]] = OrderedDict()
         self._answered: OrderedDict[tuple[ModelKey, bytes], float] = OrderedDict()
         self._overflowed: OrderedDict[tuple[ModelKey, bytes], None] = OrderedDict()
@@ -322,19 +321,6 @@ class Windows:
     def media_limits(self, place: ModelKey) -> MediaLimits:
         """Return the learned limits of media."""
         return self.experience(place).media_limits(self._clock())
-
-    def saw_native(self, place: ModelKey, protocol: Protocol, *, answers: bool) -> None:
-        """Learn whether the upstream answers a protocol of compaction."""
-        self._take(place, lessons.after_trial(self.experience(place), protocol, self._clock(), answers=answers))
-
-    def answers_natively(self, place: ModelKey, protocol: Protocol) -> bool | None:
-        """Return True if the upstream says that it answers a protocol or was seen to; None if neither is known."""
-        told = self._natives.get(place.base_url, {}).get(place.model, {}).get(protocol)
-        return self.experience(place).answers_natively(protocol, self._clock()) if told is None else told
-
-    def natives_from_upstream(self, base_url: str, natives: Mapping[str, Mapping[Protocol, bool]]) -> None:
-        """Store what an upstream says about its models' own compaction, even if that is nothing."""
-        remember(self._natives, base_url, natives, self._max_entries)
 
     def saw_copy_refused(self, place: ModelKey) -> None:
         """Learn that our copy was refused but the client's own request was accepted."""

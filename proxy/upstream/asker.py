@@ -14,7 +14,7 @@ from proxy.lru import remember
 from proxy.models.windows import Windows
 from proxy.server.headers import Headers, first
 from proxy.upstream.http import TruncatedError, UpstreamClient
-from proxy.upstream.models_list import Family, natives_of_list, window_of_props, window_of_show, windows_of_list
+from proxy.upstream.models_list import Family, window_of_props, window_of_show, windows_of_list
 
 _T = TypeVar("_T")
 
@@ -65,7 +65,6 @@ class WindowAsker:
             remember(self._asked, upstream.base_url, asked, _REMEMBERED)
             body = await self._get(upstream, "GET", resource_url(upstream.base_url, _LIST), headers, None)
             asked.windows, asked.family = _read(windows_of_list, body) or ({}, None)
-            self._windows.natives_from_upstream(upstream.base_url, _read(natives_of_list, body) or {})
         if asked.family is not None and model not in asked.windows and model not in asked.singly:
             asked.singly.add(model)
             window = await self._of_one(upstream, asked.family, headers, model)

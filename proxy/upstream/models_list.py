@@ -5,8 +5,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from policies.experience import Protocol
-
 Family = Literal["llama.cpp", "ollama"]
 
 _Tokens = Annotated[int, msgspec.Meta(ge=256, le=100_000_000)]
@@ -53,42 +51,6 @@ def windows_of_list(body: bytes) -> tuple[dict[str, int], Family | None]:
         if isinstance(name, str) and (tokens := _window(row)) is not None:
             windows[name] = tokens
     return windows, family
-
-
-class _Supported(msgspec.Struct):
-    supported: bool = False
-
-
-class _Managed(msgspec.Struct):
-    compact_20260112: _Supported | None = None
-
-
-class _Capabilities(msgspec.Struct):
-    context_management: _Managed | None = None
-    compaction: _Supported | None = None
-
-
-class _Capable(msgspec.Struct):
-    id: str = ""
-    capabilities: _Capabilities | None = None
-
-
-class _CapableList(msgspec.Struct):
-    data: list[_Capable] = msgspec.field(default_factory=list)
-
-
-def natives_of_list(body: bytes) -> dict[str, dict[Protocol, bool]]:
-    """Which protocols of compaction each model answers, as Anthropic's list tells it; raises MsgspecError."""
-    found: dict[str, dict[Protocol, bool]] = {}
-    for row in msgspec.json.decode(body, type=_CapableList).data:
-        told, natives = row.capabilities or _Capabilities(), dict[Protocol, bool]()
-        if told.context_management is not None and told.context_management.compact_20260112 is not None:
-            natives["field"] = told.context_management.compact_20260112.supported
-        if told.compaction is not None:
-            natives["demand"] = told.compaction.supported
-        if natives:
-            found[row.id] = natives
-    return found
 
 
 def window_of_props(body: bytes) -> int | None:

@@ -27,38 +27,30 @@ QUIET = {"OPENAI_AGENTS_DISABLE_TRACING": "1", "DO_NOT_TRACK": "1"}
 
 @dataclass(frozen=True)
 class Library:
-    """A program in `clients` that works with a library, and what it asks for.
+    """A program in `clients` that works with a library.
 
-    turns:      whether each part is a turn of its own. characters: of a part.
-    asks:       the protocol, as a server without it names it. made: how many items it may get.
+    turns:      whether each part is a turn of its own. characters: of a part. made: how many items it may get.
     """
 
     program: str
     arguments: tuple[str, ...]
     speech: Speech
-    asks: str
     made: tuple[int, int]
     turns: bool = False
     characters: int = 3_500
 
 
 LIBRARIES = {
-    "Agents SDK, by its items": Library("agents_session.py", ("input",), Responses(), "endpoint", (8, 20), turns=True),
+    "Agents SDK, by its items": Library("agents_session.py", ("input",), Responses(), (8, 20), turns=True),
     "Agents SDK, by its items, streamed": Library(
-        "agents_session.py", ("input", "stream"), Responses(), "endpoint", (8, 20), turns=True
+        "agents_session.py", ("input", "stream"), Responses(), (8, 20), turns=True
     ),
-    "Pydantic AI, OpenAI's threshold": Library(
-        "pydantic_openai.py", ("threshold",), Responses(), "context_management", (3, 10)
-    ),
-    "Pydantic AI, OpenAI's endpoint": Library(
-        "pydantic_openai.py", ("endpoint",), Responses(), "endpoint", (8, 20), turns=True
-    ),
+    "Pydantic AI, OpenAI's threshold": Library("pydantic_openai.py", ("threshold",), Responses(), (3, 10)),
+    "Pydantic AI, OpenAI's endpoint": Library("pydantic_openai.py", ("endpoint",), Responses(), (8, 20), turns=True),
     "Pydantic AI, Anthropic's edit": Library(
-        "pydantic_anthropic.py", ("edit",), Messages(), "context_management", (3, 10), characters=10_000
+        "pydantic_anthropic.py", ("edit",), Messages(), (3, 10), characters=10_000
     ),
-    "Pydantic AI, Anthropic's on demand": Library(
-        "pydantic_anthropic.py", ("demand",), Messages(), "compaction", (7, 7), turns=True
-    ),
+    "Pydantic AI, Anthropic's on demand": Library("pydantic_anthropic.py", ("demand",), Messages(), (7, 7), turns=True),
 }
 
 
@@ -94,7 +86,7 @@ async def test_a_library_goes_on_behind_its_own_compactions(
     made = [line for line in lines if line["event"] == "compaction_item" and line["what"] == "made"]
     assert (code, upstream.problems, upstream.overflows, upstream.beside) == (0, [], 0, 0), said[-2_000:]
     assert (work / "journal.txt").read_text().split() == [str(number) for number in range(1, ROUNDS + 1)]
-    assert upstream.asked == {library.asks: 1}, "a server without the protocol is asked once"
+    assert not upstream.asked
     assert library.made[0] <= len(made) <= library.made[1]
     last = json.dumps(upstream.received[-1])
     assert all(rule in last for rule in RULES)

@@ -1,4 +1,4 @@
-"""Clients that ask for compactions by OpenAI's and Anthropic's protocols, before an upstream that has none."""
+"""Clients that ask for compactions by OpenAI's and Anthropic's protocols, before an upstream on an unknown host."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def item_of(play: Stage, items: list[Json] = HISTORY) -> list[Json]:
 
 
 async def test_the_endpoint_answers_with_the_users_messages_and_one_item(tmp_path: Path) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         reply = await play.send(asked(HISTORY), path=COMPACT)
         assert not play.sent
     answer = json.loads(reply.body)
@@ -88,7 +88,7 @@ async def test_the_endpoint_answers_with_the_users_messages_and_one_item(tmp_pat
 
 async def test_what_is_kept_has_an_id_that_no_other_answer_gives(tmp_path: Path) -> None:
     """A client sends on what several have kept, and OpenAI refuses a request in which two items have one id."""
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         one, other = await item_of(play), await item_of(play, [HEAD, said("Write the docs."), *rounds(12, 20)])
         again = await item_of(play, [*one, said("And now the tests."), *rounds(4, 40)])
     ids = [{str(item["id"]) for item in output} for output in (one, other, again)]
@@ -99,7 +99,7 @@ async def test_what_is_kept_has_an_id_that_no_other_answer_gives(tmp_path: Path)
 
 async def test_what_the_item_stands_for_goes_upstream_in_its_place(tmp_path: Path) -> None:
     """The client's own message where it was, the record as a user's, and the result that has no answer yet."""
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         output = await item_of(play)
         reply = await play.send(asked([HEAD, *output]), path=RESPONSES)
         items = sent(play)
@@ -111,7 +111,7 @@ async def test_what_the_item_stands_for_goes_upstream_in_its_place(tmp_path: Pat
 
 
 async def test_a_trigger_is_answered_by_one_item_that_streams_at_once(tmp_path: Path) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         reply = await play.send(asked([*HISTORY, TRIGGER], stream=True), path=RESPONSES)
         whole = await play.send(asked([*HISTORY, TRIGGER]), path=RESPONSES)
         assert not play.sent
@@ -133,7 +133,7 @@ async def test_a_trigger_is_answered_by_one_item_that_streams_at_once(tmp_path: 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_beyond_the_threshold_the_answer_begins_with_an_item(tmp_path: Path, stream: bool) -> None:
     """What is sent then is what the next request will be expanded into: its beginning is in the provider's cache."""
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         reply = await play.send(asked(HISTORY, stream=stream, context_management=THRESHOLD), path=RESPONSES)
         assert outcome(reply) == ("applied", "client_threshold")
         assert b"context_management" not in play.sent[-1].body
@@ -156,7 +156,7 @@ async def test_beyond_the_threshold_the_answer_begins_with_an_item(tmp_path: Pat
 
 
 async def test_below_the_threshold_nothing_happens_but_that_the_field_is_gone(tmp_path: Path) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         managed = [{"type": "compaction", "compact_threshold": 50_000}]
         reply = await play.send(asked(HISTORY, context_management=managed), path=RESPONSES)
         assert json.loads(play.sent[-1].body) == json.loads(asked(HISTORY))
@@ -169,7 +169,7 @@ CONVERSATION = [{"role": "user", "content": TASK}, *uses(12)]
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_on_demand_one_signed_block_stands_for_all_messages(tmp_path: Path, stream: bool) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         body = told(CONVERSATION, stream=stream, compaction={"type": "summarize"})
         reply = await play.send(body, (b"anthropic-beta", b"compact-2026-09-04"), path=MESSAGES)
         assert not play.sent
@@ -203,7 +203,7 @@ LONG = [{"role": "user", "content": TASK}, *uses(60)]
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_edit_puts_a_block_in_front_of_the_answer(tmp_path: Path, stream: bool) -> None:
     """Our own compaction was due first: the window is smaller than the client's trigger."""
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         body = told(LONG, stream=stream, context_management=EDIT)
         reply = await play.send(body, path=MESSAGES)
         assert outcome(reply) == ("applied", "client_threshold")
@@ -229,7 +229,7 @@ async def test_an_edit_puts_a_block_in_front_of_the_answer(tmp_path: Path, strea
 
 async def test_with_a_pause_no_model_is_asked(tmp_path: Path) -> None:
     edit = {"edits": [{**EDIT["edits"][0], "pause_after_compaction": True}]}
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         reply = await play.send(told(LONG, context_management=edit), path=MESSAGES)
         assert not play.sent
     answer = json.loads(reply.body)
@@ -249,7 +249,7 @@ CLEARING = {
 
 
 async def test_old_results_are_cleared_and_the_client_is_told(tmp_path: Path) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         reply = await play.send(told(CONVERSATION, context_management=CLEARING), path=MESSAGES)
         first = sent(play)
         longer = [*CONVERSATION, *uses(1, 50, 5)]
@@ -321,7 +321,7 @@ BAD_RESPONSES: dict[str, tuple[str, bytes, tuple[int, str, object]]] = {
 @pytest.mark.parametrize("case", BAD_RESPONSES)
 async def test_bad_input_of_responses_is_refused_and_goes_nowhere(tmp_path: Path, case: str) -> None:
     path, body, expected = BAD_RESPONSES[case]
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         reply = await play.send(body, path=path)
         assert error(reply) == expected
         assert not play.sent
@@ -362,7 +362,7 @@ BAD_MESSAGES: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("case", BAD_MESSAGES)
 async def test_bad_input_of_messages_is_refused_and_goes_nowhere(tmp_path: Path, case: str) -> None:
     body, named = BAD_MESSAGES[case]
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         reply = await play.send(body, path=MESSAGES)
         assert (reply.status, json.loads(reply.body)["error"]["type"]) == (400, "invalid_request_error")
         assert named.encode() in reply.body
@@ -370,7 +370,7 @@ async def test_bad_input_of_messages_is_refused_and_goes_nowhere(tmp_path: Path,
 
 
 async def test_an_item_that_cannot_be_opened_is_refused_as_openai_does(tmp_path: Path) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         *kept, item = await item_of(play)
         sealed = item["encrypted_content"]
         damaged = [sealed[:-1], sealed[:60], sealed + "A", sealed + sealed, sealed[:80] + "x" + sealed[81:], "ccn1."]
@@ -381,7 +381,7 @@ async def test_an_item_that_cannot_be_opened_is_refused_as_openai_does(tmp_path:
 
 
 async def test_what_is_no_item_is_text(tmp_path: Path) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         reply = await play.send(asked([said("ccn1.abc"), said("What is this?")]), path=RESPONSES)
         assert reply.status == 200
         assert sent(play)[0] == said("ccn1.abc")
@@ -403,7 +403,7 @@ async def test_an_item_that_was_made_elsewhere_becomes_a_note_or_is_refused(tmp_
 
 @pytest.mark.parametrize("mode", [b"off", b"shadow"])
 async def test_items_of_ours_are_expanded_whatever_else_is_off(tmp_path: Path, mode: bytes) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         output = await item_of(play)
         reply = await play.send(asked([HEAD, *output]), (b"x-compaction", mode), path=RESPONSES)
         assert reply.status == 200
@@ -425,7 +425,7 @@ STORED = {
 async def test_of_a_history_that_the_provider_stores_no_item_is_made(tmp_path: Path, case: str) -> None:
     """Also not of the part that the request brings: what comes before it would be lost."""
     fields, code = STORED[case]
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         await play.send(asked(HISTORY), path=RESPONSES)
         reply = await play.send(json.dumps({"model": "gpt-4o", **fields}).encode(), path=COMPACT)
     assert error(reply) == (400, code, next(iter(fields)))
@@ -435,7 +435,7 @@ async def test_of_a_history_that_the_provider_stores_no_item_is_made(tmp_path: P
 async def test_an_item_that_holds_an_item_is_refused(tmp_path: Path) -> None:
     inner = {"type": "compaction", "encrypted_content": forged(FORGED)}
     outer = msgspec.structs.replace(FORGED, tail=(msgspec.Raw(json.dumps(inner).encode()),))
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         for item, status in ((FORGED, 200), (outer, 400)):
             items = [{"type": "compaction", "encrypted_content": forged(item)}, said("Go on.")]
             assert (await play.send(asked(items), path=RESPONSES)).status == status
@@ -445,14 +445,14 @@ async def test_items_that_expand_beyond_a_bound_together_are_refused(tmp_path: P
     large = msgspec.structs.replace(FORGED, covers="a" * (MOST_CONTENT - 100_000))
     sealed = forged(large)
     assert len(sealed) < 20_000
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         for number, status in ((1, 200), (3, 200), (40, 400)):
             items = [{"type": "compaction", "encrypted_content": sealed}] * number
             assert (await play.send(asked([*items, said("Go on.")]), path=RESPONSES)).status == status
 
 
 async def test_a_history_elsewhere_passes_without_the_field(tmp_path: Path) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         body = asked([said(TASK)], previous_response_id="resp_1", context_management=THRESHOLD)
         reply = await play.send(body, path=RESPONSES)
         assert ours(reply)["warning"] == "context_management_ignored"
@@ -461,7 +461,7 @@ async def test_a_history_elsewhere_passes_without_the_field(tmp_path: Path) -> N
 
 async def test_our_own_compaction_goes_on_from_the_record_that_the_client_carries(tmp_path: Path) -> None:
     """Nothing is compacted twice: one record stands for the item, and for what has come since."""
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         output = await item_of(play, [HEAD, said(TASK), said("Call the release Heron."), *rounds(12)])
         kept = [HEAD, *output, *rounds(26, 100)]
         reply = await play.send(asked(kept), path=RESPONSES)
@@ -480,9 +480,9 @@ async def test_our_own_compaction_goes_on_from_the_record_that_the_client_carrie
 
 
 async def test_an_item_opens_at_another_replica_and_after_a_restart(tmp_path: Path) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         output = await item_of(play)
-    async with stage(tmp_path, native="no") as other:
+    async with stage(tmp_path) as other:
         reply = await other.send(asked([HEAD, *output]), path=RESPONSES)
         assert ours(reply)["item"] == "read"
         assert is_record(sent(other)[2])
@@ -491,7 +491,7 @@ async def test_an_item_opens_at_another_replica_and_after_a_restart(tmp_path: Pa
 @pytest.mark.parametrize("summaries", ["down", "useless", "garbage", "refuse"])
 async def test_there_is_an_item_whatever_becomes_of_the_summary(tmp_path: Path, summaries: str) -> None:
     model = ModelServer(window=WINDOW, summaries=summaries)  # type: ignore[arg-type]
-    async with stage(tmp_path, model, native="no") as play:
+    async with stage(tmp_path, model) as play:
         output = await item_of(play)
         await play.send(asked([HEAD, *output]), path=RESPONSES)
         assert "Never touch legacy/." in json.dumps(sent(play))
@@ -502,7 +502,7 @@ async def test_of_another_tenant_an_item_is_not_read(tmp_path: Path) -> None:
     hashed = {name: hashlib.sha256(key.encode()).hexdigest() for name, key in keys.items()}
     tenants = {name: {"keys": [f"sha256:{digest}"]} for name, digest in hashed.items()}
     first, second = ((b"authorization", f"Bearer {key}".encode()) for key in keys.values())
-    async with stage(tmp_path, native="no", tenants=tenants) as play:
+    async with stage(tmp_path, tenants=tenants) as play:
         reply = await play.send(asked(HISTORY), first, path=COMPACT)
         output = json.loads(reply.body)["output"]
         assert (await play.send(asked([HEAD, *output]), first, path=RESPONSES)).status == 200
@@ -511,7 +511,7 @@ async def test_of_another_tenant_an_item_is_not_read(tmp_path: Path) -> None:
 
 
 async def test_a_fault_of_ours_never_sends_an_item_upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         output = await item_of(play)
 
         def broken(*_: object, **__: object) -> None:
@@ -528,7 +528,7 @@ async def test_a_fault_of_ours_never_sends_an_item_upstream(tmp_path: Path, monk
 
 async def test_explain_opens_items_and_says_what_is_asked(tmp_path: Path) -> None:
     explain = "/v1/compaction/explain?dialect=responses"
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         output = await item_of(play)
         found = json.loads((await play.send(asked([HEAD, *output]), path=explain)).body)
         asks = json.loads((await play.send(asked([*HISTORY, TRIGGER]), path=explain)).body)
@@ -552,7 +552,7 @@ def behind(block: Json, *before: Json) -> bytes:
 
 
 async def test_a_signed_block_that_is_not_as_it_was_made_is_refused_by_its_code(tmp_path: Path) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         block = await block_of(play, compaction={"type": "summarize"})
         asked_before = len(play.sent)
         signature = block["signature"]
@@ -589,7 +589,7 @@ async def test_of_a_block_that_cannot_be_opened_the_text_is_used(tmp_path: Path)
 
 
 async def test_a_block_that_failed_is_no_block(tmp_path: Path) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         failed: Json = {"type": "compaction", "content": None}
         messages = [*CONVERSATION, {"role": "assistant", "content": [failed, {"type": "text", "text": "Hm."}]}, GO_ON]
         reply = await play.send(told(messages), path=MESSAGES)
@@ -598,14 +598,14 @@ async def test_a_block_that_failed_is_no_block(tmp_path: Path) -> None:
 
 
 async def test_a_mark_on_a_block_goes_with_its_record(tmp_path: Path) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         block = await block_of(play, context_management=EDIT)
         await play.send(behind({**block, "cache_control": {"type": "ephemeral"}}), path=MESSAGES)
         assert sent(play)[0]["content"][0]["cache_control"] == {"type": "ephemeral"}
 
 
 async def test_a_count_ignores_a_compaction_on_demand(tmp_path: Path) -> None:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         body = told(CONVERSATION, compaction={"type": "summarize"})
         reply = await play.send(body, path=MESSAGES + "/count_tokens")
         assert json.loads(reply.body)["input_tokens"] > 1_000
@@ -621,7 +621,7 @@ async def test_nothing_is_stored_of_an_item_whose_session_was_erased(tmp_path: P
         urls = [f"{SESSIONS}/{row['id']}/export" for row in page["sessions"]]
         return "".join([(await ask(play.address, "GET", url, [BEARER])).body.decode() for url in urls])
 
-    async with stage(tmp_path, native="no", server={"admin_token": TOKEN}) as play:
+    async with stage(tmp_path, server={"admin_token": TOKEN}) as play:
         *_, item = await item_of(play)
         assert "legacy" in await records_of(play)
         await ask(play.address, "DELETE", f"{SESSIONS}?all=true", [BEARER])

@@ -31,7 +31,7 @@ either = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streami
 
 @pytest.fixture
 async def play(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with stage(tmp_path, native="no") as play:
+    async with stage(tmp_path) as play:
         yield play
 
 

@@ -102,7 +102,7 @@ async def test_what_a_provider_that_does_not_compact_is_asked_for_is_answered_he
     tmp_path: Path, name: str, fields: Json, last: list[Json], outcome: tuple[str, str], items: int, copies: int
 ) -> None:
     """copies: how many requests go on to the model, none with the question in it."""
-    async with world(tmp_path, OF[name], ModelServer(window=100_000), native="no") as play:
+    async with world(tmp_path, OF[name], ModelServer(window=100_000)) as play:
         reply = await play.post(play.body([*long(50).history, *last], **fields))
         assert (reply.status, told(reply)) == (200, outcome)
         assert reply.body.count(b'"ccn1.') == items
@@ -116,7 +116,7 @@ async def test_what_a_provider_that_does_not_compact_is_asked_for_is_answered_he
 
 
 async def test_a_question_that_no_provider_takes_is_refused_before_one_that_does_not_compact(tmp_path: Path) -> None:
-    async with world(tmp_path, OF["messages"], ModelServer(window=100_000), native="no") as play:
+    async with world(tmp_path, OF["messages"], ModelServer(window=100_000)) as play:
         reply = await play.post(play.body(long(50).history, compaction={"type": "auto"}))
         assert reply.status == 400
         assert json.loads(reply.body)["error"]["message"] == "compaction.type: Input should be 'summarize'"

@@ -190,18 +190,6 @@ def unfinished_calls_error(items: Sequence[object]) -> CompactionRequestError | 
     return None
 
 
-def is_made_in(answer: Mapping[str, object]) -> bool:
-    return any(kind_of(block) == "compaction" for block in blocks_of(answer.get("content")))
-
-
-def is_made_by(event: Mapping[str, object]) -> bool | None:
-    """By the first block."""
-    block = event.get("content_block")
-    if event.get("type") == "content_block_start" and isinstance(block, dict):
-        return kind_of(block) == "compaction"
-    return False if event.get("type") in ("message_stop", "error") else None
-
-
 def item_of(sealed: str, text: str, _name: str, how: How | None) -> Json:
     key = "signature" if how == "demand" else "encrypted_content"
     return {"type": "compaction", "content": text, key: sealed}

@@ -25,7 +25,6 @@ DROPS_BEFORE = False
 
 _LEAST_THRESHOLD = 1_000
 _ANNOUNCEMENTS = frozenset({"response.created", "response.in_progress", "response.queued"})
-_ENDS = frozenset({"response.completed", "response.failed", "response.incomplete", "error"})
 # Events of ours in a stream of others.
 _INSERTED = 2
 _UNVERIFIED = "The encrypted content could not be verified. Reason: {reason}."
@@ -110,19 +109,6 @@ def unfinished_calls_error(items: Sequence[object]) -> CompactionRequestError | 
     for name in calls:
         return CompactionRequestError(f"No tool output found for function call {name}.", param="input")
     return None
-
-
-def is_made_in(answer: Mapping[str, object]) -> bool:
-    output = answer.get("output")
-    return any(find_compaction(item, b"") is not None for item in output) if isinstance(output, list) else False
-
-
-def is_made_by(event: Mapping[str, object]) -> bool | None:
-    """By the first item that is finished, and no reasoning: nothing else is of use to a client that asked for one."""
-    kind, item = event.get("type"), event.get("item")
-    if kind == "response.output_item.done" and isinstance(item, dict) and item.get("type") != "reasoning":
-        return find_compaction(item, b"") is not None
-    return False if kind in _ENDS else None
 
 
 def item_of(sealed: str, _text: str, name: str, _how: How | None) -> Json:

@@ -7,14 +7,12 @@ from proxy.dialects.compaction import AT_ONCE, CompactionAnswer, CompactionCost,
 from proxy.engine.client_compaction.clearing import Cleared
 from proxy.engine.client_compaction.expansion import Expander, Settled
 from proxy.engine.client_compaction.making import ItemMaker, MadeItem
-from proxy.engine.client_compaction.natives import Natives
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCompactions:
     expander: Expander
     maker: ItemMaker
-    natives: Natives
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +30,12 @@ class ClientCompaction:
     cleared: Cleared | None = None
 
     @property
-    def is_trial(self) -> bool:
-        """Whether its upstream is asked first if it answers by itself."""
-        return self.settled.is_trial
-
-    @property
     def how(self) -> How | None:
         return self.settled.asked.how
 
     @property
     def is_alone(self) -> bool:
         """Whether the answer is a compaction and nothing else."""
-        if self.is_trial:
-            return False
         return self.how in AT_ONCE or (self.made is not None and self.settled.asked.pauses)
 
     def inserter(self, dialect: Dialect) -> Inserter | None:

@@ -45,8 +45,8 @@ class Settled:
     record:  of the newest item that was opened, and where what stands for it ends, counted from the array's beginning;
              None without one.
     read:    items of ours that were opened. foreign: those of others that nobody here can read; unreadable: those of
-             which only the text is left. is_trial: whether the upstream is asked first. is_ignored: whether nothing
-             is done about what was asked. is_erased: whether one of the sessions was erased since.
+             which only the text is left. passed: those of others that go upstream as they came. is_ignored: whether
+             nothing is done about what was asked. is_erased: whether one of the sessions was erased since.
     places:  of the sessions whose text the opened items hold, as items name them.
     """
 
@@ -57,7 +57,7 @@ class Settled:
     read: int = 0
     foreign: int = 0
     unreadable: int = 0
-    is_trial: bool = False
+    passed: int = 0
     is_ignored: bool = False
     is_erased: bool = False
     places: tuple[tuple[bytes, bytes], ...] = ()
@@ -99,17 +99,24 @@ class _Piece:
 
 @dataclass(slots=True)
 class _Expansion:
-    """An array as far as it was expanded. room: bytes that the contents of further items may have."""
+    """An array as far as it was expanded.
+
+    passes_foreign: items that others have made stay in it. is_changed: something else than what came stands in it.
+    room: bytes that the contents of further items may have.
+    """
 
     dialect: Dialect
     compacting: Compacting
     is_ours: bool
     is_strict: bool = False
+    passes_foreign: bool = False
+    is_changed: bool = False
     room: int = MOST_CONTENTS
     pieces: list[_Piece] = field(default_factory=list)
     read: int = 0
     foreign: int = 0
     unreadable: int = 0
+    passed: int = 0
     places: tuple[tuple[bytes, bytes], ...] = ()
 
     def put_record(self, item: CompactionItem, covered: str, behind: frozenset[bytes], mark: object = None) -> None:
@@ -162,7 +169,7 @@ class _Expansion:
         if request.parsed.envelope.text and self.is_ours:
             said = {"role": "user", "content": request.parsed.envelope.text}
             body = json_array.with_field(body, request.dialect.array.name, [said])
-        if request.parsed.spans and (self.is_ours or self.read):
+        if request.parsed.spans and self.is_changed:
             body = json_array.rebuild(body, request.parsed, (piece.raw for piece in self.pieces))
         if self.is_ours and any(fields.get(name) for name in self.compacting.FIELDS):
             without = [name for name in self.compacting.FIELDS if name not in asked.leaves]
@@ -172,7 +179,7 @@ class _Expansion:
             end += 1 + len(piece.raw)
             if piece.record is not None:
                 record = end, piece.record
-        counts = self.read, self.foreign, self.unreadable
+        counts = self.read, self.foreign, self.unreadable, self.passed
         return Settled(body, asked, covered, record, *counts, places=self.places)
 
     def holds_item(self, raw: bytes) -> bool:
@@ -191,15 +198,23 @@ class Expander:
     def __init__(self, items: ItemSealer) -> None:
         self._items = items
 
-    def settle(self, request: CountedRequest, tenant: str, *, is_ours: bool, is_strict: bool = False) -> Settled:
+    def settle(
+        self,
+        request: CountedRequest,
+        tenant: str,
+        *,
+        is_ours: bool,
+        is_strict: bool = False,
+        passes_foreign: bool = False,
+    ) -> Settled:
         """The request with every item of ours expanded.
 
         is_ours: nothing is left in it for the provider to compact, nor of what others have compacted. is_strict:
-        nothing goes upstream in the place of what cannot be read. Raises CompactionRequestError for what no provider
-        takes.
+        nothing goes upstream in the place of what cannot be read. passes_foreign: what others have compacted is left
+        in it all the same. Raises CompactionRequestError for what no provider takes.
         """
         compacting, messages = _compacting(request.dialect), request.history.messages
-        found = _Expansion(request.dialect, compacting, is_ours=is_ours, is_strict=is_strict)
+        found = _Expansion(request.dialect, compacting, is_ours, is_strict, passes_foreign)
         if sum(message.compacts for message in messages) > _MOST_ITEMS:
             raise CompactionRequestError(f"At most {_MOST_ITEMS} compactions may stand in a request.")
         questions: dict[int, object] = {}
@@ -212,6 +227,7 @@ class Expander:
                 item = json_array.decode(readable(one))
                 if compacting.is_question(item) and is_ours:
                     questions[at] = item
+                    found.is_changed = True
                 elif (held := compacting.find_compaction(item, one)) is None:
                     found.keep(one)
                 else:
@@ -223,7 +239,7 @@ class Expander:
 
     def expand_settled(self, request: CountedRequest, item: CompactionItem) -> Settled:
         """The same of a request that is settled, as if the client had sent an item for all of it."""
-        found = _Expansion(request.dialect, _compacting(request.dialect), is_ours=True)
+        found = _Expansion(request.dialect, _compacting(request.dialect), is_ours=True, is_changed=True)
         for at, message in enumerate(request.history.messages):
             found.keep(bytes(request.message_bytes(MessageIndex(at))), message)
         found.put_record(item, item.covers, frozenset())
@@ -232,12 +248,16 @@ class Expander:
     def _put_item(
         self, found: _Expansion, held: Held, raw: bytes, at: int, messages: Sequence[Message], tenant: str
     ) -> None:
-        if held.how == "demand" and found.is_ours and not all(piece.is_instruction for piece in found.pieces):
-            raise found.compacting.unreadable(at, "ambiguous" if found.read else "misplaced", held.how)
         item = self._open_item(found, held, at, tenant)
-        if not (found.is_ours or isinstance(item, CompactionItem)):
+        is_foreign = item == "foreign" and (held.text is None or record_in(held.text) is None)
+        if is_foreign and found.passes_foreign:
+            found.passed += 1
+        if not isinstance(item, CompactionItem) and (not found.is_ours or (is_foreign and found.passes_foreign)):
             found.keep(raw)
             return
+        if held.how == "demand" and found.is_ours and not all(piece.is_instruction for piece in found.pieces):
+            raise found.compacting.unreadable(at, "ambiguous" if found.read else "misplaced", held.how)
+        found.is_changed = True
         if isinstance(item, CompactionItem):
             behind = frozenset(each.digest for each in messages[at + 1 :])
             found.put_record(item, covers(messages[:at]), behind, held.mark)
