@@ -40,7 +40,10 @@ _SESSIONS = (
     (150, 300_000, {"bytes": 20 * _MB}),
     (300, 100_000, {"pictures": 100}),
 )
-_WORDS = {"bytes": (413, "Request exceeds the maximum size"), "pictures": (400, "Too many images: at most 100 images.")}
+_WORDS = {
+    "bytes": (413, "Request payload size exceeds the limit: {limit} bytes."),
+    "pictures": (400, "Too many images: at most {limit} images."),
+}
 _KEPT = 3
 _PICTURES = 80
 _LARGE = 6
@@ -56,7 +59,9 @@ class _Played:
 
 async def _session(directory: Path, form: str, rounds: int, size: int, most: dict[str, int]) -> _Played:
     played, kind = _Played(), FORMS[form]
-    limit = Limit(*next(_WORDS[key] for key in most), **most)  # type: ignore[arg-type]
+    ((axis, stated),) = most.items()
+    status, words = _WORDS[axis]
+    limit = Limit(status, words.format(limit=stated), **most)  # type: ignore[arg-type]
     messages: list[Json] = [{"role": "user", "content": "Click until the light is green."}]
     models = [{"match": "pictures", "context_window": _ENDLESS}]
     async with stage(directory, ModelServer(window=_ENDLESS, script=limit), models=models) as play:

@@ -53,8 +53,6 @@ _NEVER = (1_000, 0)
 _NAMED = re.compile(r"claude-(?P<family>[a-z]+)-(?P<major>\d{1,2})(?:[.-](?P<minor>\d{1,2}))?(?!\d)")
 
 
-# Media that are remembered as refused by themselves.
-_REFUSED_MEDIA = 32
 
 ENLARGED = "+"
 
@@ -78,10 +76,8 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     ceiling_until: Unix seconds until which it holds.
     refused_at:   Unix seconds at which a prompt was last refused as too long; trials: larger ones since then that were
                   refused when they were due.
-    media_bytes, pictures, many, side, pages: what it takes of a request with media, as `MediaLimits` has it.
-    refused_media: digests of those that it takes in no request.
-    refused_words: of these, by their digests, the sentences with which they were refused.
-    media_at:     Unix seconds of the newest of these lessons.
+    media_bytes, pictures: the most bytes and media of a request that refusals have stated.
+    media_at:     Unix seconds of the newest of these refusals.
     """
 
     limit: int | None = None
@@ -103,18 +99,13 @@ class ModelProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     trials: int = 0
     media_bytes: int | None = None
     pictures: int | None = None
-    many: int | None = None
-    side: int | None = None
-    pages: int | None = None
-    refused_media: tuple[str, ...] = ()
-    refused_words: dict[str, str] = {}
     media_at: float = 0.0
 
     def media_limits(self, now: float) -> MediaLimits:
-        """What it takes of media, as far as that was learned lately."""
+        """Return the limits of media that were learned lately."""
         if now - self.media_at >= LEARNED_TTL:
             return NO_MEDIA_LIMITS
-        return MediaLimits(self.media_bytes, self.pictures, self.many, self.side, self.pages)
+        return MediaLimits(self.media_bytes, self.pictures)
 
     def limit_at(self, now: float) -> int | None:
         return self.limit if now - self.learned_at < LEARNED_TTL else None
@@ -169,35 +160,10 @@ def _worst(ratios: Sequence[float]) -> float:
     return ordered[-2] if len(ordered) >= _ENOUGH else ordered[-1]
 
 
-def after_media_refusal(known: ModelProfile, learned: MediaLimits, now: float) -> ModelProfile:
-    """After a request was taken with fewer media than one that was refused, which has taught this."""
-    return _with_media(known, known.media_limits(now).at_most(learned), now)
-
-
-def after_media_taken(known: ModelProfile, size: int, pictures: int, now: float) -> ModelProfile:
-    """After a request of so many bytes with so many media was taken at once: what it was beyond is no limit."""
-    most = known.media_limits(now)
-    lifted = most._replace(
-        bytes=most.bytes if most.bytes is None or size <= most.bytes else None,
-        pictures=most.pictures if most.pictures is None or pictures <= most.pictures else None,
-    )
-    return known if lifted == most else _with_media(known, lifted, now)
-
-
-def after_medium_refusal(known: ModelProfile, digest: str, words: str, now: float) -> ModelProfile:
-    """After one medium was refused by itself, in these words."""
-    digests = tuple(dict.fromkeys((*known.refused_media, digest)))[-_REFUSED_MEDIA:]
-    said = {**known.refused_words, digest: words}
-    words_of = {one: said[one] for one in digests if one in said}
-    known = msgspec.structs.replace(known, refused_media=digests, refused_words=words_of)
-    return _with_media(known, known.media_limits(now), now)
-
-
-def _with_media(known: ModelProfile, most: MediaLimits, now: float) -> ModelProfile:
-    media_bytes, pictures, many, side, pages = most
-    return msgspec.structs.replace(
-        known, media_bytes=media_bytes, pictures=pictures, many=many, side=side, pages=pages, media_at=now
-    )
+def after_media_refusal(known: ModelProfile, stated: MediaLimits, now: float) -> ModelProfile:
+    """Return the profile updated with the limits that a refusal of media states."""
+    most = known.media_limits(now).at_most(stated)
+    return msgspec.structs.replace(known, media_bytes=most.bytes, pictures=most.pictures, media_at=now)
 
 
 def binds_thinking(model: str) -> bool:

@@ -79,7 +79,7 @@ class Media(Settings):
     """`off`: none is left out, and refusals of media are passed on."""
 
     keep_rounds: int | None = Field(default=None, ge=1)
-    """Newest rounds whose media stay; unset: as many as `large_messages.hot_rounds`."""
+    """Newest rounds whose media do not cool down by their tokens; unset: as many as `large_messages.hot_rounds`."""
 
 
 class LargeMessages(Settings):

@@ -100,7 +100,7 @@ async def open_engine(
     quoter = Quoter(
         tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"), Cache(memory, "sent")
     )
-    media = MediaAger(cooler, workers, sealed, memory)
+    media = MediaAger(cooler, workers, memory)
     decider = Decider(standing, cooler, media, ThinkingTrimmer(sealed, cooler, memory), quoter, lineages)
     apart = Memory(_SHADOW_BYTES)
     silent = Quoter(
@@ -108,7 +108,7 @@ async def open_engine(
     )
     shadow = onlooker(sessions.read_only(), standing, silent, tokenizer, workers, apart)
     reader = RequestReader(tokenizer, workers, memory)
-    drafter = Drafter(decider, shadow, standing, compactions, sessions, stability, media, tokenizer, workers, observe)
+    drafter = Drafter(decider, shadow, standing, compactions, sessions, stability, tokenizer, workers, observe)
     ahead = Ahead(standing, compactions, excerpts, summarizer, sessions, stability, windows, observe)
     items = ItemSealer(config.store.sealer(secret_in_force(config.store)), Cache(memory, "items"))
     clients = ClientCompactions(Expander(items), ItemMaker(standing, compactions, cooler, lineages, items, time.time))

@@ -3,8 +3,6 @@
 A function of what stands before it: the same from every replica, and the same for as long as it is gone.
 """
 
-import re
-import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -14,17 +12,6 @@ _MB = 1_000_000
 # From so many bytes on a size is told in MB.
 _LARGE = _MB // 20
 _ORDINALS = {1: "st", 2: "nd", 3: "rd"}
-# Of what a provider says.
-_LONGEST = 200
-
-# Where its place in the request is named: a position in what we have sent means nothing to those who read a note.
-_PLACE = re.compile(r"\b(?:messages|input|contents)(?:\.\w+|\[\w*\])+:?\s*")
-_MARKUP = re.compile(r"<[/!a-zA-Z][^<>]{0,200}>")
-_SPACES = re.compile(r"\s+")
-# A full stop inside of a name or a number ends nothing.
-_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|[\r\n]+|(?<=[。！？；])")
-# What would end a note, or a quotation in it.
-_SIGNS = str.maketrans({'"': "'", "“": "'", "”": "'", "[": "(", "]": ")"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +19,6 @@ class _NoteTexts:
     """Of a note in one language. kinds: of media; another kind is called what the client calls it."""
 
     left_out: str
-    refused: str
-    refused_saying: str
     comma: str
     result_of: str
     result: str
@@ -52,8 +37,6 @@ def _ordinal(number: int) -> str:
 _TEXTS: Mapping[Language, _NoteTexts] = {
     "en": _NoteTexts(
         left_out="[{kind} left out by the gateway: the {ordinal} of this conversation, {facts}]",
-        refused="[{kind} refused by the provider: {facts}]",
-        refused_saying='[{kind} refused by the provider: "{words}"; {facts}]',
         comma=", ",
         result_of="result of {tool}",
         result="of a result",
@@ -65,8 +48,6 @@ _TEXTS: Mapping[Language, _NoteTexts] = {
     ),
     "zh": _NoteTexts(
         left_out="[网关已略去{kind}：本次对话的第 {ordinal} 个，{facts}]",
-        refused="[服务商拒收{kind}：{facts}]",
-        refused_saying='[服务商拒收{kind}："{words}"；{facts}]',
         comma="，",
         result_of="{tool} 的结果",
         result="工具的结果",
@@ -78,8 +59,6 @@ _TEXTS: Mapping[Language, _NoteTexts] = {
     ),
     "ja": _NoteTexts(
         left_out="[ゲートウェイが{kind}を省きました：この会話の {ordinal} 番目、{facts}]",
-        refused="[プロバイダーが{kind}を拒否しました：{facts}]",
-        refused_saying='[プロバイダーが{kind}を拒否しました："{words}"、{facts}]',
         comma="、",
         result_of="{tool} の結果",
         result="ツールの結果",
@@ -105,38 +84,19 @@ class NotedMedium:
     tool: str | None = None
 
 
-def note_of(medium: NotedMedium, language: Language, refusal: str | None = None) -> str:
-    """What stands in its place; `refusal`: what its provider has said of it (`quotable`), None if it was not refused
-    by itself, empty if nothing is known of that."""
+def note_of(medium: NotedMedium, language: Language) -> str:
+    """Return the text that stands in the place of a medium."""
     texts = _TEXTS[language]
     size = f"{medium.size / _MB:.1f} MB" if medium.size >= _LARGE else f"{max(1, medium.size // 1_000)} kB"
     whose = _whose(medium, texts)
-    if refusal is None and medium.is_of_tool:
+    if medium.is_of_tool:
         whose = (texts.again if medium.tool else texts.ask_again).format(whose=whose)
     facts = texts.comma.join(filter(None, [medium.what, size if medium.size else "", whose]))
     kind = texts.kinds.get(medium.kind, medium.kind)
-    if refusal is None:
-        return texts.left_out.format(kind=kind, ordinal=texts.ordinal(medium.number), facts=facts)
-    saying = texts.refused_saying if refusal else texts.refused
-    return saying.format(kind=kind, words=refusal, facts=facts)
+    return texts.left_out.format(kind=kind, ordinal=texts.ordinal(medium.number), facts=facts)
 
 
 def _whose(medium: NotedMedium, texts: _NoteTexts) -> str:
     if not medium.is_of_tool:
         return texts.users
     return texts.result_of.format(tool=medium.tool) if medium.tool else texts.result
-
-
-def quotable(text: str, is_meant: Callable[[str], bool] = lambda _: True) -> str:
-    """The sentence of an error that is meant, else its first, fit to be quoted in a note: on one line, of at most 200
-    characters, without a place in the request, and without what would end the quotation."""
-    sentences = [sentence for sentence in _SENTENCE_END.split(text[: 20 * _LONGEST]) if sentence.strip()]
-    sentence = next(filter(is_meant, sentences), sentences[0] if sentences else "")
-    sentence = "".join(" " if _is_unseen(sign) else sign for sign in _PLACE.sub("", _MARKUP.sub(" ", sentence)))
-    plain = _SPACES.sub(" ", sentence.translate(_SIGNS)).strip()
-    return plain if len(plain) <= _LONGEST else f"{plain[: _LONGEST - 1].rstrip()}…"
-
-
-def _is_unseen(sign: str) -> bool:
-    """Whether it moves, hides or turns what stands around it."""
-    return unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")

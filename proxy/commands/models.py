@@ -140,8 +140,5 @@ def _media(known: ModelProfile) -> str:
     """What refusals have taught of a request's media."""
     told = [size(known.media_bytes)] if known.media_bytes is not None else []
     told += [f"{known.pictures:,} of them"] if known.pictures is not None else []
-    told += [f"{known.pages:,} pages"] if known.pages is not None else []
-    told += [f"{known.many:,} over {known.side:,} px"] if known.many is not None and known.side is not None else []
-    told += [f"not {len(known.refused_media)} by themselves"] if known.refused_media else []
     told += [ago(known.media_at, time.time())] if told and known.media_at else []
     return ", ".join(told) or "-"

@@ -1,6 +1,5 @@
 """Pictures, papers and recordings inside of an item, in whichever dialect, and the item without some of them."""
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -24,7 +23,6 @@ _NAMES = {
     **dict.fromkeys(("input_audio", "audio_url"), "audio"),
     **dict.fromkeys(("video_url", "input_video"), "video"),
 }
-_DIGEST = 8
 
 
 class MediaPart(NamedTuple):
@@ -49,11 +47,6 @@ def tokens_in_results(item: object, count: CountTokens, family: str) -> int:
     found = [part for part, is_of_result in _find_media(item) if is_of_result]
     pictures = [{**part, "type": "input_image"} if _is_screenshot(part) else part for part in found]
     return sum(media_tokens(part, count, family) for part in pictures)
-
-
-def digests_of(item: object) -> list[bytes]:
-    """What tells media of a decoded item from all others, in their order. A megabyte takes half a millisecond."""
-    return [_digest(data_of(part)[0]) for part, _ in _find_media(item)]
 
 
 def with_notes(raw: bytes, notes: Mapping[int, str], text_kind: str) -> bytes:
@@ -128,7 +121,3 @@ def _describe(part: Mapping[str, object], *, is_of_result: bool) -> MediaPart:
     told = [form, f"{sides[0]} x {sides[1]}" if sides else ""]
     pages = pages_of(part) if kind == "document" else 0
     return MediaPart(kind, size, " ".join(filter(None, told)), is_of_result, max(sides or (0,)), pages)
-
-
-def _digest(data: str) -> bytes:
-    return hashlib.sha256(data.encode("utf-8", "surrogatepass")).digest()[:_DIGEST]

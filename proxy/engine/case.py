@@ -107,7 +107,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def ages_media(self) -> bool:
-        """Whether it holds media that its upstream may have no room for: its conversation may know of that."""
+        """Return True if it has media that may be left out."""
         return self.request.history.has_media and self.caller.policy.media.mode == "on"
 
     @property
@@ -148,7 +148,8 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
     is_copied:   whether a copy of it may be sent: none is for a while after one was refused.
     overflowed:  whether its session has overflowed there, so that a record may stand whatever its size.
     may_try_larger: whether it is long enough since a prompt was refused there as too long.
-    learned_media: what was learned of how many media its upstream takes.
+    learned_media: the learned limits of its upstream for media.
+    newest_media_only: all media but those of the newest turn are left out, since its upstream refused them.
     """
 
     last_answer: int | None
@@ -157,6 +158,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
     overflowed: bool = False
     may_try_larger: bool = False
     learned_media: MediaLimits = NO_MEDIA_LIMITS
+    newest_media_only: bool = False
 
     @cached_property
     def conversation(self) -> Conversation:

@@ -112,10 +112,16 @@ class Decider:
     async def _small(self, case: CompactionContext) -> PromptView | None:
         """A request that goes out as it came, but for media that its upstream has no room for, and for the thinking
         that it had lost before it became small."""
-        view = await self._media.age(case, PromptView(case.conversation))
+        view = await self._media.age(case, PromptView(case.conversation), 0)
         if case.binds_thinking and await self._thinking.is_removed(case):
             return await self._thinking.left_out(case, None, view, await self._thinking.use(case, None))
         return view if view.media else None
+
+    async def view_again(self, case: CompactionContext, record: Record | None) -> PromptView:
+        """Return the conversation as `decide` shows it after this record, by the media limits that the case has now."""
+        if record is None and small_reason(case) is not None:
+            return await self._small(case) or PromptView(case.conversation)
+        return await self.cool(case, record)
 
     async def cool(self, case: CompactionContext, record: Record | None) -> PromptView:
         """The conversation as it is sent behind this record."""
@@ -126,11 +132,12 @@ class Decider:
 
     async def _fitting(self, case: CompactionContext, record: Record | None, use: Use | None) -> PromptView:
         """The conversation with its thinking, large messages cooled and what would not fit cut."""
+        covered = record.covered if record else 0
         if case.route.window is None:
-            return await self._media.age(case, PromptView(case.conversation))
+            return await self._media.age(case, PromptView(case.conversation), covered)
         window = case.route.window.tokens
-        view = await self._cooler.cool(case, record.covered if record else 0, use.first if use else None)
-        view = await self._media.age(case, view)
+        view = await self._cooler.cool(case, covered, use.first if use else None)
+        view = await self._media.age(case, view, covered)
         # A turn without a legal cut has to be sent whole. Of stored items the provider alone knows the size.
         newest = max(case.cuts, default=0)
         if newest == 0 and _has_stored_items(case):
@@ -186,7 +193,7 @@ def onlooker(
     """Decides what would be done, over sessions that are only looked at: `memory` alone knows what it freezes."""
     cooler = Cooler(sessions.sealed, tokenizer, workers, memory)
     thinking = ThinkingTrimmer(sessions.sealed, cooler, memory)
-    media = MediaAger(cooler, workers, sessions.sealed, memory)
+    media = MediaAger(cooler, workers, memory)
     return Decider(standing, cooler, media, thinking, quoter, sessions.lineages)
 
 

@@ -18,13 +18,12 @@ from proxy.engine.compactor import CompactionError
 from proxy.engine.decider import Bypass, Decider, Decision, bypass_reason, draft_or_original, small_reason
 from proxy.engine.draft import Copy, Draft, body_of, draft_of, standing_of, unsealed_draft, untouched_draft, with_output
 from proxy.engine.job import Job
-from proxy.engine.media import MediaAger
+from proxy.engine.media import media_left
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.stability import Stability
 from proxy.engine.standing import StandingRecords
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import Hook, note
-from proxy.overflow.media_refusals import MediaRefusal
 from proxy.records.sessions import Sessions
 from proxy.runtime.workers import Workers
 from proxy.upstream.routes import SummaryTarget
@@ -44,7 +43,6 @@ class Drafter:
     _compactions: Compactions
     _sessions: Sessions
     _stability: Stability
-    _media: MediaAger
     _tokenizer: Tokenizer
     _workers: Workers
     _observe: Hook
@@ -54,7 +52,7 @@ class Drafter:
         if bypass_reason(case) is not None:
             return case
         if small_reason(case) == "below_floor" and not case.binds_thinking:
-            return await self._place_case(case) if case.ages_media else case
+            return case
         return await self._place_case(case)
 
     async def _place_case(self, case: CompactionContext) -> CompactionContext:
@@ -168,38 +166,16 @@ class Drafter:
         is_let_through = named.request.settings.passthrough is not None or named.mode in ("off", "shadow")
         return None if is_let_through else await self._workers.run(unsealed_draft, named, draft)
 
-    async def shed(
-        self, case: CompactionContext, refused: Draft, refusal: MediaRefusal, *, attempt: int
-    ) -> Draft | None:
-        """What was refused for its media, with fewer of them; None if they are not the reason, or none may go."""
+    async def with_fewer_media(self, case: CompactionContext, refused: Draft) -> Draft | None:
+        """Return the refused draft within the media limits of the case, None if it has no fewer media."""
         if case.is_let_through or not case.ages_media:
             return None
-        record = refused.record
-        covered = record.covered if record else 0
-        view, sent = refused.view or PromptView(case.conversation), len(refused.body)
-        lighter = await self._media.shed(case, view, refusal, covered=covered, sent=sent, attempt=attempt)
-        if lighter is None:
-            return None
+        case, record = await self.place(case), refused.record
+        view = await self._decider.view_again(case, record)
         outcome: Outcome = "cooled" if record is None else refused.outcome
-        return self._fit_output(case, draft_of(case, lighter, record, outcome, "media_shed"))
-
-    async def refused_medium(self, case: CompactionContext, refused: Draft, refusal: MediaRefusal) -> str | None:
-        """The digest of the medium that an upstream takes in no request; None if none can be told."""
-        if case.is_let_through or not case.ages_media:
-            return None
-        view = refused.view or PromptView(case.conversation)
-        return await self._media.refused_one(case, view, refusal, refused.record.covered if refused.record else 0)
-
-    async def is_of_texts(self, case: CompactionContext, draft: Draft) -> bool:
-        """Whether most of what a draft weighs is no media."""
-        if not case.request.history.has_media:
-            return True
-        view, covered = draft.view or PromptView(case.conversation), draft.record.covered if draft.record else 0
-        return await self._media.is_of_texts(case, view, covered=covered, sent=len(draft.body))
-
-    async def mark_media(self, case: CompactionContext) -> None:
-        """Have the conversation know what was learned of its upstream's media, from this request on."""
-        await self._media.lessons(case)
+        draft = draft_of(case, view, record, outcome, "media_shed")
+        is_smaller = len(media_left(draft, view.media)) < len(media_left(refused, view.media))
+        return self._fit_output(case, draft) if is_smaller else None
 
     def _fit_output(self, case: CompactionContext, draft: Draft, stated: int | None = None) -> Draft:
         """The draft with a lower limit for its output, where an upstream that adds both up would refuse it.

@@ -27,7 +27,7 @@ class Step(Enum):
     SHORT_FORM = "large, older than {hot_rounds} rounds"
     """`Cooler.cool`, for good."""
     MEDIA = "pictures or papers of it left out, for which its upstream has no room"
-    """`MediaAger.age`, for good, and `MediaAger.shed` after a refusal."""
+    """`MediaAger.age`."""
     CUT = "no window takes it whole: its beginning and its end"
     """`Cooler.cut`: before it is first sent, and down the ladder."""
     THINKING = "without thinking that belongs to another prompt"

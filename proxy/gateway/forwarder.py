@@ -6,14 +6,13 @@ from msgspec import structs
 
 from policies.assembly import Shape
 from policies.ladder import SMALL_PROMPT, Retry, StatedLimit, is_plausible, next_retry, retries
-from policies.media import MediaLimits
 from proxy.dialects import json_array
 from proxy.engine.case import CompactionContext, with_newest_lessons
 from proxy.engine.draft import Draft, reshaped_drafts, unmarked_draft, untouched_draft
 from proxy.engine.drafter import Drafter
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer, look_at
-from proxy.gateway.media_ladder import MediaLadder
+from proxy.gateway.media_retry import MediaRetry, stated_excess
 from proxy.gateway.report import wait_for_upstream, waiting
 from proxy.gateway.stages import Delivery
 from proxy.models.windows import Windows
@@ -51,7 +50,7 @@ class Forwarder:
         self._client = client
         self._fail_open = fail_open
         self._observe = observe
-        self._media = MediaLadder(drafter, windows, fail_open, observe, self._deliver)
+        self._media = MediaRetry(drafter, windows, fail_open, observe, self._deliver)
 
     async def forward(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
         """Send the draft, or what is left of it to try; where only a copy of ours is refused, the original."""
@@ -70,6 +69,8 @@ class Forwarder:
         case = delivery.case
         if case is None or sent.body is case.request.body or not case.fits_whole:
             return None
+        if answer.media is not None and case.request.history.has_media:
+            return None  # the original has more media
         original = untouched_draft(case.request, "failed-open", "refused")
         try:
             second = await self._send(delivery, original)
@@ -94,10 +95,10 @@ class Forwarder:
         first = await self._media.first(delivery)
         if not first[0].is_refusal:
             return first
-        answer, sent = first = await self._media.lighter(delivery, first)
+        answer, sent = first = await self._media.retry(delivery, first)
         if not answer.is_refusal or (case := delivery.case) is None or not case.retries:
             return first
-        stated, most = await self._media.excess(delivery, *first), None
+        stated, most = stated_excess(case, *first), None
         if stated is None:
             answer, sent = await self._retry_capped(delivery, first)
             stated, most = answer.overflow, sent.max_output
@@ -133,7 +134,7 @@ class Forwarder:
                 answer, sent = await self._deliver(delivery, smaller)
             except ProxyError:
                 break  # the upstream did answer once: that answer is the client's
-            excess = await self._media.excess(delivery, answer, sent)
+            excess = stated_excess(delivery.counted, answer, sent)
             if excess is None:
                 delivery.overflow = "output_lowered" if step.lowers_output else "solved"
                 if not (step.lowers_output or answer.error):
@@ -185,9 +186,6 @@ class Forwarder:
 
         def learn() -> CompactionContext:
             self._windows.saw_shrunk(case.place, case.chain.session, step.stated, step.refused.tokens)
-            if (share := step.stated.share_of_bytes) is not None:
-                most = MediaLimits(bytes=int(share * len(step.refused.body)) - 1)
-                self._windows.saw_media_refused(case.place, most)
             return with_newest_lessons(case, delivery.active.router)
 
         delivery.named = self._fail_open.call(learn, case)

@@ -7,7 +7,6 @@ from proxy.api.headers import for_questions
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import RoutedRequest, with_newest_lessons
 from proxy.engine.engine import Engine
-from proxy.engine.media import media_left
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.stages import Delivery
 from proxy.gateway.usage import UsageTap, usage_at_once
@@ -51,9 +50,6 @@ class Lessons:
         delivery.usage = usage = delivery.tap.usage() if delivery.tap is not None else None
         if named is None:
             return
-        if _was_taken_at_once(delivery, named):
-            pictures = len(media_left(sent, sent.view.media)) if sent.view else 0
-            engine.windows.saw_media_taken(named.place, len(sent.body), pictures)
         if _teaches(delivery, named):
             engine.ahead.learn(named, sent, usage)
             if not named.is_far_below(sent.tokens) and is_worth_following(delivery.counted, sent):
@@ -77,12 +73,6 @@ class Lessons:
         if self._asker.is_due(route.upstream, model):
             headers = for_questions(route.headers, named.request.dialect.questions.HEADERS)
             self._engine.background.start("ask", self._asker.ask(route.upstream, headers, model))
-
-
-def _was_taken_at_once(delivery: Delivery, named: RoutedRequest) -> bool:
-    """Whether it shows how much is taken of a body: one of a size that is known, before which none was refused."""
-    is_plain = delivery.draft.copy is not None or delivery.head.header(b"content-encoding") is None
-    return delivery.status == 200 and len(delivery.responses) == 1 and named.mode != "off" and is_plain
 
 
 def _teaches(delivery: Delivery, named: RoutedRequest) -> bool:

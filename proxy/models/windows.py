@@ -1,7 +1,6 @@
 """The window to plan with for every model at every upstream, and what traffic has taught about them."""
 
 import hashlib
-import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,8 +24,6 @@ ASKED_TTL = 6 * 3600.0
 
 _OWNER_DIGITS = 32
 # Sessions whose answers are remembered, and those that overflowed, in this process alone.
-# Seconds for which nothing is tried with fewer media where they were refused in vain.
-_MEDIA_IN_VAIN = 600.0
 _SESSION_DIGITS = 4
 _SESSIONS = 5_000
 
@@ -95,7 +92,6 @@ class Windows:
         self._answers: OrderedDict[tuple[ModelKey, bytes], tuple[int, ...]] = OrderedDict()
         self._answered: OrderedDict[tuple[ModelKey, bytes], float] = OrderedDict()
         self._overflowed: OrderedDict[tuple[ModelKey, bytes], None] = OrderedDict()
-        self._media_in_vain: OrderedDict[ModelKey, float] = OrderedDict()
         self._sealed_refused: OrderedDict[tuple[ModelKey, bytes], None] = OrderedDict()
         self._largest: OrderedDict[ModelKey, int] = OrderedDict()
         self.changes = 0
@@ -158,12 +154,9 @@ class Windows:
     def forget(self, place: ModelKey) -> None:
         """Take back what refusals, answers and bills have taught, for the other replicas too once it is shared."""
         if place in self._known:
-            # Conversations know of media by themselves: to them it is the newest that nothing is known.
-            nothing = ModelProfile(media_at=self._clock()) if self.experience(place).media_at else NOTHING
-            self._keep(place, _KnownWindow(nothing, self._clock(), is_shared=False))
+            self._keep(place, _KnownWindow(NOTHING, self._clock(), is_shared=False))
             self._answers = OrderedDict((key, kept) for key, kept in self._answers.items() if key[0] != place)
             self._overflowed = OrderedDict((key, kept) for key, kept in self._overflowed.items() if key[0] != place)
-            self._media_in_vain.pop(place, None)
             self._largest.pop(place, None)
 
     def experience(self, place: ModelKey) -> ModelProfile:
@@ -296,27 +289,9 @@ class Windows:
         """Learn that thinking is valid only after the prompt that it was made for."""
         self._take(place, msgspec.structs.replace(self.experience(place), binds_thinking=True))
 
-    def saw_media_refused(self, place: ModelKey, learned: MediaLimits) -> None:
-        """Learn from a refusal of media, once a request with fewer was accepted."""
-        if learned.is_any:
-            self._take(place, lessons.after_media_refusal(self.experience(place), learned, self._clock()))
-
-    def saw_media_taken(self, place: ModelKey, size: int, pictures: int) -> None:
-        """Learn that a request of so many bytes with so many media was accepted at the first attempt."""
-        if (known := self.experience(place)).media_at:
-            self._take(place, lessons.after_media_taken(known, size, pictures, self._clock()))
-
-    def saw_medium_refused(self, place: ModelKey, digest: str, words: str) -> None:
-        """Learn that one medium is refused whatever comes with it; `words`: the refusal."""
-        self._take(place, lessons.after_medium_refusal(self.experience(place), digest, words, self._clock()))
-
-    def saw_media_in_vain(self, place: ModelKey) -> None:
-        """Learn that fewer media were refused too."""
-        remember(self._media_in_vain, place, self._clock(), _SESSIONS)
-
-    def may_send_fewer_media(self, place: ModelKey) -> bool:
-        """Return False for a while after fewer media were refused too."""
-        return self._clock() - self._media_in_vain.get(place, -math.inf) >= _MEDIA_IN_VAIN
+    def saw_media_limit(self, place: ModelKey, stated: MediaLimits) -> None:
+        """Learn the limits of bytes and pictures that a refusal states."""
+        self._take(place, lessons.after_media_refusal(self.experience(place), stated, self._clock()))
 
     def media_limits(self, place: ModelKey) -> MediaLimits:
         """Return the learned limits of media."""

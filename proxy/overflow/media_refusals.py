@@ -1,4 +1,4 @@
-"""Refusals of a request's bytes or pictures, though its tokens fit: what there was too much of, and how much may be.
+"""Refusals of a request's bytes or pictures, though its tokens fit: what it has too much of, and the limit.
 
 The words are those of Anthropic, Bedrock, OpenAI, Azure, Copilot, vLLM and what stands in front of servers, as of
 November 2026. Only the part of an answer that reports an error is read.
@@ -8,16 +8,15 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from policies.record.media_notes import quotable
 from proxy.overflow import error_parts, rules
 from proxy.overflow.rules import normal_code
 
 What = Literal["bytes", "pictures", "wide", "one", "pages"]
-"""`wide`: pictures over a side, once there are many. `one`: a medium by itself. `pages`: of all papers."""
+"""`wide`: pictures with a side that is too long beside many others. `one`: one medium by itself. `pages`: of papers."""
 
 TOO_LARGE = 413
 _FAILED = 400
-# vLLM's and others' say it with a fault of theirs.
+# vLLM and others refuse media with a 500.
 _STATUSES = frozenset({400, 413, 422, 500})
 _MOST_READ = 64 * 1024
 _UNITS = {"kb": 10**3, "kib": 2**10, "mb": 10**6, "mib": 2**20, "gb": 10**9, "gib": 2**30}
@@ -27,17 +26,19 @@ _VOCABULARY = {
     "SIZE": r"(?<!\d)(?P<limit>\d{1,12}(?:\.\d{1,6})?) ?(?P<unit>bytes|[kmg]i?b|megabytes?|b)\b",
     "COUNT": r"(?P<limit>\d{1,5})(?!\d|\.\d| ?(?:bytes|[kmg]i?b|px|pixels|x \d|tokens?|pages?)\b)",
     "MEDIA": r"(?:images?|pictures?|photos?|screenshots?|media|documents?)(?:\(s\))?",
+    "MEDIUM": r"(?:image|picture|pdf|document)",
+    "BAD": r"(?:invalid|unsupported|corrupt(?:ed)?|damaged|malformed)",
     "IMAGE": r"(?:image|picture|photo|screenshot)",
     "EXCEEDS": r"(?:exceed(?:s|ed)?|(?:is |are )?(?:over|above|(?:more|greater|larger|bigger) than))",
     "AT MOST": r"(?:at most|up to|no more than|only|max(?:imum)?(?: number)?(?: of)?|limited to|supports?(?: only)?)",
     "REQUEST": r"(?:request(?: body| payload| entity)?|body|payload|entity)",
     "图": r"(?:图片|图像|照片)",
 }
-# The first that fits; `limit` and `given` where a refusal states them.
+# The first that matches holds; `limit` is what a refusal states.
 _ROWS: tuple[tuple[What, str], ...] = (
     ("wide", r"dimensions? exceeds? max allowed size for many.image requests:? (?P<limit>\d+)"),
     ("one", r"(?:image )?dimensions? exceeds? max allowed size:? (?P<limit>\d+)"),
-    ("one", r"\bimage exceeds .{0,40}max(?:imum)?:? (?P<given>\d+) bytes > (?P<limit>\d+) bytes"),
+    ("one", r"\bimage exceeds .{0,40}max(?:imum)?:? \d+ bytes > (?P<limit>\d+) bytes"),
     ("one", r"\bimage exceeds SIZE max"),
     ("bytes", r"\btotal (?:size of )?(?:MEDIA|files?|attachments?)(?: data)? (?:size|payload)?\b.{0,60}?SIZE"),
     ("one", r"(?<!total )\bMEDIA (?:file |data )?sizes? (?:of )?(?:\d+ bytes )?(?:EXCEEDS|is too)\b(?:.{0,60}?SIZE)?"),
@@ -53,17 +54,17 @@ _ROWS: tuple[tuple[What, str], ...] = (
         r"\bimage (?:dimensions?|width|height|resolution)\b.{0,60}\b(?:EXCEEDS|must be (?:less|smaller|at most)|too)\b",
     ),
     ("pages", r"\bAT MOST (?P<limit>\d+) (?:pdf )?pages"),
-    ("pages", r"\b(?P<given>\d+) pages\b.{0,40}\bEXCEEDS\b.{0,40}?\b(?P<limit>\d+)"),
-    ("pages", r"\btoo much media:? (?P<given>[1-9]\d*) document pages \+ \d+ images > (?P<limit>\d+)"),
-    ("pictures", r"\btoo much media:? \d+ document pages \+ (?P<given>\d+) images > (?P<limit>\d+)"),
-    ("pictures", r"\btoo many images and documents:? (?P<given>\d+) \+ \d+ > (?P<limit>\d+)"),
+    ("pages", r"\b\d+ pages\b.{0,40}\bEXCEEDS\b.{0,40}?\b(?P<limit>\d+)"),
+    ("pages", r"\btoo much media:? [1-9]\d* document pages \+ \d+ images > (?P<limit>\d+)"),
+    ("pictures", r"\btoo much media:? \d+ document pages \+ \d+ images > (?P<limit>\d+)"),
+    ("pictures", r"\btoo many images and documents:? \d+ \+ \d+ > (?P<limit>\d+)"),
     ("pictures", r"\bexceeded max(?:imum)? number of MEDIA \(?(?P<limit>\d+)"),
-    ("pictures", r"\bset image (?P<limit>\d+)\b.{0,80}\bpassed (?P<given>\d+) image"),
-    ("pictures", r"\btoo many images\b.{0,40}?(?P<given>\d+) images? provided.{0,60}?max(?:imum)? of (?P<limit>\d+)"),
+    ("pictures", r"\bset image (?P<limit>\d+)\b.{0,80}\bpassed \d+ image"),
+    ("pictures", r"\btoo many images\b.{0,40}?\d+ images? provided.{0,60}?max(?:imum)? of (?P<limit>\d+)"),
     ("pictures", r"\b(?:AT MOST|(?:fewer|less) than) COUNT (?:IMAGEs?(?:\(s\))?|media)\b"),
     ("pictures", r"\bmax(?:imum)? (?:number of )?MEDIA per (?:request|message|prompt):? COUNT"),
-    ("pictures", r"\b(?P<given>\d+) MEDIA\b.{0,40}\bEXCEEDS\b.{0,40}?COUNT"),
-    ("pictures", r"\bimages? count:? (?P<given>\d+) > (?:max(?:imum)? )?COUNT"),
+    ("pictures", r"\b\d+ MEDIA\b.{0,40}\bEXCEEDS\b.{0,40}?COUNT"),
+    ("pictures", r"\bimages? count:? \d+ > (?:max(?:imum)? )?COUNT"),
     ("pictures", r"\bimages\b.{0,10}\bEXCEEDS\b.{0,40}?\bmax(?:imum)?:? COUNT"),
     ("pictures", r"(?:количество|число|много) изображений(?:.{0,20}?(?P<limit>\d+))?"),
     ("pictures", r"\bnumber of MEDIA\b.{0,30}\bEXCEEDS\b.{0,40}?COUNT"),
@@ -82,10 +83,8 @@ _ROWS: tuple[tuple[What, str], ...] = (
     ("pictures", r"图(?:数量|张数)?(?:过多|太多)"),
     ("pictures", r"画像.{0,20}?(?P<limit>\d+) ?枚"),
     ("pictures", r"이미지.{0,20}?(?P<limit>\d+) ?(?:개|장)"),
-    (
-        "pictures",
-        r"\btrop d ?images\b.{0,40}?(?P<limit>\d+) au maximum|\btrop d ?images\b(?:.{0,40}?\bmax\w* (?P<most>\d+))?",
-    ),
+    ("pictures", r"\btrop d ?images\b.{0,40}?(?P<limit>\d+) au maximum"),
+    ("pictures", r"\btrop d ?images\b(?:.{0,40}?\bmax\w* (?P<limit>\d+))?"),
     (
         "pictures",
         r"\b(?:zu viele bilder|demasiadas im[aá]genes|troppe immagini|imagens demais|muitas imagens)\b"
@@ -102,6 +101,12 @@ _ROWS: tuple[tuple[What, str], ...] = (
     ("bytes", r"\brequest exceeds the max(?:imum)? (?:allowed )?(?:size|number of bytes)"),
     ("bytes", r"\brequest entity too large|\bpayload too large"),
     ("bytes", r"\b(?:request |body )?(?:body|entity|payload|content) (?:is )?too large|\blength limit exceeded"),
+    (
+        "one",
+        r"\b(?:could not|unable to|failed to|cannot) (?:process|decode|read|load|parse) (?:the |this )?MEDIUM",
+    ),
+    ("one", r"\bBAD MEDIUM(?![ _](?:url|input))"),
+    ("one", r"\bMEDIUM\b(?! (?:url|input)).{0,40}\b(?:BAD|not (?:a )?(?:valid|supported))"),
 )
 
 
@@ -112,53 +117,37 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 _PATTERNS = tuple((what, _compile(pattern)) for what, pattern in _ROWS)
-# Of the making of pictures, which nothing here is about.
+# A refusal to make pictures is no refusal of media.
 _ELSEWHERE = re.compile(
     r"\bimage (?:generation|editing|tools?)\b|\b(?:generat|creat|edit)\w* (?:of )?(?:an )?(?:images?|pictures?)\b"
     r"|\bimages? (?:may|can|to|will) be (?:generat|creat|edit|return)"
 )
 _CODES = frozenset({"requesttoolarge", "payloadtoolarge", "requestentitytoolarge", "contenttoolarge"})
-# What is said of a medium only beside the place where it stands: of which else would not be known.
-_MEDIUM = r"(?:image|picture|pdf|document)"
-_BAD = r"(?:invalid|unsupported|corrupt(?:ed)?|damaged|malformed)"
-_OF_ONE = (
-    rf"\b(?:could not|unable to|failed to|cannot) (?:process|decode|read|load|parse) (?:the |this )?{_MEDIUM}",
-    rf"\b{_BAD} {_MEDIUM}|\b{_MEDIUM}\b.{{0,40}}\b(?:{_BAD}|not (?:valid|supported))",
-)
-_OF_A_PLACE = (*_PATTERNS, *(("one", re.compile(pattern)) for pattern in _OF_ONE))
-_CODES = frozenset({"requesttoolarge", "payloadtoolarge", "requestentitytoolarge", "contenttoolarge"})
 _STATUS_FIELDS = ("error", "code", "status", "status_code", "statusCode", "http_status")
-_PLACE = re.compile(r"\b(?:messages|input)[.\[](?P<at>\d+)\]?")
 
 
 @dataclass(frozen=True, slots=True)
 class MediaRefusal:
-    """limit, given: as stated; None where they are not. at: the item that an error names; None for none.
-
-    is_certain: whether its words say so; else only a request of which media are a good part is refused for them.
-    words: the sentence that says so, fit to be quoted.
-    """
+    """What a request has too much of. limit: as stated, None if it is not."""
 
     what: What
     limit: int | None = None
-    given: int | None = None
-    at: int | None = None
-    is_certain: bool = True
-    words: str = ""
 
 
 def media_refusal(status: int, body: bytes) -> MediaRefusal | None:
-    """What such an error states; None for any other."""
+    """Return what such an error states, None for any other."""
     if status not in _STATUSES or len(body) > _MOST_READ:
         return None
     if not body.strip():
-        return MediaRefusal("bytes", is_certain=False) if status == TOO_LARGE else None
+        return MediaRefusal("bytes") if status == TOO_LARGE else None
     return _read(error_parts.error_part(body, failed=True), status)
 
 
 def media_refusal_in(data: bytes, *, failed: bool) -> MediaRefusal | None:
-    """The same of what an answer with another status reports: an event's data, or an object. failed: whether it is an
-    error whatever it looks like."""
+    """Return what an event's data or an object under another status states, None if it refuses no media.
+
+    failed: it is an error whatever its form.
+    """
     if not data.strip() or len(data) > _MOST_READ:
         return None
     return _read(error_parts.error_part(data, failed=failed), _FAILED)
@@ -175,13 +164,12 @@ def _read(error: object, status: int) -> MediaRefusal | None:
         plain = error_parts.plain(text[:2_000])
         if _ELSEWHERE.search(plain) is not None:
             return None
-        place = _PLACE.search(text)
-        for what, pattern in _PATTERNS if place is None else _OF_A_PLACE:
+        for what, pattern in _PATTERNS:
             if (found := pattern.search(plain)) is not None:
-                return None if found.groupdict().get("limit") == "0" else _build_refusal(what, found, text, pattern)
-    codes = {normal_code(value) for _, value in said}
-    if status == TOO_LARGE or codes & _CODES:
-        return MediaRefusal("bytes", is_certain=bool(codes & _CODES))
+                limit = _limit_in(found)
+                return None if limit == 0 else MediaRefusal(what, limit)
+    if status == TOO_LARGE or _CODES & {normal_code(value) for _, value in said}:
+        return MediaRefusal("bytes")
     return None
 
 
@@ -195,15 +183,7 @@ def _own_status(error: object) -> int | None:
     return None
 
 
-def _build_refusal(what: What, found: re.Match[str], text: str, pattern: re.Pattern[str]) -> MediaRefusal:
+def _limit_in(found: re.Match[str]) -> int | None:
     groups = found.groupdict()
-    limit, given = groups.get("limit"), groups.get("given")
-    unit = _UNITS.get(groups.get("unit") or "", 1)
-    place = _PLACE.search(text)
-    return MediaRefusal(
-        what,
-        int(float(limit) * unit) or None if limit else None,
-        int(given) if given else None,
-        int(place["at"]) if place else None,
-        words=quotable(text, lambda sentence: pattern.search(error_parts.plain(sentence)) is not None),
-    )
+    limit = groups.get("limit")
+    return None if limit is None else int(float(limit) * _UNITS.get(groups.get("unit") or "", 1))

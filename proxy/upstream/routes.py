@@ -179,7 +179,7 @@ class Router:
         is_claude = _CLAUDE in route.place.model.lower()
         if is_claude or urlsplit(route.upstream.base_url).hostname == _ANTHROPIC:
             most = _ANTHROPIC_LARGE if window is not None and window.tokens > _LARGE else _ANTHROPIC_NUMBER
-            known = MediaLimits(_ANTHROPIC_BYTES, most, MANY, _ANTHROPIC_SIDE, most)
+            known = MediaLimits(_ANTHROPIC_BYTES, most, most, MANY, _ANTHROPIC_SIDE)
         if rule is None:
             return known
         return known._replace(bytes=rule.max_request_bytes or known.bytes, pictures=rule.max_pictures or known.pictures)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.dialects import media_parts, skeleton
 from proxy.dialects.json_array import decode, split_items
-from proxy.dialects.media_parts import GREY, digests_of, parts_of, with_notes
+from proxy.dialects.media_parts import GREY, with_notes
 from proxy.dialects.skeleton import cut_items
 from proxy.dialects.surrogates import readable
 from tests.support.pictures import FORMS, picture
@@ -132,11 +131,3 @@ def test_what_was_cut_out_comes_back_in_its_place(monkeypatch: pytest.MonkeyPatc
     assert len(cut.values) == 2
     assert len(cut.text) < 300
     assert cut.restore(cut.text) == raw
-
-
-def test_a_digest_covers_all_of_a_medium() -> None:
-    other = LARGE[:-1] + "A"
-    (item,) = (FORMS["messages, user"].round_of(one, 0)[1] for one in (LARGE,))
-    assert digests_of(item) == [hashlib.sha256(LARGE.encode()).digest()[:8]]
-    assert digests_of(FORMS["messages, user"].round_of(other, 0)[1]) != digests_of(item)
-    assert [part.what for part in parts_of(item)] == ["PNG 1280 x 800"]

@@ -26,26 +26,29 @@ ROUNDS = 40
 TASK: Json = {"role": "user", "content": "Click until the light is green."}
 SETTINGS: dict[str, object] = {"models": [{"match": "pictures", "context_window": 10_000_000}]}
 
-LIMITS = {
-    "bytes": lambda: Limit(413, "Request exceeds the maximum size", bytes=25 * SIZE),
-    "a page": lambda: Limit(413, "<html><h1>413 Request Entity Too Large</h1></html>", bytes=25 * SIZE),
-    "stated bytes": lambda: Limit(400, "Exceeded limit on max bytes to request body : 125000", bytes=125_000),
+STATED = {
+    "bytes": lambda: Limit(400, "Exceeded limit on max bytes to request body : 125000", bytes=125_000),
+    "a page": lambda: Limit(413, "<html><h1>413 Request body exceeds 125 kB</h1></html>", bytes=125_000),
     "number": lambda: Limit(400, "Exceeded maximum number of images (15)", pictures=15),
     "both numbers": lambda: Limit(400, "Too much media: 0 document pages + 21 images > 20", pictures=20),
-    "no number": lambda: Limit(400, "Too many images in this request.", pictures=12),
+    "few": lambda: Limit(400, "At most 5 image(s) may be provided in one prompt.", pictures=5),
+}
+UNSTATED = {
+    "bytes": lambda: Limit(413, "Request exceeds the maximum size", bytes=25 * SIZE),
+    "a page": lambda: Limit(413, "<html><h1>413 Request Entity Too Large</h1></html>", bytes=25 * SIZE),
+    "number": lambda: Limit(400, "Too many images in this request.", pictures=12),
     "wide": lambda: Limit(
         400, "image dimensions exceed max allowed size for many-image requests: 2000 pixels", pictures=12
     ),
     "pages": lambda: Limit(400, "A maximum of 12 PDF pages may be provided.", pictures=12),
-    "one": lambda: Limit(400, "At most 5 image(s) may be provided in one prompt.", pictures=5),
 }
 
 
-async def played(play: Stage, form: str, limit: Limit, rounds: int = ROUNDS) -> list[bytes]:
+async def played(play: Stage, form: str, limit: Limit, rounds: int = ROUNDS, size: int = SIZE) -> list[bytes]:
     """Each turn with one more picture; the bodies that were taken."""
     kind, messages, taken = FORMS[form], [TASK], []
     for number in range(rounds):
-        data = picture(number, SIZE)
+        data = picture(number, size)
         messages += kind.round_of(data, number)
         before = limit.refused
         reply = await play.send(kind.body(messages), path=kind.path)
@@ -53,21 +56,72 @@ async def played(play: Stage, form: str, limit: Limit, rounds: int = ROUNDS) -> 
         assert limit.refused - before <= 2, "at most two refusals for a lesson"
         assert data in pictures_in(play.sent[-1].body), "the newest is there"
         taken.append(play.sent[-1].body)
+        play.model.received.clear()
     return taken
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", LIMITS)
-async def test_a_session_of_screenshots_goes_on(tmp_path: Path, form: str, kind: str) -> None:
-    limit = LIMITS[kind]()
+@pytest.mark.parametrize("kind", STATED)
+async def test_a_stated_limit_is_learned(tmp_path: Path, form: str, kind: str) -> None:
+    limit = STATED[kind]()
     async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
         taken = await played(play, form, limit)
-        assert 1 <= limit.refused <= (3 if kind in ("no number", "wide", "pages") else 2)
+        assert limit.refused == 1
+        await played(play, form, limit, 20)
+        assert limit.refused == 1, "another session knows the limit"
         shown = [{*pictures_in(body)} for body in taken]
         breaks = sum(bool(before - after) for before, after in pairwise(shown))
         assert breaks <= 14, "in batches"
         for body in taken:
             json.loads(body)
+
+
+FIGURES = {
+    # Pictures, bytes of each and the limit, as for 100 kB, 300 kB and 1 MB, but a twentieth of the bytes.
+    "300 small ones": (300, 5_000, lambda: Limit(400, "Too many images: at most 100 images.", pictures=100)),
+    "150 larger ones": (
+        150, 15_000, lambda: Limit(413, "Request payload size exceeds the limit: 1000000 bytes.", bytes=1_000_000),
+    ),
+    "60 large ones": (
+        60, 50_000, lambda: Limit(413, "Request payload size exceeds the limit: 1600000 bytes.", bytes=1_600_000),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("figures", FIGURES)
+async def test_long_sessions_of_screenshots(tmp_path: Path, form: str, figures: str) -> None:
+    """No error reaches the client, every request has the newest picture, and a lesson takes two refusals at most."""
+    rounds, size, limited = FIGURES[figures]
+    limit = limited()
+    async with stage(tmp_path, ModelServer(window=100_000_000, script=limit), **SETTINGS) as play:
+        taken = await played(play, form, limit, rounds, size)
+    assert limit.refused <= 2
+    shown = [pictures_in(body) for body in taken]
+    breaks = sum(more[: len(one)] != one for one, more in pairwise(shown))
+    assert breaks <= 8, "the lesson, and batches"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", UNSTATED)
+async def test_a_limit_that_is_not_stated_is_met_with_the_newest_picture(tmp_path: Path, form: str, kind: str) -> None:
+    limit = UNSTATED[kind]()
+    async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
+        taken = await played(play, form, limit, 30)
+        shown = [len(pictures_in(body)) for body in taken]
+        assert {*shown[-limit.refused :]} == {1}
+        assert shown[: -limit.refused] == [*range(1, 31 - limit.refused)]
+
+
+@pytest.mark.parametrize("form", ["messages, tool", "chat, user"])
+async def test_a_request_begins_as_the_one_before_it(tmp_path: Path, form: str) -> None:
+    """The messages change with a batch alone, and with the lesson."""
+    limit = STATED["number"]()
+    async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
+        taken = await played(play, form, limit)
+    bodies = [json.loads(body)["messages"] for body in taken]
+    breaks = [number for number, (one, more) in enumerate(pairwise(bodies), 1) if more[: len(one)] != one]
+    assert breaks == [15, 19, 26, 33]
 
 
 async def test_a_configured_limit_is_kept_without_a_refusal(tmp_path: Path) -> None:
@@ -83,14 +137,14 @@ async def test_a_configured_limit_is_kept_without_a_refusal(tmp_path: Path) -> N
 
 
 async def test_what_was_left_out_is_told(tmp_path: Path) -> None:
-    limit = LIMITS["number"]()
+    limit = STATED["number"]()
     kind, messages = FORMS["messages, tool"], [TASK]
     for number in range(16):
         messages += kind.round_of(picture(number, SIZE), number)
     async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
         reply = await play.send(kind.body(messages), path=kind.path)
         assert outcome(reply) == ("cooled", "media_shed")
-        assert dict(reply.headers)[b"x-compaction-media"] == b"6/16"
+        assert dict(reply.headers)[b"x-compaction-media"] == b"9/16"
         note = json.loads(play.sent[-1].body)["messages"][2]["content"][0]["content"][0]
         assert note == {
             "type": "text",
@@ -102,7 +156,7 @@ async def test_what_was_left_out_is_told(tmp_path: Path) -> None:
 
 
 async def test_off_is_off(tmp_path: Path) -> None:
-    limit = LIMITS["number"]()
+    limit = STATED["number"]()
     kind, messages = FORMS["messages, tool"], [TASK]
     for number in range(16):
         messages += kind.round_of(picture(number, SIZE), number)
@@ -112,32 +166,36 @@ async def test_off_is_off(tmp_path: Path) -> None:
         assert (reply.status, limit.refused) == (400, 1)
 
 
-ONE = "messages.12.content.0.tool_result.content.0: image exceeds 5 MB maximum: 6500712 bytes > 5242880 bytes"
+BROKEN = {
+    "one of a size": "messages.12.content.0.image: image exceeds 5 MB maximum: 6500712 bytes > 5242880 bytes",
+    "one of a form": "messages.12.content.0.tool_result.content.0.image.source.base64: Could not process image",
+    "no place": "You uploaded an unsupported image.",
+}
 
 
-async def test_a_picture_that_is_refused_kills_no_later_request(tmp_path: Path) -> None:
-    """Of a tool: it goes at once, though it is the newest, and stays away; the others stay."""
-    kind, messages = FORMS["messages, tool"], [TASK]
-    limit = Limit(400, ONE, bad={picture(5, 2 * SIZE)})
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("words", BROKEN)
+async def test_a_broken_picture_teaches_nothing(tmp_path: Path, form: str, words: str) -> None:
+    """The client gets the upstream's error about its newest picture. Another session sends all of its own."""
+    kind, broken = FORMS[form], picture(5, SIZE)
+    sessions: list[list[Json]] = [[TASK], [{"role": "user", "content": "Another."}]]
+    limit = Limit(400, BROKEN[words], bad={broken})
     async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
-        for number in range(8):
-            messages += kind.round_of(picture(number, 2 * SIZE if number == 5 else SIZE), number)
-            reply = await play.send(kind.body(messages), path=kind.path)
-            assert reply.status == 200, reply.body
-            assert len(pictures_in(play.sent[-1].body)) == number + (number < 5)
-        assert limit.refused == 1
-
-
-async def test_what_the_user_just_sent_is_his_to_mend(tmp_path: Path) -> None:
-    kind, messages = FORMS["messages, user"], [TASK]
-    limit = Limit(400, "image exceeds 5 MB maximum", bad={picture(5, 2 * SIZE)})
-    async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
-        for number in range(8):
-            messages += kind.round_of(picture(number, 2 * SIZE if number == 5 else SIZE), number)
-            for _ in range(2):  # it is the same if it is tried again
+        for number in range(9):
+            for other, messages in enumerate(sessions):
+                data, before = picture(number + 100 * other, SIZE), limit.refused
+                messages += kind.round_of(data, number)
                 reply = await play.send(kind.body(messages), path=kind.path)
-                assert reply.status == (400 if number == 5 else 200), reply.body
-        assert limit.refused == 2
+                shown = pictures_in(play.sent[-1].body)
+                if other:
+                    assert (reply.status, len(shown), limit.refused) == (200, number + 1, before)
+                elif number == 5:
+                    assert (reply.status, limit.refused - before) == (400, 2)
+                    assert json.loads(reply.body)["error"]["message"] == BROKEN[words]
+                else:
+                    assert (reply.status, data in shown) == (200, True)
+                    assert len(shown) == (1 if number > 5 else number + 1)
+                    assert limit.refused - before == (number > 5)
 
 
 async def test_a_gateway_that_refuses_everything_is_believed(tmp_path: Path) -> None:
@@ -146,10 +204,10 @@ async def test_a_gateway_that_refuses_everything_is_believed(tmp_path: Path) -> 
     for number in range(16):
         messages += kind.round_of(picture(number, SIZE), number)
     async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
-        for most in (4, 5):
+        for refused in (2, 4):
             reply = await play.send(kind.body(messages), path=kind.path)
             assert reply.status == 413
-            assert limit.refused <= most
+            assert limit.refused == refused
         assert reply.body == b"<html>413 Request Entity Too Large</html>"
 
 
@@ -159,7 +217,7 @@ async def test_pictures_of_the_users_last_message_stay(tmp_path: Path) -> None:
     for number in range(12):
         source = {"type": "base64", "media_type": "image/png", "data": picture(number, SIZE)}
         content.append({"type": "image", "source": source})
-    limit = LIMITS["one"]()
+    limit = STATED["few"]()
     async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
         reply = await play.send(FORMS["messages, user"].body([{"role": "user", "content": content}]), path=MESSAGES)
         assert (reply.status, limit.refused) == (400, 1)
@@ -186,22 +244,10 @@ async def test_explain_says_what_would_be_left_out_and_why(tmp_path: Path) -> No
         "learned_at": None,
     }
     assert {*gone} == {"left_out"}
-    assert 0 < len(gone) < 11, "newest rounds keep theirs"
+    assert len(gone) == 7, "the thirteenth is beyond 80 %, six are 40 %"
 
 
-async def test_newest_rounds_give_way_where_nothing_else_is_left(tmp_path: Path) -> None:
-    """But for the newest picture: an upstream that takes two has no room for five rounds."""
-    limit = Limit(413, "Request exceeds the maximum size", bytes=2 * SIZE)
-    kind, messages = FORMS["messages, tool"], [TASK]
-    for number in range(4):
-        messages += kind.round_of(picture(number, SIZE), number)
-    async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
-        reply = await play.send(kind.body(messages), path=kind.path)
-        assert (reply.status, outcome(reply)) == (200, ("cooled", "media_shed"))
-        assert pictures_in(play.sent[-1].body) == [picture(3, SIZE)]
-
-
-async def test_an_upstream_that_hangs_up_on_a_large_body_gets_half_of_its_media(tmp_path: Path) -> None:
+async def test_an_upstream_that_hangs_up_on_a_large_body_gets_the_newest(tmp_path: Path) -> None:
     kind, messages, heard = FORMS["messages, tool"], [TASK], []
     for number in range(12):
         messages += kind.round_of(picture(number, 40 * SIZE), number)

@@ -52,8 +52,8 @@ async def test_the_log_and_the_figures_tell_of_media(tmp_path: Path) -> None:
         metrics = await seen(play, "/metrics")
     shed, aged = (line["media"] for line in play.logged("request"))
     assert shed == {
-        "received": 16, "sent": 6, "bytes": sum(len(picture(number, SIZE)) for number in range(16)),
-        "left_out": {"pictures": 10}, "max_pictures": 15, "source": "learned", "learned_at": aged["learned_at"],
+        "received": 16, "sent": 9, "bytes": sum(len(picture(number, SIZE)) for number in range(16)),
+        "left_out": {"pictures": 7}, "max_pictures": 15, "source": "learned", "learned_at": aged["learned_at"],
     }  # fmt: skip
     assert aged == shed
     (refused,) = play.logged("media_refused")
@@ -63,9 +63,9 @@ async def test_the_log_and_the_figures_tell_of_media(tmp_path: Path) -> None:
     counted = {name: float(value) for name, value in counted.items() if "_created" not in name}
     assert counted == {
         f"concertina_media_received_total{{{told}}}": 32.0,
-        f"concertina_media_sent_total{{{told}}}": 12.0,
+        f"concertina_media_sent_total{{{told}}}": 18.0,
         f"concertina_media_received_bytes_total{{{told}}}": float(2 * shed["bytes"]),
-        f'concertina_media_left_out_total{{{told},why="pictures"}}': 20.0,
+        f'concertina_media_left_out_total{{{told},why="pictures"}}': 14.0,
         # Before its first answer a model has no name.
         'concertina_media_refusals_total{model="other",upstream="main",what="pictures"}': 1.0,
     }
@@ -83,20 +83,16 @@ async def test_media_are_told_of_before_any_is_left_out(tmp_path: Path) -> None:
 
 
 async def test_a_lesson_is_taken_back(tmp_path: Path) -> None:
-    """For conversations that know of it, too: what they have left out stays so, what comes is sent."""
     limit = Limit(400, "Exceeded maximum number of images (15)", pictures=15)
     async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
         await play.send(FORM.body(session(16)), path=FORM.path)
-        before = {*pictures_in(play.sent[-1].body)}
         limit.pictures = None
         path = "/admin/api/models/learned?tenant=default&upstream=main&model=pictures"
         reply = await ask(play.address, "DELETE", path, [(b"authorization", b"Bearer " + b"t" * 32)])
         assert reply.status in (200, 204), reply.body
         for rounds in (20, 40):
             await play.send(FORM.body(session(rounds)), path=FORM.path)
-            now = {*pictures_in(play.sent[-1].body)}
-            assert before <= now
-            assert len(now) == len(before) + rounds - 16
+            assert len(pictures_in(play.sent[-1].body)) == rounds
 
 
 async def test_a_page_tells_what_became_of_pictures(tmp_path: Path) -> None:
@@ -113,7 +109,7 @@ async def test_a_page_tells_what_became_of_pictures(tmp_path: Path) -> None:
         f"Of 16 pictures and papers, {words.size(80_000)} together, of which its upstream takes 15 pictures (learned"
         in page
     )
-    assert "10 give way to notes. 6 of them were sent." in page
+    assert "7 give way to notes. 9 of them were sent." in page
 
 
 @pytest.mark.parametrize(
