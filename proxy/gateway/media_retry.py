@@ -9,13 +9,13 @@ from policies.media import MediaLimits
 from proxy.engine.case import CompactionContext, with_newest_lessons
 from proxy.engine.draft import Draft
 from proxy.engine.drafter import Drafter
-from proxy.engine.media import is_mostly_media
+from proxy.engine.media import is_mostly_media, media_left
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.stages import Delivery
 from proxy.models.windows import Windows
 from proxy.observing.events import Hook, note
-from proxy.overflow.media_refusals import MediaRefusal
+from proxy.overflow.media_refusals import MediaRefusal, What
 from proxy.runtime.fail_open import FailOpen
 
 # Bedrock says "Input is too long." of 34 MB that are 324 tokens, so from here on an overflow may mean bytes.
@@ -25,6 +25,7 @@ _TEXTS = 100_000
 # Bytes from which on a disconnect may mean that the body is too large; and the causes of such a disconnect.
 _LARGE = 1_000_000
 _HUNG_UP = ("reset", "closed")
+_ANSWERED = range(200, 300)
 
 Deliver = Callable[[Delivery, Draft], Awaitable[tuple[UpstreamAnswer, Draft]]]
 
@@ -64,7 +65,8 @@ class MediaRetry:
         """Return the response to fewer media if it does not refuse them too, else what is given.
 
         A limit that the refusal states is learned, and the next request is within it. Without one, or if that is
-        refused too, one request has the newest turn's media only.
+        refused too, one request has the newest turn's media only. If that is answered, a request as large, or with as
+        many media, as the refused one is known to be too much. Words about a single picture teach nothing.
         """
         (answer, sent), case = refused, delivery.case
         if case is None or not case.retries or (refusal := _media_refusal(case, answer, sent)) is None:
@@ -73,6 +75,7 @@ class MediaRetry:
         is_of_texts = refusal.what == "bytes" and not is_mostly_media(case, sent)
         if is_of_texts or not case.request.history.has_media:
             return refused
+        first = refusal
         where = {"upstream": case.route.name, "model": case.request.settings.model}
         self._observe(note("media_refused", case.caller.tenant, **where, what=refusal.what, limit=refusal.limit))
         for newest_only in (False, True) if is_learned else (True,):
@@ -84,6 +87,8 @@ class MediaRetry:
             except ProxyError:
                 return refused
             if (refusal := _media_refusal(case, answer, sent)) is None:
+                if first.limit is None and answer.response.status in _ANSWERED:
+                    self._learn(delivery, MediaRefusal(first.what, _refused_amount(first.what, refused[1], sent)))
                 return answer, sent
             self._learn(delivery, refusal)
         return refused
@@ -105,6 +110,13 @@ class MediaRetry:
 
         delivery.named = self._fail_open.call(learn, case)
         return True
+
+
+def _refused_amount(what: What, refused: Draft, answered: Draft) -> int:
+    """Return how many bytes, or else media, a refused draft had."""
+    if what == "bytes":
+        return len(refused.body)
+    return len(media_left(refused, answered.view.media if answered.view else ()))
 
 
 def stated_excess(case: CompactionContext, answer: UpstreamAnswer, sent: Draft) -> StatedLimit | None:

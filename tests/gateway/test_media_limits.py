@@ -37,6 +37,8 @@ UNSTATED = {
     "bytes": lambda: Limit(413, "Request exceeds the maximum size", bytes=25 * SIZE),
     "a page": lambda: Limit(413, "<html><h1>413 Request Entity Too Large</h1></html>", bytes=25 * SIZE),
     "number": lambda: Limit(400, "Too many images in this request.", pictures=12),
+}
+OTHERS = {
     "wide": lambda: Limit(
         400, "image dimensions exceed max allowed size for many-image requests: 2000 pixels", pictures=12
     ),
@@ -104,8 +106,19 @@ async def test_long_sessions_of_screenshots(tmp_path: Path, form: str, figures: 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", UNSTATED)
-async def test_a_limit_that_is_not_stated_is_met_with_the_newest_picture(tmp_path: Path, form: str, kind: str) -> None:
+async def test_a_limit_without_a_number_is_what_was_refused(tmp_path: Path, form: str, kind: str) -> None:
     limit = UNSTATED[kind]()
+    async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
+        taken = await played(play, form, limit, 30)
+        assert limit.refused == 1
+        shown = [len(pictures_in(body)) for body in taken]
+        assert shown.count(1) == 2, "the first request, and the one that was refused"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", OTHERS)
+async def test_a_refusal_of_sides_or_pages_is_met_with_the_newest_picture(tmp_path: Path, form: str, kind: str) -> None:
+    limit = OTHERS[kind]()
     async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
         taken = await played(play, form, limit, 30)
         shown = [len(pictures_in(body)) for body in taken]
