@@ -3,7 +3,7 @@
 import hashlib
 
 from policies.chain import NAME_DIGITS
-from policies.record.record import Record
+from policies.record.record import VERSION, Record
 from policies.stability import Place, SummaryNote, after_record, is_unstable, places_in
 from proxy.engine.case import CompactionContext
 from proxy.records.sessions import Sessions
@@ -54,4 +54,5 @@ class Stability:
 
 
 def _key(case: CompactionContext, name: bytes) -> str:
-    return f"index:spoken:{hashlib.sha256(case.caller.scope + name).hexdigest()}"
+    """Return the key of a place's note. A version of records has notes of its own, since others do not find them."""
+    return f"index:spoken:{VERSION}:{hashlib.sha256(case.caller.scope + name).hexdigest()}"

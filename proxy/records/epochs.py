@@ -112,9 +112,15 @@ class Epochs:
         return (await self.links([session]))[0]
 
     async def links(self, sessions: Sequence[bytes]) -> list[bytes]:
-        """Return the links of these sessions in their order; one round trip."""
-        stored = await self._store.get_many([_key(session) for session in sessions])
-        return [_link(session, self._epoch(session, epoch)) for session, epoch in zip(sessions, stored, strict=True)]
+        """Return the links of these sessions in their order; one round trip, unless the store has lost an epoch."""
+        epochs = await self._store.get_many([_key(session) for session in sessions])
+        links = [_link(session, self._epoch(session, epoch)) for session, epoch in zip(sessions, epochs, strict=True)]
+        lost = [at for at, session in enumerate(sessions) if epochs[at] is None and session in self._known]
+        if lost and self.is_up:  # as `start` stores it again
+            known = [_link(sessions[at], self._known[sessions[at]]) for at in lost]
+            for at, link, is_erased in zip(lost, known, await self.were_erased(known), strict=True):
+                links[at] = links[at] if is_erased else link
+        return links
 
     async def were_erased(self, links: Sequence[bytes]) -> list[bool]:
         """Return for each link True if what was stored under it was erased, as far as the store knows."""

@@ -157,7 +157,7 @@ LOCAL = (
 
 
 async def test_a_key_for_a_server_of_ones_own_opens_what_such_servers_have(tmp_path: Path) -> None:
-    async with proxied(tmp_path, OK, main=KEYED["main"]) as (address, behind):
+    async with proxied(tmp_path, OK, main=KEYED["main"] | {"native_compaction": "yes"}) as (address, behind):
         for method, target in LOCAL:
             body = b'{"previous_response_id": "r"}' if method == "POST" else None
             assert (await ask(address, method, target, body=body)).status == 200, target

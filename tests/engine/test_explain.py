@@ -419,7 +419,7 @@ class Bench:
         explanation = await self.engine.explainer.explain(structs.replace(case), request)
         assert self.store.writes == written, "nothing is written"
         check_sums(explanation, messages)
-        return case, explanation
+        return await self.engine.drafter.place(case), explanation
 
 
 Opened = Callable[[dict[str, object]], Bench]

@@ -75,6 +75,8 @@ class Session:
     history: list[Entry] = field(default_factory=list)
     most: int | None = None
     _has_deleted: bool = False
+    _gone: int = 0
+    """Texts that are no longer in the history, so that each has a number of its own."""
     _revision: int = 0
     _requests: int = 0
 
@@ -150,6 +152,7 @@ class Session:
     def _drop(self, at: int) -> None:
         """Leave out the entry here, with the results of its calls."""
         end = at + 1 + (self.history[at + 1 : at + 2] != [] and self.history[at + 1].role == "tool")
+        self._gone += sum(len(entry.results) or 1 for entry in self.history[at:end])
         del self.history[at:end]
 
     def request(self) -> tuple[str, bytes]:
