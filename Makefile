@@ -27,8 +27,8 @@ test: $(VENV)/.ready-dev ## all tests, against a real Valkey
 
 # What may differ from one Python to the next: sockets and TLS, processes, stores, files, and one contract of each kind.
 COMPATIBILITY := tests/commands/test_process.py tests/commands/test_workers.py tests/commands/test_mcp.py \
-  tests/config tests/observing tests/runtime tests/stores \
-  tests/upstream tests/server/test_asgi.py tests/server/test_guard.py tests/server/test_exchange.py \
+  tests/config/test_config.py tests/observing/test_line_writer.py tests/runtime tests/stores \
+  tests/upstream/wire tests/server/test_asgi.py tests/server/test_guard.py tests/server/test_exchange.py \
   tests/dialects/test_contract.py tests/gateway/test_gateway.py tests/policies/test_pins.py
 
 test-quick: $(VENV)/.ready-dev ## tests for another Python: make test-quick PYTHON=python3.13 VENV=.venv-3.13

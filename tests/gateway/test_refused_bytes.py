@@ -89,7 +89,7 @@ async def test_texts_that_are_too_many_bytes_are_compacted_once_and_known_for_it
     small, history = Small(writer, status, refusal), turns(0, 20)
     settings = {"policies": WITHOUT_MODEL, "models": models}
     async with proxied(tmp_path, small.script, **settings) as (address, _):
-        for more in range(12):
+        for more in range(6):
             told = await ask(address, "POST", path_of(writer.dialect), [JSON], body_of(writer, history))
             assert told.status == 200, told.body
             assert told.header(b"x-compaction") == b"applied" or more
