@@ -25,6 +25,7 @@ from proxy.stores.breaker import CircuitBreaker
 
 _REMEMBERED = 20_000
 _EPOCH_DIGITS = 32
+_HEX = frozenset(b"0123456789abcdef")
 _NO_EPOCH = b"0" * _EPOCH_DIGITS
 # For so many seconds an erasure is looked after.
 _WATCHED = 120.0
@@ -88,9 +89,9 @@ class Epochs:
         await self._list_label(session)
         known = self._known.get(session)
         epoch = known or self._unstored.get(session) or secrets.token_hex(_EPOCH_DIGITS // 2).encode()
-        (stored,) = await self._store.get_many([_key(session)])
+        (stored,) = await self._stored([session])
         if stored is None and self.is_up:
-            stored = await self._store.put(_key(session), epoch, self._ttl, only_new=True)
+            stored = await self._put_new(session, epoch)
         if stored is None and not self.is_up:
             if known is None:
                 remember(self._unstored, session, epoch, _REMEMBERED)
@@ -113,7 +114,7 @@ class Epochs:
 
     async def links(self, sessions: Sequence[bytes]) -> list[bytes]:
         """Return the links of these sessions in their order; one round trip, unless the store has lost an epoch."""
-        epochs = await self._store.get_many([_key(session) for session in sessions])
+        epochs = await self._stored(sessions)
         links = [_link(session, self._epoch(session, epoch)) for session, epoch in zip(sessions, epochs, strict=True)]
         lost = [at for at, session in enumerate(sessions) if epochs[at] is None and session in self._known]
         if lost and self.is_up:  # as `start` stores it again
@@ -135,7 +136,7 @@ class Epochs:
 
     async def erase(self, session: bytes) -> bool:
         """Remove what is stored of this session, and of no other. Return True if the store did it."""
-        (epoch,) = await self._store.get_many([_key(session)])
+        (epoch,) = await self._stored([session])
         links = await self._links_0_2(session)
         links += [] if epoch is None else [_link(session, epoch)]
         for link in links:
@@ -184,12 +185,25 @@ class Epochs:
             self._watch(erasure)
         # The others have their turn at the next look.
         watched = [*self._watched][:PAGE]
-        stored = await self._store.get_many([_key(_session_of(erasure)) for erasure in watched])
+        stored = await self._stored([_session_of(erasure) for erasure in watched])
         for erasure, epoch in zip(watched, stored, strict=True):
             self._watched[erasure] = self._watched.pop(erasure)
             if epoch is not None and erasure.startswith(epoch.decode()):
                 await self.erase(_session_of(erasure))
         return bool(news)
+
+    async def _stored(self, sessions: Sequence[bytes]) -> list[bytes | None]:
+        """Return the epochs of these sessions as the store has them, None for one that is damaged."""
+        stored = await self._store.get_many([_key(session) for session in sessions])
+        return [epoch if epoch is not None and _is_epoch(epoch) else None for epoch in stored]
+
+    async def _put_new(self, session: bytes, epoch: bytes) -> bytes | None:
+        """Store an epoch, and return the one that was there first."""
+        taken = await self._store.put(_key(session), epoch, self._ttl, only_new=True)
+        if taken is None or _is_epoch(taken):
+            return taken
+        await self._store.put(_key(session), epoch, self._ttl)
+        return None
 
     def _epoch(self, session: bytes, stored: bytes | None) -> bytes | None:
         """Return the epoch that holds: the stored one, or the one known here if the store does not answer."""
@@ -241,6 +255,10 @@ def _link(session: bytes, epoch: bytes | None) -> bytes:
     if epoch is None:
         return link_of_label(session[:LINK_BYTES], session[LINK_BYTES:])
     return set_apart(session, epoch)
+
+
+def _is_epoch(value: bytes) -> bool:
+    return len(value) == _EPOCH_DIGITS and _HEX.issuperset(value)
 
 
 def _is_erasure(name: str) -> bool:

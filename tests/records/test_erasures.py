@@ -121,6 +121,19 @@ async def test_an_epoch_that_the_store_has_lost_revives_nothing() -> None:
     assert await here.were_erased([link]) == [False]
 
 
+@pytest.mark.parametrize("damaged", [b"", b"x" * 32, b"\xff" * 32, b"0" * 31])
+async def test_a_damaged_epoch_is_a_lost_one(damaged: bytes) -> None:
+    store, first = MemoryStore(), first_link()
+    epochs, other = (Epochs(store, TTL, Clock()) for _ in range(2))
+    link = await epochs.start(first)
+    await store.put(f"epoch:{first.hex()}", damaged, TTL)
+    assert await other.link(first) != link
+    assert await epochs.start(first) == await other.start(first) == await other.link(first) == link
+    await store.put(f"epoch:{first.hex()}", damaged, TTL)
+    assert await epochs.erase(first)
+    assert await epochs.look_after() is False
+
+
 async def test_what_a_failover_loses_is_erased_again() -> None:
     store, first, clock = MemoryStore(), first_link(), Clock()
     here, there = (Epochs(store, TTL, clock) for _ in range(2))
