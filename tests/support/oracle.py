@@ -283,7 +283,9 @@ class Oracle:
         if tuple(whose) != session.owner:
             return [f"a summary of {whose}"]
         marks = [mark for item in covered for mark in _MARK.finditer(_text(item))]
-        if not marks or number != marks[-1][3] or chain != _chain([mark[0] for mark in marks]):
+        # A summary after a record without a model, as of an unstable history, is of the texts since then.
+        chains = (_chain([mark[0] for mark in marks[at:]]) for at in range(len(marks)))
+        if not marks or number != marks[-1][3] or chain not in chains:
             return [f"a summary up to {number}, which is not that of the {len(marks)} texts covered"]
         return []
 
