@@ -6,7 +6,7 @@ each record leaves a note under the last assistant messages that it covers.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -41,15 +41,13 @@ class Place(NamedTuple):
     name: bytes
 
 
-def places_in(body: Sequence[Message]) -> list[Place]:
-    """Return the places of a history, the newest first. A place whose messages are too much alike is left out."""
+def places_in(body: Sequence[Message]) -> Iterator[Place]:
+    """Yield the places of a history, the newest first. A place whose messages are too much alike is left out."""
     spoken = [position for position, message in enumerate(body) if message.role == "assistant"]
-    places: list[Place] = []
     for end in range(len(spoken), _NAMING - 1, -1):
         digests = [body[position].digest for position in spoken[end - _NAMING : end]]
         if len(set(digests)) >= _DIFFERENT:
-            places.append(Place(spoken[end - 1], hashlib.sha256(b"".join(digests)).digest()))
-    return places
+            yield Place(spoken[end - 1], hashlib.sha256(b"".join(digests)).digest())
 
 
 def after_record(notes: Sequence[SummaryNote], tokens: int, *, by_model: bool) -> SummaryNote | None:

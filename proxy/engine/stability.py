@@ -1,6 +1,7 @@
 """Notes in the store about summaries that were lost because a history changed. Best effort."""
 
 import hashlib
+from itertools import islice, takewhile
 
 from policies.chain import NAME_DIGITS
 from policies.record.record import VERSION, Record
@@ -41,14 +42,15 @@ class Stability:
 
     async def _put(self, case: CompactionContext, cut: int, note: SummaryNote | None) -> None:
         """Store a note under the last place before a cut."""
-        place = next(iter(places_in(case.conversation.body[:cut])), None)
+        place = next(places_in(case.conversation.body[:cut]), None)
         if note is not None and place is not None:
             await self._notes.put(_key(case, place.name), note)
 
     async def _met(self, case: CompactionContext, standing: Record | None) -> dict[Place, SummaryNote]:
         """Return the notes after what this record covers."""
         covered = standing.covered if standing else 0
-        places = [place for place in places_in(case.conversation.body) if place.position >= covered][:_LOOKED_UP]
+        newer = takewhile(lambda place: place.position >= covered, places_in(case.conversation.body))
+        places = [*islice(newer, _LOOKED_UP)]
         notes = await self._notes.look_up([_key(case, place.name) for place in places])
         return {place: note for place, note in zip(places, notes, strict=True) if note is not None}
 

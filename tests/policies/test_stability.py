@@ -21,20 +21,20 @@ def steps(number: int) -> list[dict[str, object]]:
 
 
 def test_places_are_named_by_what_the_assistant_said_alone() -> None:
-    one = places_in(described([user("The task, at 10:42."), *steps(6)]))
-    other = places_in(described([user("Another one."), user("Go on."), *steps(6)]))
+    one = [*places_in(described([user("The task, at 10:42."), *steps(6)]))]
+    other = [*places_in(described([user("Another one."), user("Go on."), *steps(6)]))]
     assert [place.name for place in one] == [place.name for place in other]
     assert [place.position for place in one] == [11, 9, 7]
-    assert places_in(described([user("The task."), *steps(3)])) == []
+    assert [*places_in(described([user("The task."), *steps(3)]))] == []
 
 
 def test_assistant_messages_that_are_alike_name_no_place() -> None:
     again = [message for _ in range(9) for message in (assistant("done"), user("again"))]
-    assert places_in(described(again)) == []
+    assert [*places_in(described(again))] == []
 
 
 def test_a_longer_history_has_the_places_of_the_shorter_one() -> None:
-    shorter, longer = (places_in(described([user("The task."), *steps(number)])) for number in (6, 9))
+    shorter, longer = ([*places_in(described([user("The task."), *steps(number)]))] for number in (6, 9))
     assert longer[-len(shorter) :] == shorter
 
 
