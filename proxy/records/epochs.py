@@ -136,7 +136,8 @@ class Epochs:
 
     async def erase(self, session: bytes) -> bool:
         """Remove what is stored of this session, and of no other. Return True if the store did it."""
-        (epoch,) = await self._stored([session])
+        (stored,) = await self._stored([session])
+        epoch = stored or self._known.get(session)  # a store may drop an epoch and keep its entries
         links = await self._links_0_2(session)
         links += [] if epoch is None else [_link(session, epoch)]
         for link in links:

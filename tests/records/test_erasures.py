@@ -121,6 +121,16 @@ async def test_an_epoch_that_the_store_has_lost_revives_nothing() -> None:
     assert await here.were_erased([link]) == [False]
 
 
+async def test_entries_are_erased_though_the_store_has_dropped_their_epoch() -> None:
+    store, first = MemoryStore(), first_link()
+    epochs = Epochs(store, TTL, Clock())
+    link = await epochs.start(first)
+    await store.put(entry(link), b"v", TTL)
+    store._drop(f"epoch:{first.hex()}")
+    assert await epochs.erase(first)
+    assert await store.get_many([entry(link)]) == [None]
+
+
 @pytest.mark.parametrize("damaged", [b"", b"x" * 32, b"\xff" * 32, b"0" * 31])
 async def test_a_damaged_epoch_is_a_lost_one(damaged: bytes) -> None:
     store, first = MemoryStore(), first_link()
