@@ -223,7 +223,8 @@ def name_of(view: str) -> str:
     return f"{name}-{span[1]}" if span else name
 
 
-@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+# Colours are those of the full pages.
+@pytest.mark.parametrize(("shown", "is_dark"), [*((kind, False) for kind in KINDS), ("full", True)], indirect=["shown"])
 def test_every_view_is_whole_and_well_formed_in_any_width(shown: Shown, is_dark: bool) -> None:
     wrong: list[object] = []
     with browser(is_dark=is_dark) as chromium:
@@ -237,8 +238,7 @@ def test_every_view_is_whole_and_well_formed_in_any_width(shown: Shown, is_dark:
                 if (pixels := chromium.overflows()) > 0:
                     wrong.append((view, width, f"wider than its window by {pixels}"))
             wrong += [(view, said) for said in chromium.complaints()]
-            if shown.kind == "full" or not is_dark:
-                wrong += [(view, said) for said in chromium.violations()]
+            wrong += [(view, said) for said in chromium.violations()]
         assert chromium.hosts() == {shown.address.partition("://")[2]}
     assert wrong == []
 

@@ -153,7 +153,10 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
     return seen
 
 
-@pytest.mark.parametrize("model_name", ["", "none"], ids=["by a model", "without a model"])
+# Without a model in one dialect: such records hold a part of what the others hold.
+@pytest.mark.parametrize(
+    ("writer", "model_name"), [*((writer, "") for writer in WRITERS), (WRITERS[0], "none")], indirect=["writer"]
+)
 async def test_no_secret_of_a_conversation_is_written_anywhere(writer: Writer, tmp_path: Path, model_name: str) -> None:
     seen = await played(writer, tmp_path / "config.yaml", "mask", model_name)
     assert len(seen.records) >= 2

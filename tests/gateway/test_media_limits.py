@@ -90,8 +90,14 @@ FIGURES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("figures", FIGURES)
+# The largest in every form, the others in two.
+@pytest.mark.parametrize(
+    ("form", "figures"),
+    [
+        *((form, "60 large ones") for form in FORMS),
+        *((form, figures) for form in ("messages, tool", "chat, user") for figures in [*FIGURES][:2]),
+    ],
+)
 async def test_long_sessions_of_screenshots(tmp_path: Path, form: str, figures: str) -> None:
     """No error reaches the client, every request has the newest picture, and a lesson takes two refusals at most."""
     rounds, size, limited = FIGURES[figures]

@@ -170,8 +170,10 @@ def test_what_would_be_sent_counts_head_record_anchor_and_rest() -> None:
 
 
 @pytest.mark.requirement("R0 3.2 half")
-@pytest.mark.parametrize("size", [60, 120, 250, 400, 900])
-@pytest.mark.parametrize("turn_length", [1, 5, 1000])
+@pytest.mark.parametrize(
+    ("size", "turn_length"),
+    [(60, 1), (120, 5), (120, 1000), (250, 1), (250, 1000), (400, 5), (400, 1000), (900, 1), (900, 5)],
+)
 def test_a_growing_history_costs_no_more_summaries_than_promised(size: int, turn_length: int) -> None:
     """At most ceil((H - 0.8 B) / 0.35 B) + 1 for a history of H tokens."""
     messages = described([system()])

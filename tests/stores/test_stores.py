@@ -265,6 +265,8 @@ class TestEveryStore:
             found |= {member.name for member in page}
         assert found == {*names, "new"}
 
+    # Of Redis' ways those that keep an index in another manner.
+    @pytest.mark.parametrize("store", ["memory", "sqlite", "valkey", "cluster"], indirect=True)
     async def test_an_index_has_any_number_of_members(self, store: OpenedStore) -> None:
         """Each can be read by pages, and the oldest stay."""
         index, number = f"index:{secrets.token_hex(8)}", MAX_MEMBERS + 10

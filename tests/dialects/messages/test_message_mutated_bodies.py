@@ -22,7 +22,7 @@ from tests.support.message_blocks import MARK, call, result, said, text, thought
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-BODIES = 10_000
+BODIES = 6_000
 user, model = partial(said, "user"), partial(said, "assistant")
 DEEP: object = "x"
 for _ in range(120):
