@@ -82,26 +82,19 @@ class Epochs:
         return replace(chain, link=await (self.start(chain.session) if stores else self.link(chain.session)))
 
     async def start(self, session: bytes) -> bytes:
-        """Return the link of a session of which something is stored next. Create its epoch if there is none.
-
-        An epoch that was not erased is stored again if the store has lost it: this process may remember its entries.
-        """
+        """Return the link of a session of which something is stored next. Create its epoch if there is none."""
         await self._list_label(session)
-        known = self._known.get(session)
-        epoch = known or self._unstored.get(session) or secrets.token_hex(_EPOCH_DIGITS // 2).encode()
         (stored,) = await self._stored([session])
-        if stored is None and self.is_up:
-            stored = await self._put_new(session, epoch)
-        if stored is None and not self.is_up:
-            if known is None:
-                remember(self._unstored, session, epoch, _REMEMBERED)
-            return _link(session, epoch)
-        if stored is None and known is not None and await self.were_erased([_link(session, known)]) == [True]:
-            await self._store.lock(_key(session), known.decode(), 0)
-            self._known.pop(session, None)
-            return await self.start(session)
-        self._unstored.pop(session, None)
-        return _link(session, remember(self._known, session, stored or epoch, _REMEMBERED))
+        if stored is not None:
+            return _link(session, self._remember(session, stored))
+        known = None if self.is_up else self._known.get(session)
+        if known is not None:
+            return _link(session, known)
+        fresh = self._unstored.get(session) or secrets.token_hex(_EPOCH_DIGITS // 2).encode()
+        taken = await self._put_new(session, fresh)
+        if taken is None and not self.is_up:
+            return _link(session, remember(self._unstored, session, fresh, _REMEMBERED))
+        return _link(session, self._remember(session, taken or fresh))
 
     async def stored_link(self, chain: Chain) -> bytes:
         """Return the link of a chain. It is looked up if nobody has, or if the store did not answer."""
@@ -113,15 +106,9 @@ class Epochs:
         return (await self.links([session]))[0]
 
     async def links(self, sessions: Sequence[bytes]) -> list[bytes]:
-        """Return the links of these sessions in their order; one round trip, unless the store has lost an epoch."""
-        epochs = await self._stored(sessions)
-        links = [_link(session, self._epoch(session, epoch)) for session, epoch in zip(sessions, epochs, strict=True)]
-        lost = [at for at, session in enumerate(sessions) if epochs[at] is None and session in self._known]
-        if lost and self.is_up:  # as `start` stores it again
-            known = [_link(sessions[at], self._known[sessions[at]]) for at in lost]
-            for at, link, is_erased in zip(lost, known, await self.were_erased(known), strict=True):
-                links[at] = links[at] if is_erased else link
-        return links
+        """Return the links of these sessions in their order; one round trip."""
+        stored = await self._stored(sessions)
+        return [_link(session, self._epoch(session, epoch)) for session, epoch in zip(sessions, stored, strict=True)]
 
     async def were_erased(self, links: Sequence[bytes]) -> list[bool]:
         """Return for each link True if what was stored under it was erased, as far as the store knows."""
@@ -145,7 +132,7 @@ class Epochs:
                 return False
         if epoch is not None:
             await self._store.lock(_key(session), epoch.decode(), 0)
-        erasure = f"{(epoch or _NO_EPOCH).decode()}{session.hex()}"
+        erasure = _erasure(session, epoch or _NO_EPOCH)
         await self._store.enroll(_RECENT, erasure, _WATCHED)
         await self._strike_label(session)
         self._watch(erasure)
@@ -212,6 +199,13 @@ class Epochs:
             return self._known.get(session) or self._unstored.get(session)
         return stored
 
+    def _remember(self, session: bytes, epoch: bytes) -> bytes:
+        """Remember an epoch that the store has; returns it."""
+        self._unstored.pop(session, None)
+        if _erasure(session, epoch) not in self._watched:
+            remember(self._known, session, epoch, _REMEMBERED)
+        return epoch
+
     def _watch(self, erasure: str) -> None:
         """Forget the epoch of an erased session, and look after the erasure for a while."""
         self._watched[erasure] = self._clock() + _WATCHED
@@ -262,8 +256,13 @@ def _is_epoch(value: bytes) -> bool:
     return len(value) == _EPOCH_DIGITS and _HEX.issuperset(value)
 
 
+def _erasure(session: bytes, epoch: bytes) -> str:
+    """Return the name of an erasure: an epoch and a session, both in hex."""
+    return epoch.decode() + session.hex()
+
+
 def _is_erasure(name: str) -> bool:
-    """Return True for an epoch and a session, both in hex. Version 0.2.0 enrolled other names."""
+    """Return True for the name of an erasure. Version 0.2.0 enrolled other names."""
     return len(name) > _EPOCH_DIGITS and is_session(name[_EPOCH_DIGITS:])
 
 

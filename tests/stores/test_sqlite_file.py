@@ -184,7 +184,7 @@ async def test_what_a_lost_file_held_is_erased_where_it_is_remembered(tmp_path: 
         (session,) = await enrolled(address, 1)
         delete_all(path)
         assert await listed(address) == [session]
-        assert await outcome(address, caller, LABEL) == b"reused", "from memory"
+        assert await outcome(address, caller, LABEL) == b"applied", "its epoch is lost"
         assert (await erased(address, "the%20deploy")).status == 200
         assert await listed(address) == []
         assert await outcome(address, caller, LABEL) == b"applied"
