@@ -55,9 +55,6 @@ class Epochs:
         self._unstored: OrderedDict[bytes, bytes] = OrderedDict()
         """Epochs that were created while the store did not answer."""
 
-        self._labels: OrderedDict[bytes, None] = OrderedDict()
-        """Sessions whose label is listed."""
-
         self._watched: dict[str, float] = {}
         """Recent erasures, an epoch and a session each, and until when they are looked after."""
 
@@ -83,10 +80,11 @@ class Epochs:
 
     async def start(self, session: bytes) -> bytes:
         """Return the link of a session of which something is stored next. Create its epoch if there is none."""
-        await self._list_label(session)
         (stored,) = await self._stored([session])
         if stored is not None:
             return _link(session, self._remember(session, stored))
+        # Before the epoch, so that an erasure of the conversation finds it; the store may have lost both.
+        await self._list_label(session)
         known = None if self.is_up else self._known.get(session)
         if known is not None:
             return _link(session, known)
@@ -118,7 +116,6 @@ class Epochs:
     async def renew(self, session: bytes, *keys: str) -> None:
         """Let the epoch of a session, its label and these entries live for another while."""
         await self._store.touch([_key(session), *keys], self._ttl)
-        self._labels.pop(session, None)
         await self._list_label(session)
 
     async def erase(self, session: bytes) -> bool:
@@ -209,15 +206,13 @@ class Epochs:
     def _watch(self, erasure: str) -> None:
         """Forget the epoch of an erased session, and look after the erasure for a while."""
         self._watched[erasure] = self._clock() + _WATCHED
-        for remembered in (self._known, self._unstored, self._labels):
+        for remembered in (self._known, self._unstored):
             remembered.pop(_session_of(erasure), None)
 
     async def _list_label(self, session: bytes) -> None:
-        """List a label before its session stores anything, so that an erasure of the conversation finds it."""
         first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
-        if mark and session not in self._labels:
+        if mark:
             await self._store.enroll(_labels_at(first), mark.hex(), self._ttl)
-            remember(self._labels, session, None, _REMEMBERED)
 
     async def _strike_label(self, session: bytes) -> None:
         first, mark = session[:LINK_BYTES], session[LINK_BYTES:]

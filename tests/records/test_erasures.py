@@ -144,6 +144,16 @@ async def test_a_damaged_epoch_is_a_lost_one(damaged: bytes) -> None:
     assert await epochs.look_after() is False
 
 
+async def test_a_conversation_is_erased_whole_though_the_store_was_lost_meanwhile() -> None:
+    store, first, mark = MemoryStore(), first_link(), secrets.token_bytes(16)
+    here, there = (Epochs(store, TTL, Clock()) for _ in range(2))
+    await there.start(first + mark)
+    await store.close()  # which forgets everything
+    link = await there.start(first + mark)
+    assert await here.erase_every(first)
+    assert await there.link(first + mark) != link
+
+
 async def test_what_a_failover_loses_is_erased_again() -> None:
     store, first, clock = MemoryStore(), first_link(), Clock()
     here, there = (Epochs(store, TTL, clock) for _ in range(2))

@@ -225,7 +225,7 @@ async def fleet(
     directory: Path, stores: Sequence[str], tenants: Sequence[str], *, patience: str = "500ms"
 ) -> AsyncIterator[Fleet]:
     """A replica for each of these URLs, which lead to one store; logs at debug, values encrypted."""
-    oracle, canaries = Oracle(WINDOW), Canaries(tenants)
+    oracle, canaries = Oracle(WINDOW, loses=True), Canaries(tenants)
     async with AsyncExitStack() as opened:
         upstream = await opened.enter_async_context(serve(oracle.model))
         addresses = []

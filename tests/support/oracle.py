@@ -177,9 +177,13 @@ class Session:
 
 
 class Oracle:
-    """The model server's script, and the judge of what it received. `wrong` says what was found."""
+    """The model server's script, and the judge of what it received. `wrong` says what was found.
 
-    def __init__(self, window: int) -> None:
+    loses: its store loses records and keeps the notes of them. So a record may continue a summary without a model.
+    """
+
+    def __init__(self, window: int, *, loses: bool = False) -> None:
+        self._loses = loses
         self.model = ModelServer(window=window, windows={SUMMARIZER: 1_000_000}, script=self._script)
         self.truth: dict[str, Session] = {}
         self.erased: dict[tuple[str, str], int] = {}
@@ -283,9 +287,15 @@ class Oracle:
         if tuple(whose) != session.owner:
             return [f"a summary of {whose}"]
         marks = [mark for item in covered for mark in _MARK.finditer(_text(item))]
+        ends = range(1, len(marks) + 1) if self._loses else [len(marks)]
         # A summary after a record without a model, as of an unstable history, is of the texts since then.
-        chains = (_chain([mark[0] for mark in marks[at:]]) for at in range(len(marks)))
-        if not marks or number != marks[-1][3] or chain not in chains:
+        chains = (
+            _chain([mark[0] for mark in marks[at:end]])
+            for end in ends
+            if marks and marks[end - 1][3] == number
+            for at in range(end)
+        )
+        if chain not in chains:
             return [f"a summary up to {number}, which is not that of the {len(marks)} texts covered"]
         return []
 
