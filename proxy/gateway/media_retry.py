@@ -66,7 +66,7 @@ class MediaRetry:
 
         A limit that the refusal states is learned, and the next request is within it. Without one, or if that is
         refused too, one request has the newest turn's media only. If that is answered, a request as large, or with as
-        many media, as the refused one is known to be too much. Words about a single picture teach nothing.
+        many media, as the refused one is too much from then on. Words about a single picture teach nothing.
         """
         (answer, sent), case = refused, delivery.case
         if case is None or not case.retries or (refusal := _media_refusal(case, answer, sent)) is None:
@@ -88,7 +88,7 @@ class MediaRetry:
                 return refused
             if (refusal := _media_refusal(case, answer, sent)) is None:
                 if first.limit is None and answer.response.status in _ANSWERED:
-                    self._learn(delivery, MediaRefusal(first.what, _refused_amount(first.what, refused[1], sent)))
+                    self._learn(delivery, MediaRefusal(first.what, _less_than_refused(first.what, refused[1], sent)))
                 return answer, sent
             self._learn(delivery, refusal)
         return refused
@@ -98,7 +98,7 @@ class MediaRetry:
         return await self._fail_open.run(drafting, None, delivery.received.patience)
 
     def _learn(self, delivery: Delivery, refusal: MediaRefusal) -> bool:
-        """Learn the limit that a refusal states. Return True if it states one of bytes or pictures."""
+        """Learn the limit of a refusal. Return True if it has one of bytes or pictures."""
         case = delivery.counted
         if refusal.limit is None or refusal.what not in ("bytes", "pictures"):
             return False
@@ -112,11 +112,11 @@ class MediaRetry:
         return True
 
 
-def _refused_amount(what: What, refused: Draft, answered: Draft) -> int:
-    """Return how many bytes, or else media, a refused draft had."""
+def _less_than_refused(what: What, refused: Draft, answered: Draft) -> int:
+    """Return how many bytes, or else media, a request may have at most: fewer than the refused draft."""
     if what == "bytes":
-        return len(refused.body)
-    return len(media_left(refused, answered.view.media if answered.view else ()))
+        return len(refused.body) - 1
+    return len(media_left(refused, answered.view.media if answered.view else ())) - 1
 
 
 def stated_excess(case: CompactionContext, answer: UpstreamAnswer, sent: Draft) -> StatedLimit | None:

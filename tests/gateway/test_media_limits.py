@@ -37,6 +37,7 @@ UNSTATED = {
     "bytes": lambda: Limit(413, "Request exceeds the maximum size", bytes=25 * SIZE),
     "a page": lambda: Limit(413, "<html><h1>413 Request Entity Too Large</h1></html>", bytes=25 * SIZE),
     "number": lambda: Limit(400, "Too many images in this request.", pictures=12),
+    "one": lambda: Limit(400, "Too many images in this request.", pictures=1),
 }
 OTHERS = {
     "wide": lambda: Limit(
@@ -110,26 +111,29 @@ async def test_long_sessions_of_screenshots(tmp_path: Path, form: str, figures: 
     assert breaks <= 8, "the lesson, and batches"
 
 
+async def numbers_sent(directory: Path, form: str, limit: Limit) -> list[int]:
+    """Return how many pictures each of thirty requests was taken with."""
+    async with stage(directory, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
+        return [len(pictures_in(body)) for body in await played(play, form, limit, 30)]
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", UNSTATED)
 async def test_a_limit_without_a_number_is_what_was_refused(tmp_path: Path, form: str, kind: str) -> None:
     limit = UNSTATED[kind]()
-    async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
-        taken = await played(play, form, limit, 30)
-        assert limit.refused == 1
-        shown = [len(pictures_in(body)) for body in taken]
-        assert shown.count(1) == 2, "the first request, and the one that was refused"
+    sent = await numbers_sent(tmp_path, form, limit)
+    assert limit.refused == 1
+    # The first request, and the one that was refused.
+    assert sent.count(1) == (30 if limit.pictures == 1 else 2)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", OTHERS)
 async def test_a_refusal_of_sides_or_pages_is_met_with_the_newest_picture(tmp_path: Path, form: str, kind: str) -> None:
     limit = OTHERS[kind]()
-    async with stage(tmp_path, ModelServer(window=10_000_000, script=limit), **SETTINGS) as play:
-        taken = await played(play, form, limit, 30)
-        shown = [len(pictures_in(body)) for body in taken]
-        assert {*shown[-limit.refused :]} == {1}
-        assert shown[: -limit.refused] == [*range(1, 31 - limit.refused)]
+    sent = await numbers_sent(tmp_path, form, limit)
+    assert {*sent[-limit.refused :]} == {1}
+    assert sent[: -limit.refused] == [*range(1, 31 - limit.refused)]
 
 
 @pytest.mark.parametrize("form", ["messages, tool", "chat, user"])
