@@ -69,8 +69,13 @@ def is_unstable(notes: Sequence[SummaryNote], budget: Budget, tokens: int) -> bo
     last = max(notes, key=_order, default=None)
     if last is None or last.count < _ENOUGH:
         return False
-    growth: int = 2 ** min(last.count - _ENOUGH, _MOST_DOUBLINGS)
-    return tokens - last.tokens < growth * _REGROWTH * budget.movable
+    return tokens - last.tokens < backoff(last.count - _ENOUGH) * _REGROWTH * budget.movable
+
+
+def backoff(times: int) -> int:
+    """Return the factor of a wait after so many further summaries in vain: each doubles it, within a bound."""
+    factor: int = 2 ** min(times, _MOST_DOUBLINGS)
+    return factor
 
 
 def _order(note: SummaryNote) -> tuple[int, int]:

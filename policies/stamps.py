@@ -50,8 +50,7 @@ _ELEMENTS = (
     "|turn_aborted"
 )
 _TAG = re.compile(rf"<({_ELEMENTS})>|# AGENTS\.md instructions[^\n]{{0,400}}+\s{{0,20}}+<(INSTRUCTIONS)>")
-_opening, _harness = _TAG.match, _TAG.finditer
-_space = re.compile(r"\s*+").match
+_harness = _TAG.finditer
 
 
 def without_stamps(text: str) -> str:

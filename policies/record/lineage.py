@@ -10,6 +10,7 @@ import msgspec
 
 from policies.budget import Budget
 from policies.record.record import Record
+from policies.stability import backoff
 
 HISTORY = 100
 # After so many compactions in a row that did not help, models are left alone ...
@@ -18,7 +19,6 @@ _INEFFECTIVE = 2
 # with every further one in vain.
 _REGROWTH = 0.15
 _PATIENCE = 600.0
-_MOST_DOUBLINGS = 10
 # The promised price of growth: one summary per this share of M (docs/design.md, "When to compact").
 _GROWTH_PER_CALL = 0.35
 # After a record that gained nothing none is made of the same history until it is larger by this.
@@ -124,7 +124,7 @@ def may_ask_model(lineage: Lineage, budget: Budget, *, history_tokens: int, now:
     if lineage.ineffective < _INEFFECTIVE:
         return True
     at, tokens = lineage.ineffective_at
-    longer: int = 2 ** min(lineage.ineffective - _INEFFECTIVE, _MOST_DOUBLINGS)
+    longer = backoff(lineage.ineffective - _INEFFECTIVE)
     grown = history_tokens - tokens >= longer * _REGROWTH * budget.movable
     return grown or now - at >= longer * _PATIENCE
 

@@ -12,7 +12,7 @@ import msgspec
 from policies.chain import Chain, hash_tag, set_apart
 from policies.record.record import VERSION, Record
 from proxy.memory import Cache, Memory
-from proxy.records.epochs import Epochs
+from proxy.records.epochs import Epochs, epoch_key
 from proxy.records.shelf import Shelf
 from proxy.stores.base import Store
 from proxy.stores.sealing import SealedStore
@@ -62,7 +62,7 @@ class Checkpoints:
 
     def over(self, store: Store) -> Checkpoints:
         """The same checkpoints over another store; what this process remembers is shared."""
-        return Checkpoints(replace(self.sealed, store=store), self._epochs.over(store), self._memory)
+        return Checkpoints(replace(self.sealed, store=store), self._epochs, self._memory)
 
     def recall(self, chain: Chain, cuts: Iterable[int]) -> Record | None:
         """Return the record of the newest cut that this process knows of the same session; no store access."""
@@ -97,7 +97,8 @@ class Checkpoints:
         (value,) = await self.sealed.store.get_many([key])
         record = self._open(key, value, digest)
         if record is not None:
-            await self._epochs.renew(place.session, key, place_key(chain, cut))
+            keys = [key, place_key(chain, cut), epoch_key(place.session)]
+            await self.sealed.store.touch(keys, self.sealed.ttl)
             self._keep(chain, place, record, len(value or b""))
         return record
 
@@ -121,10 +122,8 @@ class Checkpoints:
             await self.sealed.put(key, encoded)
         there = await self._places.put_new(place_key(chain, record.covered), place)
         if there != place:
-            if await self._epochs.link(there.session) == there.link:
-                other = await self._read(chain, record.covered, there)
-                if other is not None:
-                    return other
+            if (other := await self.find(chain, [record.covered])) is not None:
+                return other
             await self._places.put(place_key(chain, record.covered), place)
         return self._keep(chain, place, holds or record, len(encoded))
 

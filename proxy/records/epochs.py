@@ -46,7 +46,6 @@ class Epochs:
     def __init__(self, store: Store, ttl: float, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` returns seconds that only go forward."""
         self._store = store
-        self._breaker = store if isinstance(store, CircuitBreaker) else None
         self._ttl = ttl
         self._clock = clock
         self._known: OrderedDict[bytes, bytes] = OrderedDict()
@@ -64,13 +63,7 @@ class Epochs:
     @property
     def is_up(self) -> bool:
         """Return True if the store does all it is asked to, rather than a breaker in its place."""
-        return self._breaker is None or self._breaker.available
-
-    def over(self, store: Store) -> "Epochs":
-        """Return the same epochs over another store, with the same memory."""
-        other = Epochs(store, self._ttl, self._clock)
-        other.__dict__ |= self.__dict__ | {"_store": store}
-        return other
+        return not isinstance(self._store, CircuitBreaker) or self._store.available
 
     async def place(self, chain: Chain, *, stores: bool) -> Chain:
         """Return the chain with the link of its session's epoch. `stores`: create an epoch if there is none."""
@@ -115,7 +108,7 @@ class Epochs:
 
     async def renew(self, session: bytes, *keys: str) -> None:
         """Let the epoch of a session, its label and these entries live for another while."""
-        await self._store.touch([_key(session), *keys], self._ttl)
+        await self._store.touch([epoch_key(session), *keys], self._ttl)
         await self._list_label(session)
 
     async def erase(self, session: bytes) -> bool:
@@ -128,7 +121,7 @@ class Epochs:
             if await self._store.erase(hash_tag(link), _ERASED, self._ttl) is None:
                 return False
         if epoch is not None:
-            await self._store.lock(_key(session), epoch.decode(), 0)
+            await self._store.lock(epoch_key(session), epoch.decode(), 0)
         erasure = _erasure(session, epoch or _NO_EPOCH)
         await self._store.enroll(_RECENT, erasure, _WATCHED)
         await self._strike_label(session)
@@ -179,15 +172,15 @@ class Epochs:
 
     async def _stored(self, sessions: Sequence[bytes]) -> list[bytes | None]:
         """Return the epochs of these sessions as the store has them, None for one that is damaged."""
-        stored = await self._store.get_many([_key(session) for session in sessions])
+        stored = await self._store.get_many([epoch_key(session) for session in sessions])
         return [epoch if epoch is not None and _is_epoch(epoch) else None for epoch in stored]
 
     async def _put_new(self, session: bytes, epoch: bytes) -> bytes | None:
         """Store an epoch, and return the one that was there first."""
-        taken = await self._store.put(_key(session), epoch, self._ttl, only_new=True)
+        taken = await self._store.put(epoch_key(session), epoch, self._ttl, only_new=True)
         if taken is None or _is_epoch(taken):
             return taken
-        await self._store.put(_key(session), epoch, self._ttl)
+        await self._store.put(epoch_key(session), epoch, self._ttl)
         return None
 
     def _epoch(self, session: bytes, stored: bytes | None) -> bytes | None:
@@ -236,7 +229,8 @@ class Epochs:
             link = set_apart(link, mark)
 
 
-def _key(session: bytes) -> str:
+def epoch_key(session: bytes) -> str:
+    """Return the key of a session's epoch."""
     return f"epoch:{session.hex()}"
 
 

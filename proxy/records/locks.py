@@ -1,11 +1,10 @@
-"""Doing one thing once for all that ask for it at the same time: in this process, and among those over one store."""
+"""Locks among the processes over one store, and waiting for what another process does."""
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from proxy.runtime.deadlines import repeat_every
 from proxy.stores.base import Store
@@ -13,35 +12,6 @@ from proxy.stores.base import Store
 _T = TypeVar("_T")
 
 LOCK_SECONDS = 15.0
-
-
-@dataclass(slots=True)
-class _Flight(Generic[_T]):
-    task: asyncio.Task[_T]
-    waiting: int = 0
-
-
-class SingleFlight(Generic[_T]):
-    """Joins callers by key. The work goes on while anybody waits for it, and is cancelled with the last who leaves."""
-
-    def __init__(self) -> None:
-        self._flights: dict[str, _Flight[_T]] = {}
-
-    async def run(self, key: str, start: Callable[[], Coroutine[None, None, _T]]) -> _T:
-        """The result of `start()`, or of the same key's work that is already under way."""
-        while (flight := self._flights.get(key)) is not None and flight.waiting == 0:
-            # Abandoned and not yet cleaned up: two runs at once would meet each other's locks.
-            await asyncio.wait((flight.task,))
-        if flight is None:
-            flight = self._flights[key] = _Flight(asyncio.get_running_loop().create_task(start()))
-            flight.task.add_done_callback(lambda _: self._flights.pop(key))
-        flight.waiting += 1
-        try:
-            return await asyncio.shield(flight.task)
-        finally:
-            flight.waiting -= 1
-            if flight.waiting == 0:
-                flight.task.cancel()
 
 
 class Lock:

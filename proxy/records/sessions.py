@@ -104,7 +104,7 @@ class Sessions:
         store = ReadOnlyStore(self._store)
         looked_at = Sessions(replace(self.sealed, store=store), Memory(0), self._clock)
         looked_at.checkpoints, looked_at.lineages = self.checkpoints.over(store), self.lineages
-        looked_at.epochs = self.epochs.over(store)
+        looked_at.epochs = self.epochs
         return looked_at
 
     def without_store(self) -> "Sessions":
@@ -207,8 +207,8 @@ class Sessions:
         for some in (names[at : at + PAGE] for at in range(0, len(names), PAGE)):
             links = await self.epochs.links(some)
             stored = await self._shelf.look_up([entry_key(link) for link in links])
-            lost = await self._unless_erased([name for name, each in zip(some, stored, strict=True) if each is None])
-            found += [(Member(0.0, name.hex()), here.session) for name in lost if (here := self._here.get(name))]
+            lost = await self._remembered([name for name, each in zip(some, stored, strict=True) if each is None])
+            found += [(Member(0.0, name.hex()), session) for name, session in lost.items()]
         return sorted(found, key=lambda entry: entry[0], reverse=True)
 
     async def of(self, owner: SessionOwner) -> list[Session]:
@@ -367,7 +367,7 @@ class Sessions:
         if found := _firsts_of(named, begin):
             return found
         here = [name for name, here in self._here.items() if owner.index in here.indexes]
-        if found := _firsts_of(await self._unless_erased(_that_begin(here, begin)), begin):
+        if found := _firsts_of(await self._remembered(_that_begin(here, begin)), begin):
             return found
         return _firsts_of(await self._newest_names(owner.index), begin)
 
@@ -397,33 +397,29 @@ class Sessions:
             here.difference_update(names)
             if names:
                 yield [*map(target_of, names)]
-        if lost := await self._unless_erased([*here]):
+        if lost := await self._remembered([*here]):
             yield [*map(target_of, lost)]
 
-    async def _unless_erased(self, names: Sequence[bytes]) -> list[bytes]:
-        """Return those of these sessions, which were enrolled here, that no other replica has erased since."""
-        kept: list[bytes] = []
+    async def _remembered(self, names: Sequence[bytes]) -> dict[bytes, Session]:
+        """Return those of these sessions that were enrolled here, and that no other replica has erased since."""
+        found: dict[bytes, Session] = {}
         for some in (names[at : at + PAGE] for at in range(0, len(names), PAGE)):
-            known = [(name, here.link) for name in some if (here := self._here.get(name))]
-            erased = await self.epochs.were_erased([link for _, link in known])
-            kept += [name for (name, _), is_erased in zip(known, erased, strict=True) if not is_erased]
-        return kept
+            here = {name: here for name in some if (here := self._here.get(name))}
+            erased = await self.epochs.were_erased([each.link for each in here.values()])
+            found |= {name: each.session for (name, each), gone in zip(here.items(), erased, strict=True) if not gone}
+        return found
 
     async def _look_up(self, names: Sequence[bytes]) -> list[Session | None]:
         """What is known of these, in their order."""
         links = await self.epochs.links(names)
         stored = await self._shelf.look_up([entry_key(link) for link in links])
-        missing = [name for name, session in zip(names, stored, strict=True) if session is None]
-        lost = {*await self._unless_erased(missing)}
-        return [self._known_session(name, session, name in lost) for name, session in zip(names, stored, strict=True)]
-
-    def _known_session(self, name: bytes, stored: Session | None, is_lost: bool) -> Session | None:
-        here = self._here.get(name) if is_lost else None
-        session = stored or (here.session if here else None)
-        if session is None or name[LINK_BYTES:]:
-            return session
+        here = await self._remembered([name for name, session in zip(names, stored, strict=True) if session is None])
+        known = [(name, session or here.get(name)) for name, session in zip(names, stored, strict=True)]
         # Earlier versions put sessions with labels there too; they are erased as what they lie under.
-        return structs.replace(session, label="")
+        return [
+            session if session is None or name[LINK_BYTES:] else structs.replace(session, label="")
+            for name, session in known
+        ]
 
 
 def _every_index(owner: SessionOwner, id_: str, mark: bytes) -> list[str]:

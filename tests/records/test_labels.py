@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,11 +18,11 @@ from tests.support.long_conversations import SMALL_WINDOW, sent, summaries, summ
 from tests.support.upstreams import ask, config_for, serving, upstream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     from proxy.config.loading import Config
-    from tests.support.upstreams import Header
+    from tests.support.upstreams import Header, Upstream
 
 pytestmark = pytest.mark.anyio
 
@@ -64,14 +64,19 @@ async def tags(config: Config) -> set[str]:
         return {hash_tag(link) for link in await sessions.epochs.links(names)}
 
 
-@pytest.mark.parametrize("wished", ["off", "shadow", "on", "force"])
-async def test_all_that_is_stored_belongs_to_a_session_that_is_listed(tmp_path: Path, wished: str) -> None:
+@asynccontextmanager
+async def compacted(directory: Path) -> AsyncIterator[tuple[Upstream, Config]]:
+    """Yield an upstream and the config of a proxy that has ended. Its store has a record, made for the label A."""
     async with upstream(summarizing) as behind:
-        config = config_for(
-            tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db", "timeout": "10s"}, **SMALL_WINDOW
-        )
+        config = config_for(directory, behind.address, store=kept_in(directory), **SMALL_WINDOW)
         async with serving(config) as address:
             assert await outcome(address, label("A")) == b"applied"
+        yield behind, config
+
+
+@pytest.mark.parametrize("wished", ["off", "shadow", "on", "force"])
+async def test_all_that_is_stored_belongs_to_a_session_that_is_listed(tmp_path: Path, wished: str) -> None:
+    async with compacted(tmp_path) as (_, config):
         for _ in range(3):
             async with serving(config) as address:
                 await outcome(address, label("B"), wish(wished))
@@ -89,24 +94,14 @@ def mark(name: str, config: Config) -> str:
 
 
 async def test_a_label_that_changes_with_each_request_costs_no_copies(tmp_path: Path) -> None:
-    async with upstream(summarizing) as behind:
-        config = config_for(
-            tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db", "timeout": "10s"}, **SMALL_WINDOW
-        )
-        async with serving(config) as address:
-            assert await outcome(address, label("A")) == b"applied"
+    async with compacted(tmp_path) as (behind, config):
         async with serving(config) as address:
             assert {await outcome(address, label(f"L{number}")) for number in range(20)} == {b"reused"}
         assert (summaries(behind), copies(tmp_path)) == (1, 1)
 
 
 async def test_a_new_label_with_several_requests_at_once_pays_for_nothing(tmp_path: Path) -> None:
-    async with upstream(summarizing) as behind:
-        config = config_for(
-            tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db", "timeout": "10s"}, **SMALL_WINDOW
-        )
-        async with serving(config) as address:
-            assert await outcome(address, label("A")) == b"applied"
+    async with compacted(tmp_path) as (behind, config):
         async with serving(config) as address:
             assert set(await asyncio.gather(*(outcome(address, label("B")) for _ in range(6)))) == {b"reused"}
         assert summaries(behind) == 1
@@ -123,12 +118,7 @@ async def test_a_new_label_that_met_a_store_that_was_down_is_looked_for_again(
         return await look(store, keys)
 
     monkeypatch.setattr(SqliteStore, "get_many", get_many)
-    async with upstream(summarizing) as behind:
-        config = config_for(
-            tmp_path, behind.address, store={"url": f"sqlite:///{tmp_path}/store.db", "timeout": "10s"}, **SMALL_WINDOW
-        )
-        async with serving(config) as address:
-            assert await outcome(address, label("A")) == b"applied"
+    async with compacted(tmp_path) as (behind, config):
         async with serving(config) as address, asyncio.timeout(30):
             down = True
             reply = await sent(address, label("B"), wish("shadow"))

@@ -143,8 +143,7 @@ class Explainer:
         return decision.standing_draft(case, plan)
 
     async def _place_case(self, case: CompactionContext) -> CompactionContext:
-        link = await self._sessions.epochs.link(case.chain.session)
-        return replace(case, chain=replace(case.chain, link=link))
+        return replace(case, chain=await self._sessions.epochs.place(case.chain, stores=False))
 
     def _decider(self) -> Decider:
         """What is not frozen yet may look otherwise when it is: a cooler must not remember it."""
