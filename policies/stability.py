@@ -25,9 +25,9 @@ _MOST_DOUBLINGS = 10
 
 
 class SummaryNote(msgspec.Struct, frozen=True):
-    """The summaries that models made of one history up to a place, each of them lost but for the last.
+    """A note of the summaries that models made of one history up to a place.
 
-    count: number of summaries. tokens: size of the history when the last one was made.
+    count: number of summaries. Only the last one can still be of use. tokens: size of the history when it was made.
     """
 
     count: int
