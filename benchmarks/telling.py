@@ -30,7 +30,7 @@ from tests.support.model_server import MODELS, ModelServer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proxy.gateway.stages import Progress
+    from proxy.gateway.stages import Received
 
 _CONFIG = 'store: {{url: "memory://"}}\nupstreams: {{main: {{base_url: "{upstream}/v1"}}}}\nlogging: {{level: error}}\n'
 _BODY = json.dumps({"model": MODELS[0], "messages": [{"role": "user", "content": "Is it done?"}]}).encode()
@@ -39,19 +39,19 @@ _TIMES, _REPEATS = 5_000, 7
 
 def measure() -> dict[str, float]:
     """Name to milliseconds a request, the best of 7."""
-    progress = asyncio.run(_answered())
+    received = asyncio.run(_answered())
     with Path("/dev/null").open("wb") as nowhere:
         lines, tallies = LogLines(Log("info", time.time, nowhere, "json")), Tallies(time.time)
         pages = Hooks(Recent(), SessionHistories(), fault=_fault)
-        observe, event = Hooks(lines, tallies, pages, fault=_fault), ended_event(progress, None)
+        observe, event = Hooks(lines, tallies, pages, fault=_fault), ended_event(received, None)
         entry = make_request_entry(event)
         return {
-            "making the event of a request": _best(lambda: ended_event(progress, None)),
+            "making the event of a request": _best(lambda: ended_event(received, None)),
             "… its figures": _best(lambda: make_request_entry(event)),
             "… its line in the log": _best(lambda: lines.on_request(event, entry)),
             "… folding it into the tallies": _best(lambda: tallies.on_request(event, entry)),
             "… keeping it for the pages": _best(lambda: pages.on_request(event, entry)),
-            "… all of it": _best(lambda: observe(ended_event(progress, None))),
+            "… all of it": _best(lambda: observe(ended_event(received, None))),
         }
 
 
@@ -63,13 +63,13 @@ def _fault(_: str, error: BaseException) -> None:
     raise error
 
 
-async def _answered() -> Progress:
+async def _answered() -> Received:
     """A request that the proxy has answered."""
-    kept: list[Progress] = []
+    kept: list[Received] = []
 
-    def keep(progress: Progress, error: BaseException | None) -> RequestEnded:
-        kept.append(progress)
-        return ended_event(progress, error)
+    def keep(received: Received, error: BaseException | None) -> RequestEnded:
+        kept.append(received)
+        return ended_event(received, error)
 
     pipeline.ended_event = keep
     try:

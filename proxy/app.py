@@ -29,7 +29,7 @@ from proxy.config.settings import Server, Traces
 from proxy.dialects.table import telemetry_names
 from proxy.engine.engine import Engine
 from proxy.errors import ShuttingDownError
-from proxy.gateway.pipeline import Gateway
+from proxy.gateway.pipeline import Pipeline
 from proxy.memory import DEFAULT_BYTES
 from proxy.observing.events import Hook, Started
 from proxy.observing.log import Log, open_log
@@ -65,7 +65,7 @@ _EXPORT_SECONDS = 2.0
 
 
 class App(Served):
-    """The proxy as an ASGI application: our own pages, or an exchange for the gateway."""
+    """The proxy as an ASGI application: our own pages, or an exchange for the pipeline."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class App(Served):
         self._peers = peers
         self._log = log or open_log(config.logging.level, time.time, form=config.logging.format)
         self._opened: AdminContext | None = None
-        self._gateway: Gateway
+        self._pipeline: Pipeline
         self._keys: KeyRing
         self._made_token: AdminToken | None = None
         self._ending_since = 0.0
@@ -95,7 +95,7 @@ class App(Served):
             if not head.is_ours:
                 errors = head.dialect.answers
                 exchange = Exchange(head, receive, send, errors, has_body=has_body(scope, head))
-                await self._gateway.answer(exchange)
+                await self._pipeline.handle(exchange)
                 await exchange.finish()
                 return
         await self._pages(scope, receive, send)
@@ -116,7 +116,7 @@ class App(Served):
     def break_off(self) -> None:
         self._broken_off = self._under_way
         if self._opened is not None:
-            self._gateway.open_requests.end(ShuttingDownError())
+            self._pipeline.open_requests.end(ShuttingDownError())
 
     def report_end(self) -> None:
         seconds = round(time.monotonic() - self._ending_since, 3)
@@ -124,7 +124,7 @@ class App(Served):
 
     @property
     def _under_way(self) -> int:
-        return len(self._gateway.open_requests) if self._opened is not None else 0
+        return len(self._pipeline.open_requests) if self._opened is not None else 0
 
     @asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:
@@ -159,22 +159,22 @@ class App(Served):
             keys = self._keys = KeyRing(shelf, engine.sessions.is_up, self._report_unreadable_keys)
             looking = fail_open.for_event("keys_failed")
             await looking.run(keys.look(), None)
-            gateway = Gateway(self._activate(config, engine), engine, asker, client, fail_open, key_usage)
+            pipeline = Pipeline(self._activate(config, engine), engine, asker, client, fail_open, key_usage)
             reloader = Reloader(self._source, config, self._swap, engine.observe, self._log)
-            self._watch(engine.metrics, gateway, reloader)
+            self._watch(engine.metrics, pipeline, reloader)
             opened.enter_context(lag_told(engine.tallies.note_lag))
             exposition: Exposition = engine.metrics.exposition
             if self._peers is not None:
                 exposition = await opened.enter_async_context(self._peers.sharing(exposition))
-            self._gateway = gateway
+            self._pipeline = pipeline
             openmetrics = engine.metrics.openmetrics if self._peers is None else None
             run = f"{name}:{secrets.token_hex(8)}"
             figures = self._figures(engine, run)
             replicas = Replicas(engine.sessions.sealed, run, lambda: self._replica(name, started, reloader))
             stored = self._stored_histories(histories, engine)
             self._opened = AdminContext(
-                store=store, engine=engine, active=lambda: gateway.active, is_draining=lambda: self.is_draining,
-                reloader=reloader, in_flight=gateway.admission.in_flight, exposition=exposition,
+                store=store, engine=engine, active=lambda: pipeline.active, is_draining=lambda: self.is_draining,
+                reloader=reloader, in_flight=pipeline.admission.in_flight, exposition=exposition,
                 openmetrics=openmetrics, recent=recent, histories=histories, stored_histories=stored, figures=figures,
                 replicas=replicas, keys=keys, name=name, started=started,
             )  # fmt: skip
@@ -201,18 +201,18 @@ class App(Served):
         """Return the histories of all processes."""
 
         def owner(tenant: str) -> Caller | None:
-            return self._gateway.active.tenants.operator_of(tenant)
+            return self._pipeline.active.tenants.operator_of(tenant)
 
         return StoredHistories(histories, engine.sessions, owner)
 
-    def _watch(self, metrics: Metrics, gateway: Gateway, reloader: Reloader) -> None:
+    def _watch(self, metrics: Metrics, pipeline: Pipeline, reloader: Reloader) -> None:
         """Have the metrics tell what only the app knows."""
         taken, digest = (
             "Whether the config's file was taken when it was last read",
             "The config in force, by its digest",
         )
         metrics.gauge(
-            "requests_in_flight", "Requests under way", ("tenant",), lambda: by_name(gateway.admission.in_flight)
+            "requests_in_flight", "Requests under way", ("tenant",), lambda: by_name(pipeline.admission.in_flight)
         )
         metrics.gauge("config_reload_successful", taken, (), lambda: [((), not reloader.problems)])
         metrics.gauge("config_digest_info", digest, ("digest",), lambda: [((digest_of(self._config),), 1)])
@@ -226,7 +226,7 @@ class App(Served):
             version=version("concertina"),
             started=started,
             digest=digest_of(self._config),
-            in_flight=sum(self._gateway.admission.in_flight.values()),
+            in_flight=sum(self._pipeline.admission.in_flight.values()),
             problems=reloader.problems,
             told=time.time(),
             secret=store_secret.mark_of(self._config.store),
@@ -240,7 +240,7 @@ class App(Served):
             digest=digest_of(config),
             upstreams=tuple(config.upstreams),
             store=config.store.url.partition("://")[0],
-            admin="configured" if self._gateway.active.admin_token.is_configured else "made",
+            admin="configured" if self._pipeline.active.admin_token.is_configured else "made",
         )
 
     @property
@@ -255,14 +255,14 @@ class App(Served):
     def _swap(self, config: Config) -> None:
         """Put a config in force for the requests to come; those under way keep what they began with."""
         assert self._opened is not None  # noqa: S101 - opened before there is anything to swap
-        self._gateway.activate(self._activate(config, self._opened.engine), config.upstreams.values())
+        self._pipeline.activate(self._activate(config, self._opened.engine), config.upstreams.values())
         self._config = config
         self._log.configure(config.logging.level, config.logging.format)
 
     @property
     def admin_token(self) -> AdminToken | None:
         """In force now; None before the app is open."""
-        return self._gateway.active.admin_token if self._opened else None
+        return self._pipeline.active.admin_token if self._opened else None
 
     def _activate(self, config: Config, engine: Engine) -> Active:
         token = admin_token.configured_token(config) or self._own_admin_token()

@@ -27,7 +27,7 @@ from proxy.errors import InvalidJSONError, InvalidRequestError, ProxyError
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.item_in_answer import ItemInAnswer, WholeRewritten, with_item
 from proxy.gateway.report import keep_alive_of
-from proxy.gateway.stages import Delivery, Received
+from proxy.gateway.stages import Attempt, Received
 from proxy.observing.events import note
 from proxy.server.exchange import Exchange
 from proxy.server.headers import Headers, without
@@ -87,7 +87,7 @@ class CompactionAnswers:
             self._observe(route, tenant, model, "foreign")
         if settled.body == request.body:
             return request, settled
-        received.admitted.hold(max(0, len(settled.body) - len(request.body)))
+        received.admission.hold(max(0, len(settled.body) - len(request.body)))
         return settled.carried_in(await self._reread(received, request, settled.body)), settled
 
     async def _settle_here(self, received: Received, request: CountedRequest, *, passes_foreign: bool) -> Settled:
@@ -266,11 +266,11 @@ def for_settled(route: Route, dialect: Dialect) -> Route:
     return structs.replace(route, headers=headers)
 
 
-def rewriting(delivery: Delivery, compaction: ClientCompaction, answer: UpstreamAnswer) -> Rewriting | None:
+def rewriting(attempt: Attempt, compaction: ClientCompaction, answer: UpstreamAnswer) -> Rewriting | None:
     """What is passed on of a model's answer in its place; None for all of it as it is."""
-    if not 200 <= delivery.status < 300 or answer.response.header(b"content-encoding") not in (None, b"identity"):
+    if not 200 <= attempt.status < 300 or answer.response.header(b"content-encoding") not in (None, b"identity"):
         return None
-    inserter = compaction.inserter(delivery.head.dialect)
+    inserter = compaction.inserter(attempt.head.dialect)
     if inserter is None:
         return None
     return ItemInAnswer(inserter) if answer.is_event_stream else WholeRewritten(partial(with_item, inserter=inserter))
@@ -283,10 +283,10 @@ def item_in(compaction: ClientCompaction, rewritten: Rewriting | None) -> Litera
     return "read" if compaction.settled.read else None
 
 
-def counted_before(delivery: Delivery, compaction: ClientCompaction) -> WholeRewritten | None:
+def counted_before(attempt: Attempt, compaction: ClientCompaction) -> WholeRewritten | None:
     """What is passed on of a count: with what it was before something was cleared."""
-    clearing, cleared = delivery.head.dialect.clearing, compaction.cleared
-    if clearing is None or cleared is None or delivery.status != 200:
+    clearing, cleared = attempt.head.dialect.clearing, compaction.cleared
+    if clearing is None or cleared is None or attempt.status != 200:
         return None
     return WholeRewritten(lambda counted: clearing.with_original(counted, cleared.tokens))
 

@@ -8,7 +8,7 @@ from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import RoutedRequest, with_newest_lessons
 from proxy.engine.engine import Engine
 from proxy.gateway.answers import UpstreamAnswer
-from proxy.gateway.stages import Delivery
+from proxy.gateway.stages import Attempt
 from proxy.gateway.usage import UsageTap, usage_at_once
 from proxy.upstream.asker import WindowAsker
 
@@ -24,50 +24,50 @@ class Lessons:
         self._engine = engine
         self._asker = asker
 
-    def tap(self, delivery: Delivery, answer: UpstreamAnswer) -> UsageTap | None:
+    def tap(self, attempt: Attempt, answer: UpstreamAnswer) -> UsageTap | None:
         """Return what reads how many tokens the upstream bills; None if nobody wants to know."""
-        named, answers = delivery.named, delivery.head.dialect.answers
-        if delivery.status == 200 and named is not None:
-            delivery.tap = UsageTap(answer, named.request.dialect.answers)
-        elif delivery.caller.issued is not None and 200 <= delivery.status < _REDIRECTED:
+        named, answers = attempt.named, attempt.head.dialect.answers
+        if attempt.status == 200 and named is not None:
+            attempt.tap = UsageTap(answer, named.request.dialect.answers)
+        elif attempt.caller.issued is not None and 200 <= attempt.status < _REDIRECTED:
             # Of a request that was not read the response names the model too, so that is read in any case.
-            delivery.tap = UsageTap(structs.replace(answer, usage=None), answers)
-        return delivery.tap
+            attempt.tap = UsageTap(structs.replace(answer, usage=None), answers)
+        return attempt.tap
 
-    def warning(self, delivery: Delivery, answer: UpstreamAnswer) -> str | None:
+    def warning(self, attempt: Attempt, answer: UpstreamAnswer) -> str | None:
         """Whether the upstream read the prompt whole: by this answer where it is all there, else by the last one."""
-        named, sent = delivery.named, delivery.draft
-        if named is None or not _teaches(delivery, named):
+        named, sent = attempt.named, attempt.draft
+        if named is None or not _teaches(attempt, named):
             return None
         usage = usage_at_once(answer, named.request.dialect.answers)
         known = self._engine.windows.experience(named.place).cut_off
         cut_off = was_cut_off(sent.tokens, usage.prompt_tokens) if usage else known
         return "prompt_cut_off" if cut_off else sent.warning
 
-    def take(self, delivery: Delivery) -> None:
+    def take(self, attempt: Attempt) -> None:
         """Learn from an answer that came through whole, and see to what follows it."""
-        named, sent, engine = delivery.named, delivery.draft, self._engine
-        delivery.usage = usage = delivery.tap.usage() if delivery.tap is not None else None
+        named, sent, engine = attempt.named, attempt.draft, self._engine
+        attempt.usage = usage = attempt.tap.usage() if attempt.tap is not None else None
         if named is None:
             return
-        if _teaches(delivery, named):
+        if _teaches(attempt, named):
             engine.ahead.learn(named, sent, usage)
-            if not named.is_far_below(sent.tokens) and is_worth_following(delivery.counted, sent):
-                following = with_newest_lessons(delivery.counted, delivery.active.router)
+            if not named.is_far_below(sent.tokens) and is_worth_following(attempt.counted, sent):
+                following = with_newest_lessons(attempt.counted, attempt.active.router)
                 engine.background.start("follow_up", engine.ahead.after(following, sent, usage))
         is_shown = sent.copy is not None or not named.is_far_below(sent.tokens)
         if is_shown and engine.compositions.is_news(named, sent):
-            engine.background.start("compose", engine.compositions.tell(delivery.counted, sent))
+            engine.background.start("compose", engine.compositions.tell(attempt.counted, sent))
         if engine.windows.has_news(named.place):
             engine.background.start("share", engine.windows.share(named.place))
-        self._ask_for_windows(delivery, named)
+        self._ask_for_windows(attempt, named)
 
-    def _ask_for_windows(self, delivery: Delivery, named: RoutedRequest) -> None:
-        if delivery.status != 200 or named.request.tokens < WORTH_LOOKING_UP or named.route.is_login:
+    def _ask_for_windows(self, attempt: Attempt, named: RoutedRequest) -> None:
+        if attempt.status != 200 or named.request.tokens < WORTH_LOOKING_UP or named.route.is_login:
             return
-        route, model = delivery.route, named.request.settings.model
+        route, model = attempt.route, named.request.settings.model
         known = route.window
-        is_configured = delivery.active.router.configured_window(model) is not None
+        is_configured = attempt.active.router.configured_window(model) is not None
         if is_configured or route.mount.model or (known and known.source == "learned"):
             return
         if self._asker.is_due(route.upstream, model):
@@ -75,8 +75,8 @@ class Lessons:
             self._engine.background.start("ask", self._asker.ask(route.upstream, headers, model))
 
 
-def _teaches(delivery: Delivery, named: RoutedRequest) -> bool:
+def _teaches(attempt: Attempt, named: RoutedRequest) -> bool:
     """Return True if its response teaches how the upstream counts and how much it takes."""
     request = named.request
     is_whole = not request.settings.is_partial
-    return delivery.status == 200 and named.mode != "off" and request.tokens >= WORTH_LOOKING_UP and is_whole
+    return attempt.status == 200 and named.mode != "off" and request.tokens >= WORTH_LOOKING_UP and is_whole

@@ -12,7 +12,7 @@ from proxy.engine.drafter import Drafter
 from proxy.engine.media import is_mostly_media, media_left
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer
-from proxy.gateway.stages import Delivery
+from proxy.gateway.stages import Attempt
 from proxy.models.windows import Windows
 from proxy.observing.events import Hook, note
 from proxy.overflow.media_refusals import MediaRefusal, What
@@ -27,7 +27,7 @@ _LARGE = 1_000_000
 _HUNG_UP = ("reset", "closed")
 _ANSWERED = range(200, 300)
 
-Deliver = Callable[[Delivery, Draft], Awaitable[tuple[UpstreamAnswer, Draft]]]
+Deliver = Callable[[Attempt, Draft], Awaitable[tuple[UpstreamAnswer, Draft]]]
 
 
 class MediaRetry:
@@ -42,36 +42,38 @@ class MediaRetry:
         self._observe = observe
         self._deliver = deliver
 
-    async def first(self, delivery: Delivery) -> tuple[UpstreamAnswer, Draft]:
+    async def first(self, attempt: Attempt) -> tuple[UpstreamAnswer, Draft]:
         """Return the response to the first draft.
 
         If the upstream disconnects on a large one, it is sent again with the newest turn's media only.
         Raises ProxyError.
         """
         try:
-            return await self._deliver(delivery, delivery.first)
+            return await self._deliver(attempt, attempt.first)
         except UpstreamConnectionError as error:
-            case, draft = delivery.case, delivery.first
+            case, draft = attempt.case, attempt.first
             if error.cause not in _HUNG_UP or case is None or not case.retries or len(draft.body) < _LARGE:
                 raise
             fewer = None
             if is_mostly_media(case, draft):
-                fewer = await self._with_fewer(delivery, replace(case, newest_media_only=True), draft)
+                fewer = await self._with_fewer(attempt, replace(case, newest_media_only=True), draft)
             if fewer is None:
                 raise
-            return await self._deliver(delivery, fewer)
+            return await self._deliver(attempt, fewer)
 
-    async def retry(self, delivery: Delivery, refused: tuple[UpstreamAnswer, Draft]) -> tuple[UpstreamAnswer, Draft]:
+    async def mend(self, attempt: Attempt, refused: tuple[UpstreamAnswer, Draft]) -> tuple[UpstreamAnswer, Draft]:
         """Return the response to fewer media if it does not refuse them too, else what is given.
 
         A limit that the refusal states is learned, and the next request is within it. Without one, or if that is
         refused too, one request has the newest turn's media only. If that is answered, a request as large, or with as
         many media, as the refused one is too much from then on. Words about a single picture teach nothing.
         """
-        (answer, sent), case = refused, delivery.case
-        if case is None or not case.retries or (refusal := _media_refusal(case, answer, sent)) is None:
+        answer, sent = refused
+        if not answer.is_refusal or (case := attempt.case) is None or not case.retries:
             return refused
-        is_learned = self._learn(delivery, refusal)
+        if (refusal := _media_refusal(case, answer, sent)) is None:
+            return refused
+        is_learned = self._learn(attempt, refusal)
         is_of_texts = refusal.what == "bytes" and not is_mostly_media(case, sent)
         if is_of_texts or not case.request.history.has_media:
             return refused
@@ -79,36 +81,36 @@ class MediaRetry:
         where = {"upstream": case.route.name, "model": case.request.settings.model}
         self._observe(note("media_refused", case.caller.tenant, **where, what=refusal.what, limit=refusal.limit))
         for newest_only in (False, True) if is_learned else (True,):
-            fewer = await self._with_fewer(delivery, replace(delivery.counted, newest_media_only=newest_only), sent)
+            fewer = await self._with_fewer(attempt, replace(attempt.counted, newest_media_only=newest_only), sent)
             if fewer is None:
                 continue
             try:
-                answer, sent = await self._deliver(delivery, fewer)
+                answer, sent = await self._deliver(attempt, fewer)
             except ProxyError:
                 return refused
             if (refusal := _media_refusal(case, answer, sent)) is None:
                 if first.limit is None and answer.response.status in _ANSWERED:
-                    self._learn(delivery, MediaRefusal(first.what, _less_than_refused(first.what, refused[1], sent)))
+                    self._learn(attempt, MediaRefusal(first.what, _less_than_refused(first.what, refused[1], sent)))
                 return answer, sent
-            self._learn(delivery, refusal)
+            self._learn(attempt, refusal)
         return refused
 
-    async def _with_fewer(self, delivery: Delivery, case: CompactionContext, refused: Draft) -> Draft | None:
+    async def _with_fewer(self, attempt: Attempt, case: CompactionContext, refused: Draft) -> Draft | None:
         drafting = self._drafter.with_fewer_media(case, refused)
-        return await self._fail_open.run(drafting, None, delivery.received.patience)
+        return await self._fail_open.run(drafting, None, attempt.received.timeout)
 
-    def _learn(self, delivery: Delivery, refusal: MediaRefusal) -> bool:
+    def _learn(self, attempt: Attempt, refusal: MediaRefusal) -> bool:
         """Learn the limit of a refusal. Return True if it has one of bytes or pictures."""
-        case = delivery.counted
+        case = attempt.counted
         if refusal.limit is None or refusal.what not in ("bytes", "pictures"):
             return False
         learned = MediaLimits(**{refusal.what: refusal.limit})
 
         def learn() -> CompactionContext:
             self._windows.saw_media_limit(case.place, learned)
-            return with_newest_lessons(case, delivery.active.router)
+            return with_newest_lessons(case, attempt.active.router)
 
-        delivery.named = self._fail_open.call(learn, case)
+        attempt.named = self._fail_open.call(learn, case)
         return True
 
 

@@ -13,7 +13,7 @@ from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.draft import Draft
 from proxy.engine.media import media_figures, media_left
 from proxy.errors import ClientGoneError, ProxyError, RequestDeadlineError, ShuttingDownError
-from proxy.gateway.stages import Delivery, Progress, Sent
+from proxy.gateway.stages import PASSED_THROUGH, Attempt, Received
 from proxy.models.table import MAX_NAME
 from proxy.observing.events import End, RequestEnded
 from proxy.runtime.fail_open import FailOpen
@@ -34,16 +34,16 @@ _ENDS: tuple[tuple[type[BaseException], End], ...] = (
 )
 
 
-def headers_of(delivery: Delivery) -> Headers:
+def headers_of(attempt: Attempt) -> Headers:
     """`x-compaction*` and `Server-Timing`, for the answer to a request of a conversation."""
-    named, draft = delivery.named, delivery.draft
-    overhead = b"%.1f" % _overhead_ms(delivery)
-    headers = _base_headers(draft, named, delivery.route)
+    named, draft = attempt.named, attempt.draft
+    overhead = b"%.1f" % _overhead_ms(attempt)
+    headers = _base_headers(draft, named, attempt.route)
     headers += [(b"x-compaction-overhead-ms", overhead), (b"server-timing", b"concertina;dur=" + overhead)]
     if named is not None:
         headers.append((b"x-compaction-tokens-sent", b"%d" % draft.tokens))
-    if delivery.warning is not None:
-        headers.append((b"x-compaction-warning", delivery.warning.encode()))
+    if attempt.warning is not None:
+        headers.append((b"x-compaction-warning", attempt.warning.encode()))
     if draft.max_output is not None:
         headers.append((b"x-compaction-max-output", b"%d" % draft.max_output))
     if draft.view is not None and draft.view.left_out:
@@ -108,13 +108,15 @@ def _pending(named: RoutedRequest, reason: str, fail_open: FailOpen) -> Callable
     return lambda: fail_open.call(lambda: _base_headers(draft, named, named.route), [])
 
 
-def ended_event(progress: Progress, error: BaseException | None) -> RequestEnded:
+def ended_event(received: Received, error: BaseException | None) -> RequestEnded:
     """Return how a request ended, and all that became known of it."""
-    exchange, head, caller, sent = progress.exchange, progress.head, progress.caller, progress.sent
-    route = sent.route if sent else None
+    exchange, head, attempt = received.exchange, received.head, received.attempt
+    caller = received.known_sender.caller if received.known_sender else None
+    route = attempt.route if attempt else None
     spoken, window = head.conversation, route.window if route else None
-    delivery = sent if isinstance(sent, Delivery) else None
-    named, draft, usage = (delivery.named, delivery.draft, delivery.usage) if delivery else (None, None, None)
+    is_passed_through = attempt is not None and attempt.draft is PASSED_THROUGH
+    draft = None if attempt is None or is_passed_through else attempt.draft
+    named, usage = (attempt.named, attempt.usage) if attempt else (None, None)
     request = named.request if named else None
     event = RequestEnded(
         at=round(1000 * time.time()) / 1000,
@@ -129,17 +131,17 @@ def ended_event(progress: Progress, error: BaseException | None) -> RequestEnded
         id=exchange.id,
         client_request_id=exchange.client_id,
         upstream_request_id=exchange.upstream_id,
-        status=(sent.status if sent else 0) or exchange.status,
+        status=(attempt.status if attempt else 0) or exchange.status,
         ms=_ms(time.perf_counter() - exchange.began),
-        first_byte_ms=_ms(sent.first_byte - exchange.began) if sent and sent.first_byte else None,
-        overhead_ms=_hundredths(_overhead_ms(sent)) if sent else None,
-        own_ms=_hundredths(1000 * delivery.own) if delivery else 0.0 if sent else None,
-        stages=delivery.stages if delivery else None,
-        attempts=sent.attempts if sent else 0,
+        first_byte_ms=_ms(attempt.first_byte - exchange.began) if attempt and attempt.first_byte else None,
+        overhead_ms=_hundredths(_overhead_ms(attempt)) if attempt else None,
+        own_ms=_hundredths(1000 * attempt.own) if attempt else None,
+        stages=attempt.stages if attempt else None,
+        attempts=attempt.tries if attempt else 0,
         bytes=exchange.sent,
         comments=exchange.comments,
         upstream=route.name if route else None,
-        model=_model(delivery) if delivery else None,
+        model=_model(attempt) if attempt and draft else None,
         compaction=draft.outcome if draft else None,
         reason=draft.reason if draft else None,
         tokens_sent=draft.tokens if draft and request else None,
@@ -158,65 +160,65 @@ def ended_event(progress: Progress, error: BaseException | None) -> RequestEnded
         session=named.chain.name if named else None,
         label=(named.label or None) if named else None,
     )
-    for field, value in _build_rare_fields(progress, delivery, error).items():
+    for field, value in _build_rare_fields(received, attempt if draft else None, error).items():
         force_setattr(event, field, value)
     return event
 
 
-def _build_rare_fields(progress: Progress, delivery: Delivery | None, error: BaseException | None) -> dict[str, object]:
+def _build_rare_fields(received: Received, attempt: Attempt | None, error: BaseException | None) -> dict[str, object]:
     """Return the fields of the event that few requests have: each argument of its constructor costs every request."""
     fields: dict[str, object] = {}
-    caller, trace = progress.caller, progress.head.trace
+    sender, trace = received.known_sender, received.head.trace
     if error is not None:
-        fields |= _build_failure_fields(progress, error)
+        fields |= _build_failure_fields(received, error)
     if trace is not None:
         fields["trace_id"] = trace.id
-    if caller is not None and caller.issued is not None:
-        fields["key"] = caller.issued.id
-        if delivery and not delivery.named:  # an issued key pays for what could not be read too
-            fields |= {"stream": _is_stream(delivery), "tokens_by_size": _tokens_by_size(delivery)}
-    if delivery is not None:
-        if delivery.waited:
-            fields["wait_ms"] = _ms(delivery.waited)
-        if delivery.overflow is not None or delivery.warning is not None:
-            fields |= {"overflow": delivery.overflow, "warning": delivery.warning}
-        draft = delivery.draft
+    if sender is not None and (issued := sender.caller.issued) is not None:
+        fields["key"] = issued.id
+        if attempt and not attempt.named:  # an issued key pays for what could not be read too
+            fields |= {"stream": _is_stream(attempt), "tokens_by_size": _tokens_by_size(attempt)}
+    if attempt is not None:
+        if attempt.waited:
+            fields["wait_ms"] = _ms(attempt.waited)
+        if attempt.overflow is not None or attempt.warning is not None:
+            fields |= {"overflow": attempt.overflow, "warning": attempt.warning}
+        draft = attempt.draft
         if draft.view is not None or draft.record is not None or draft.max_output is not None:
-            fields |= _build_rewrite_fields(delivery, draft)
+            fields |= _build_rewrite_fields(attempt, draft)
     return fields
 
 
-def _build_rewrite_fields(delivery: Delivery, draft: Draft) -> dict[str, object]:
+def _build_rewrite_fields(attempt: Attempt, draft: Draft) -> dict[str, object]:
     """Return the fields of a request that did not go out as it came."""
     fields: dict[str, object] = {"max_output": draft.max_output}
     if draft.record is not None:
         fields["checkpoint"] = draft.record.digest[:16]
     if draft.view is not None:
-        fields["media"] = media_figures(delivery.named, draft) if delivery.named else None
+        fields["media"] = media_figures(attempt.named, draft) if attempt.named else None
         if draft.copy and (payoff := draft.view.payoff):
             fields |= {"removed": payoff.removed, "rewritten": payoff.rewritten, "pays_after": payoff.pays_after}
     return fields
 
 
-def _build_failure_fields(progress: Progress, error: BaseException) -> dict[str, object]:
+def _build_failure_fields(received: Received, error: BaseException) -> dict[str, object]:
     end: End = next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
     fields: dict[str, object] = {"end": end, "cause": _cause(error)}
     if isinstance(error, ProxyError):
         if end == "refused":
             return {**fields, "code": error.code, "status": error.status}
-        if not (progress.sent and progress.sent.status) and not progress.exchange.status:
+        if not (received.attempt and received.attempt.status) and not received.exchange.status:
             fields["status"] = error.status
     return fields
 
 
-def _is_stream(delivery: Delivery) -> bool:
-    return any(is_event_stream(response.headers) for response in delivery.responses[-1:])
+def _is_stream(attempt: Attempt) -> bool:
+    return any(is_event_stream(response.headers) for response in attempt.responses[-1:])
 
 
-def _tokens_by_size(delivery: Delivery) -> int:
+def _tokens_by_size(attempt: Attempt) -> int:
     """Estimate the tokens of a prompt that was not read."""
-    is_coded = delivery.head.header(b"content-encoding") is not None
-    return prompt_by_size(len(delivery.received.body), is_coded=is_coded)
+    is_coded = attempt.head.header(b"content-encoding") is not None
+    return prompt_by_size(len(attempt.received.body), is_coded=is_coded)
 
 
 def _cause(error: BaseException) -> str | None:
@@ -238,22 +240,22 @@ def _hundredths(ms: float) -> float:
     return round(100 * ms) / 100
 
 
-def _overhead_ms(sent: Sent) -> float:
-    return 1000 * (sent.prepared - sent.exchange.began)
+def _overhead_ms(attempt: Attempt) -> float:
+    return 1000 * (attempt.ready - attempt.exchange.began)
 
 
-def _model(delivery: Delivery) -> str | None:
+def _model(attempt: Attempt) -> str | None:
     """Return the model that was asked for, if it has answered or is known: a client may send its key in that place."""
-    named, window = delivery.named, delivery.route.window
-    if not (name := _unread_model(delivery) if named is None else named.request.settings.model):
+    named, window = attempt.named, attempt.route.window
+    if not (name := _unread_model(attempt) if named is None else named.request.settings.model):
         return None
-    has_answered, is_listed = 200 <= delivery.status < 300, window is not None and window.source != "policy"
-    return name[:MAX_NAME] if has_answered or is_listed or delivery.active.router.names(name) else None
+    has_answered, is_listed = 200 <= attempt.status < 300, window is not None and window.source != "policy"
+    return name[:MAX_NAME] if has_answered or is_listed or attempt.active.router.names(name) else None
 
 
-def _unread_model(delivery: Delivery) -> str:
+def _unread_model(attempt: Attempt) -> str:
     """Return the model that the response names, else the request's body; empty if there is none, or no issued key."""
-    if delivery.caller.issued is None:
+    if attempt.caller.issued is None:
         return ""
-    answered = other_answers.model_in(delivery.tap.ends) if delivery.tap is not None else ""
-    return answered or delivery.head.model_of(delivery.received.body)
+    answered = other_answers.model_in(attempt.tap.ends) if attempt.tap is not None else ""
+    return answered or attempt.head.model_of(attempt.received.body)

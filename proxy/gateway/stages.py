@@ -1,4 +1,4 @@
-"""A request on its way: a value for each stage that is complete, and what has become of the answer."""
+"""The two stages of a request: as it was received, and its way to an upstream and back."""
 
 import time
 
@@ -20,19 +20,34 @@ from proxy.upstream.active import Active
 from proxy.upstream.http import RequestTemplate, UpstreamResponse
 from proxy.upstream.routes import Route
 
-# Seconds for reading, planning, the store and the queue of the workers; on a busy machine they take a tenth of that.
+# Seconds for reading, planning, the store and the queue of the workers. On a busy machine they take a tenth of that.
 _AROUND = 30.0
+# Stands for the prompt of a request that is passed through as it comes.
+PASSED_THROUGH = Draft(b"", 0, "bypass", "passed_through")
 
 
-class Received(msgspec.Struct, frozen=True):
-    """A request that is let in, with its whole body."""
+class Received(msgspec.Struct, eq=False):
+    """A client's request, as far as it is known.
+
+    known_sender: None until the client is identified.
+    admitted:     None until the request is in flight. It is closed when the request ends.
+    body:         empty until all of it is read.
+    attempt:      None until there is something to send.
+    """
 
     exchange: Exchange
     head: ApiHead
     active: Active
-    sender: Sender
-    body: bytes
-    admitted: Admitted
+    known_sender: Sender | None = None
+    admitted: Admitted | None = None
+    body: bytes = b""
+    attempt: "Attempt | None" = None
+
+    @property
+    def sender(self) -> Sender:
+        sender = self.known_sender
+        assert sender is not None  # noqa: S101 - nothing is read of a client that is not identified
+        return sender
 
     @property
     def caller(self) -> Caller:
@@ -43,93 +58,67 @@ class Received(msgspec.Struct, frozen=True):
         return self.sender.mode
 
     @property
-    def patience(self) -> float:
-        """Seconds that preparing a draft may take: a summary that others make, one of our own, and what is around it.
+    def admission(self) -> Admitted:
+        admitted = self.admitted
+        assert admitted is not None  # noqa: S101 - no body is read of a request that is not in flight
+        return admitted
+
+    @property
+    def timeout(self) -> float:
+        """Return the seconds in which a prompt is ready: a summary that others make, an own one, and what is around it.
 
         Only a fault of ours takes longer, and the request goes on without it.
         """
         return Job.JOIN_WAIT + 2 * self.caller.policy.summarizer.timeout + _AROUND
 
 
-class Prepared(msgspec.Struct, frozen=True):
-    """What is sent for a request, and where.
+class Attempt(msgspec.Struct, eq=False):
+    """The way of a request to its upstream and back.
 
-    named:    None if it was not understood, or a fault of ours struck.
-    template: for the request as it came; None if there is none.
-    stages:   milliseconds of our own by what was done in them, if more was done than to count it.
-    compaction: what it has to do with a compaction of its client; None for nothing.
+    first, draft: what is sent first, and what was sent last.
+    named:      the request with what was learned meanwhile. None if it was not read, or after a fault of ours.
+    template:   for the request as it came. None if there is none.
+    stages:     milliseconds by step, if there were more steps than counting. See `RequestEnded`.
+    compaction: the client's part in a compaction, None if it has none.
+    waited:     seconds that the request waited for summaries.
+    ready:      when there was something to send, in seconds that only go forward.
+    own:        seconds of our own until then.
+    tries:      requests that were sent to the upstream.
+    status:     of the response that the client gets, 0 without one.
+    first_byte: when its first bytes came.
+    responses:  to be closed in the end.
+    overflow:   the outcome of an overflow, None without one.
+    tap, usage: the reader of the usage in the response, and what the upstream has billed.
+    warning:    for an operator, None without one.
     """
 
+    received: Received
     route: Route
+    first: Draft
     draft: Draft
     named: RoutedRequest | None = None
     template: RequestTemplate | None = None
     stages: dict[str, float] | None = None
     compaction: ClientCompaction | None = None
-
-
-class Sent(msgspec.Struct, eq=False):
-    """What has become of a request since it was ready to be sent.
-
-    prepared:   when it was, in seconds that only go forward; first_byte: when the first bytes of its answer were there.
-    attempts:   requests that were sent to the upstream for it.
-    status:     of the answer that the client gets; 0 without one.
-    responses:  to be closed when it has ended.
-    """
-
-    exchange: Exchange
-    head: ApiHead
-    route: Route
-    prepared: float
-    attempts: int = 0
+    waited: float = 0.0
+    ready: float = 0.0
+    own: float = 0.0
+    tries: int = 0
     status: int = 0
     first_byte: float | None = None
     responses: list[UpstreamResponse] = []
-
-    def count_attempt(self, url: str) -> None:
-        """A request leaves for the upstream."""
-        self.attempts += 1
-        if (trace := self.head.trace) is not None:
-            trace.asks(url)
-
-    def begin_answer(self, status: int) -> None:
-        """The upstream has begun to answer, and the client gets this answer."""
-        self.status, self.first_byte = status, time.perf_counter()
-
-
-class Delivery(Sent, kw_only=True, eq=False):
-    """The same of a request of a conversation.
-
-    draft:       what was sent last, and the client's answer is of.
-    named:       the request, as in `Prepared`, with what was learned meanwhile.
-    own, waited: seconds of our own before it was first sent, and those that it waited for summaries.
-    overflow:    what became of one that the upstream refused for its size; None for none.
-    tap, usage:  what reads the answer while it passes, and what the upstream has billed.
-    warning:     what an operator should look into; None for nothing.
-    """
-
-    received: Received
-    first: Draft
-    draft: Draft
-    named: RoutedRequest | None
-    template: RequestTemplate | None
-    stages: dict[str, float] | None
-    compaction: ClientCompaction | None
-    own: float
-    waited: float
     overflow: Overflow | None = None
     tap: UsageTap | None = None
     usage: Usage | None = None
     warning: str | None = None
 
-    def start_over(self, prepared: Prepared) -> None:
-        """Something else is sent, in place of what was sent in vain."""
-        self.route, self.named, self.template = prepared.route, prepared.named, prepared.template
-        self.first = self.draft = prepared.draft
-        self.stages, self.prepared = prepared.stages, time.perf_counter()
-        self.compaction = prepared.compaction
-        self.waited += prepared.draft.waited
-        self.own = self.prepared - self.exchange.began - self.waited
+    @property
+    def exchange(self) -> Exchange:
+        return self.received.exchange
+
+    @property
+    def head(self) -> ApiHead:
+        return self.received.head
 
     @property
     def active(self) -> Active:
@@ -147,7 +136,7 @@ class Delivery(Sent, kw_only=True, eq=False):
 
     @property
     def case(self) -> CompactionContext | None:
-        """With all that decides what is sent for it, made when it is asked for; None if it was not understood."""
+        """Return the request with everything that its plan depends on, None if it was not read."""
         named = self.named
         if named is None or isinstance(named, CompactionContext):
             return named
@@ -157,41 +146,38 @@ class Delivery(Sent, kw_only=True, eq=False):
     @property
     def counted(self) -> CompactionContext:
         case = self.case
-        assert case is not None  # noqa: S101 - an overflow is solved only if the request was understood
+        assert case is not None  # noqa: S101 - only a request that was read is sent again
         return case
 
+    def count_try(self, url: str) -> None:
+        """Count a request that is sent to the upstream."""
+        self.tries += 1
+        if (trace := self.head.trace) is not None:
+            trace.asks(url)
 
-def delivery_of(received: Received, prepared: Prepared) -> Delivery:
-    """A request that is ready to be sent."""
-    draft, ready = prepared.draft, time.perf_counter()
-    return Delivery(
-        received.exchange,
-        received.head,
-        prepared.route,
-        ready,
-        received=received,
-        first=draft,
-        draft=draft,
-        named=prepared.named,
-        template=prepared.template,
-        stages=prepared.stages,
-        compaction=prepared.compaction,
-        own=ready - received.exchange.began - draft.waited,
-        waited=draft.waited,
-    )
+    def begin_response(self, status: int) -> None:
+        """Note that the upstream responds, and that the client gets this response."""
+        self.status, self.first_byte = status, time.perf_counter()
+
+    def start_over(self, other: "Attempt") -> None:
+        """Send another prompt in place of one that was sent in vain."""
+        self.route, self.named, self.template = other.route, other.named, other.template
+        self.first = self.draft = other.draft
+        self.stages, self.ready, self.compaction = other.stages, other.ready, other.compaction
+        self.waited += other.waited
+        self.own = self.ready - self.exchange.began - self.waited
 
 
-class Progress(msgspec.Struct, eq=False):
-    """As far as a request has come, for its report.
-
-    caller:   None until it is let in.
-    admitted: closed when it ends, which makes room for another one.
-    sent:     None until it was ready to be sent.
-    """
-
-    exchange: Exchange
-    head: ApiHead
-    active: Active
-    caller: Caller | None = None
-    admitted: Admitted | None = None
-    sent: Sent | None = None
+def make_attempt(
+    received: Received,
+    route: Route,
+    draft: Draft,
+    named: RoutedRequest | None = None,
+    template: RequestTemplate | None = None,
+    stages: dict[str, float] | None = None,
+    compaction: ClientCompaction | None = None,
+) -> Attempt:
+    """Return an attempt that is ready to be sent."""
+    ready, waited = time.perf_counter(), draft.waited
+    own = ready - received.exchange.began - waited
+    return Attempt(received, route, draft, draft, named, template, stages, compaction, waited, ready, own)

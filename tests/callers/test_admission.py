@@ -60,7 +60,7 @@ class Room:
     @property
     def taken(self) -> int:
         assert self.app._opened is not None
-        return self.app._gateway.admission.in_flight.total()
+        return self.app._pipeline.admission.in_flight.total()
 
     async def until(self, taken: int) -> None:
         async with asyncio.timeout(30):

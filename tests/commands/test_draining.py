@@ -98,7 +98,7 @@ class Running:
     async def until(self, is_so: Callable[[Exchange], bool]) -> None:
         """Return once this is so of the one open request."""
         async with asyncio.timeout(30):
-            while not any(map(is_so, self.server.app._gateway.open_requests._open)):  # noqa: ASYNC110 - the proxy tells nobody
+            while not any(map(is_so, self.server.app._pipeline.open_requests._open)):  # noqa: ASYNC110 - the proxy tells nobody
                 await asyncio.sleep(0)
 
     def lines(self, event: str) -> list[dict[str, object]]:

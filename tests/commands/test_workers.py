@@ -212,7 +212,7 @@ async def test_workers_share_what_the_config_allows(tmp_path: Path) -> None:
     config = load_text("c", f"server: {server}\nstore: {{url: 'sqlite:///{tmp_path}/s.db'}}", {})
     app = App(config, peers=Peers(0, 4, tmp_path))
     async with app.open():
-        active = app._gateway.active
+        active = app._pipeline.active
         assert (active.max_requests, active.max_buffered_bytes) == (3, 200_000)
         assert app._opened is not None
         assert app._opened.engine.memory.most == DEFAULT_BYTES // 4

@@ -327,7 +327,7 @@ async def test_a_fault_of_ours_does_not_keep_an_answer_back(
 async def test_a_fault_of_ours_while_it_is_sent_is_told_to_the_client_as_to_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.gateway.forwarder.look_at", explode)
+    monkeypatch.setattr("proxy.gateway.attempts.look_at", explode)
     async with stage(tmp_path) as play:
         reply = await play.send(DUE)
         assert (reply.status, outcome(reply)) == (200, ("failed-open", "internal_error"))

@@ -20,7 +20,7 @@ from proxy.dialects.base import Usage
 from proxy.dialects.reader import CountedRequest
 from proxy.errors import ShuttingDownError
 from proxy.gateway.open_requests import OpenRequests
-from proxy.gateway.stages import Delivery, Progress
+from proxy.gateway.stages import Attempt, Received
 from proxy.observing.log import open_log
 from proxy.server.request_body import RequestBody
 from tests.support.dialects import PLAIN, WRITERS, Writer, path_of, request_body, user
@@ -316,8 +316,8 @@ async def test_a_fault_of_ours_breaks_no_request(tmp_path: Path, monkeypatch: py
 
     places = (
         "sender.label_of",
-        "pipeline.named_as",
-        "forwarder.look_at",
+        "prepare.named_as",
+        "attempts.look_at",
         "pipeline.headers_of",
         "pipeline.ended_event",
     )
@@ -573,9 +573,7 @@ async def test_a_stream_that_announces_itself_for_long_is_passed_on(
 async def test_nothing_is_kept_of_what_was_answered(tmp_path: Path) -> None:
     """Not by a connection that waits, and not until somebody looks for cycles."""
     gc.collect()
-    others = [
-        each for each in gc.get_objects() if isinstance(each, RequestBody | Delivery | Progress)
-    ]  # of other tests
+    others = [each for each in gc.get_objects() if isinstance(each, RequestBody | Attempt | Received)]  # of other tests
 
     def of(kind: type[T]) -> list[T]:
         known = set(map(id, others))
@@ -596,8 +594,8 @@ async def test_nothing_is_kept_of_what_was_answered(tmp_path: Path) -> None:
             for _ in range(20):
                 await asyncio.sleep(0)
             assert not of(RequestBody)
-            assert not of(Delivery)
-            assert not of(Progress)
+            assert not of(Attempt)
+            assert not of(Received)
         finally:
             gc.enable()
 
@@ -606,7 +604,7 @@ async def test_nothing_is_kept_of_what_was_answered(tmp_path: Path) -> None:
 async def test_nothing_is_kept_of_what_has_failed(tmp_path: Path, how: str) -> None:
     """An error that leads back to what it passed would keep a body of any size until somebody looks for cycles."""
     gc.collect()
-    others = {id(each) for each in gc.get_objects() if isinstance(each, Progress)}
+    others = {id(each) for each in gc.get_objects() if isinstance(each, Received)}
 
     async def script(call: Call) -> None:
         await call.read()
@@ -635,7 +633,7 @@ async def test_nothing_is_kept_of_what_has_failed(tmp_path: Path, how: str) -> N
             await stage.requests(2)  # a client that left is noticed a little later
             for _ in range(40):
                 await asyncio.sleep(0)
-            held = [each for each in gc.get_objects() if isinstance(each, Progress) and id(each) not in others]
+            held = [each for each in gc.get_objects() if isinstance(each, Received) and id(each) not in others]
             assert not held
         finally:
             gc.enable()

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from proxy.dialects import json_array, surrogates
 from proxy.dialects.table import CHAT
 from proxy.errors import InvalidJSONError
-from proxy.gateway import answers
-from proxy.gateway import forwarder as forwarding
+from proxy.gateway import answers, attempts
 from tests.support.model_server import Fault, ModelServer
 from tests.support.model_server.answers import error
 from tests.support.scenarios import usable
@@ -82,13 +81,13 @@ async def test_half_an_emoji_is_no_reason_to_fail_where_the_output_is_lowered(tm
 
 
 FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "asking for the usage": lambda patch: patch.setattr(forwarding.Forwarder, "_asking", broken),
+    "asking for the usage": lambda patch: patch.setattr(attempts.Attempts, "_asking", broken),
     "its fields": lambda patch: patch.setattr(json_array, "with_fields", broken),
-    "looking at the answer": lambda patch: patch.setattr(forwarding, "look_at", broken),
+    "looking at the answer": lambda patch: patch.setattr(attempts, "look_at", broken),
     "what a stream says": lambda patch: patch.setattr(CHAT.answers, "says_something", broken),
     "its first event": lambda patch: patch.setattr(answers, "_may_report", broken),
     "whether it is refused": lambda patch: patch.setattr(answers.UpstreamAnswer, "is_refusal", property(broken)),
-    "shortening headers": lambda patch: patch.setattr(forwarding, "without", broken),
+    "shortening headers": lambda patch: patch.setattr(attempts, "without", broken),
 }
 
 

@@ -50,14 +50,14 @@ class Stage:
 
     async def settled(self) -> None:
         """Until every request has ended, and so has what it set off in the background."""
-        while self._app._gateway.open_requests._open:  # noqa: ASYNC110 - a request's end sets no event
+        while self._app._pipeline.open_requests._open:  # noqa: ASYNC110 - a request's end sets no event
             await asyncio.sleep(0)
         while under_way := self.engine.background._tasks:
             await asyncio.wait(under_way)
 
     async def commented(self) -> None:
         """Until a client that waits has been sent two signs of life."""
-        while not any(exchange.comments > 1 for exchange in self._app._gateway.open_requests._open):  # noqa: ASYNC110 - sets no event
+        while not any(exchange.comments > 1 for exchange in self._app._pipeline.open_requests._open):  # noqa: ASYNC110 - sets no event
             await asyncio.sleep(0)
 
     @property

@@ -263,9 +263,9 @@ async def test_under_rate_limits_a_summarizer_costs_a_tenth_more_requests_at_mos
 def counted(app: App) -> int:
     """Requests that the proxy still counts as under way, and upstream connections in use."""
     assert app._opened is not None
-    gateway = app._gateway
-    in_use = sum(pool.in_use for pool in gateway._client._pools.values())
-    return len(gateway.open_requests._open) + gateway.admission.in_flight.total() + in_use
+    pipeline = app._pipeline
+    in_use = sum(pool.in_use for pool in pipeline._client._pools.values())
+    return len(pipeline.open_requests._open) + pipeline.admission.in_flight.total() + in_use
 
 
 @dataclass
