@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
-from typing import Literal, assert_never
+from typing import assert_never
 
 from msgspec import structs
 
@@ -24,7 +23,7 @@ from proxy.observing.compactions import ended_by
 from proxy.observing.events import CompactionEnded, CompactionStarted, Hook
 from proxy.observing.hooks import observe_traced
 from proxy.records.checkpoints import Checkpoints, place_key
-from proxy.records.locks import Lock, poll
+from proxy.records.locks import claim
 from proxy.runtime.deadlines import within
 from proxy.runtime.workers import Workers
 from proxy.upstream.routes import NO_MODEL, SummaryTarget
@@ -59,20 +58,13 @@ class Compactor:
             found = await self._look(job)
             return found or await self._publish(job, await self.make(job))
         key = place_key(job.case.chain, job.plan.cut.position)
-        lock = Lock(self._checkpoints.sealed.store, f"lock:{key}")
-        turn = partial(self._turn, lock, job)
-        taken = await turn() or await poll(turn, job.join_timeout)
-        if isinstance(taken, Record):
-            return taken
-        if taken is None:
-            if not job.plan.must:
+        store = self._checkpoints.sealed.store
+        async with claim(store, f"lock:{key}", lambda: self._look(job), job.join_timeout) as taken:
+            if isinstance(taken, Record):
+                return taken
+            if taken is None and not job.plan.must:
                 raise CompactionError("pending")
             return await self._publish(job, await self.make(job))
-        try:
-            async with lock.renewing():
-                return await self._publish(job, await self.make(job))
-        finally:
-            await lock.give_back()
 
     async def fit(self, job: Job) -> Job:
         """The job with the cut that its record leaves room for."""
@@ -92,12 +84,6 @@ class Compactor:
     async def _look(self, job: Job) -> Record | None:
         found = await self._checkpoints.find(job.case.chain, [job.plan.cut.position])
         return None if found is None else job.case.allowed_record(found)
-
-    async def _turn(self, lock: Lock, job: Job) -> Record | Literal[True] | None:
-        """The record, or the right to make it: the holder of the lock may have given up; None while it is held."""
-        if (found := await self._look(job)) is not None:
-            return found
-        return True if await lock.take() else None
 
     async def _publish(self, job: Job, record: Record) -> Record:
         return job.case.allowed_record(await self._checkpoints.publish(job.case.chain, record))

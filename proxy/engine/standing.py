@@ -3,14 +3,13 @@
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Literal
 
 from policies.plan import is_crowded, tokens_with
 from policies.record.record import Record
 from proxy.engine.case import CompactionContext
 from proxy.engine.draft import standing_of
-from proxy.records.locks import Lock, poll
+from proxy.records.locks import claim
 from proxy.records.sessions import Sessions
 
 # How far into what is not covered yet the turn to make the next summary is pinned, as a share of M: the same message
@@ -82,33 +81,21 @@ class StandingRecords:
     async def turn(
         self, case: CompactionContext, standing: Record | None, seconds: float
     ) -> AsyncIterator[Taken | Literal[False]]:
-        """What another replica has made of a conversation, or whether it is this one's turn while the block lasts; so
-        many seconds are waited for either.
+        """Claim the making of the next record of a conversation.
 
-        A turn saves calls and decides nothing: a request that cannot wait makes a summary all the same.
+        Yield a record that another replica has made, True if it is the caller's turn while the block lasts, False if it
+        is still another's after so many seconds. A request that cannot wait makes a record all the same.
         """
         key = f"claim:{{{case.chain.tag}}}:{case.chain.digests[self._pin(case, standing)].hex()}"
         if key in self._turns:  # by a fork, whose record is none for this one
             yield True
             return
         self._turns.add(key)
-        lock = Lock(self._sessions.sealed.store, key)
         try:
-            taken: Taken | None = await poll(partial(self._take_lock, lock, case, standing), seconds)
-            if taken is not True:
+            async with claim(self._sessions.sealed.store, key, lambda: self._newer(case, standing), seconds) as taken:
                 yield taken or False
-                return
-            async with lock.renewing():
-                # Whoever had it before may have made one since we looked.
-                yield await self._newer(case, standing) or True
         finally:
             self._turns.discard(key)
-            await lock.give_back()
-
-    async def _take_lock(self, lock: Lock, case: CompactionContext, standing: Record | None) -> Taken | None:
-        if await lock.take():
-            return True
-        return await self._newer(case, standing)
 
     async def _newer(self, case: CompactionContext, standing: Record | None) -> Record | None:
         """A checkpoint that goes beyond this one, made by any replica."""

@@ -1,10 +1,10 @@
-"""Locks among the processes over one store, and waiting for what another process does."""
+"""Locks and claims among the processes over one store."""
 
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from proxy.runtime.deadlines import repeat_every
 from proxy.stores.base import Store
@@ -35,6 +35,37 @@ class Lock:
     async def give_back(self) -> None:
         """Give the lock back if it is held, even as the caller is cancelled."""
         await asyncio.shield(self._store.lock(self._key, self._token, 0))
+
+
+@asynccontextmanager
+async def claim(
+    store: Store, key: str, look: Callable[[], Awaitable[_T | None]], seconds: float
+) -> AsyncIterator[_T | Literal[True] | None]:
+    """Claim the making of something for as long as the block lasts.
+
+    Yield True if the caller makes it, and what `look` finds if another holder has made it. Yield None if another holder
+    still makes it after so many seconds. A claim saves work and decides nothing: its holder may die or be late.
+    """
+    lock = Lock(store, key)
+
+    async def take() -> _T | Literal[True] | None:
+        if await lock.take():
+            return True
+        return await look()
+
+    try:
+        taken: _T | Literal[True] | None = await poll(take, seconds)
+        if taken is not True:
+            yield taken
+            return
+        async with lock.renewing():
+            # The holder before may have made it since the caller looked.
+            if (made := await look()) is not None:
+                yield made
+            else:
+                yield True
+    finally:
+        await lock.give_back()
 
 
 async def poll(look: Callable[[], Awaitable[_T | None]], wait: float, interval: float = 0.1) -> _T | None:

@@ -332,7 +332,7 @@ async def test_a_request_that_is_never_answered_is_found_with_what_everybody_wai
         await played.send(session)
     ((_, status, waiting),) = played.failed
     assert status == 408
-    assert b"converse > " in waiting
+    assert b"prepare > " in waiting
     assert b" never" in waiting
 
 
