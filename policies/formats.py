@@ -34,9 +34,3 @@ FORMATS = {
     for begin in row["begins"]
 }
 """The formats, by what their keys begin with."""
-
-BEGINS_BY_SIGN = {
-    sign: [begin for begin in FORMATS if next((each for each in "_-" if each in begin), "") == sign]
-    for sign in ("_", "-", "")
-}
-"""The same beginnings, by a sign in them that few texts have; by "" those without one."""
