@@ -16,6 +16,7 @@ from proxy.engine.draft import Draft, draft_of, standing_of, untouched_draft
 from proxy.engine.media import MediaAger
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.quoter import Quoter
+from proxy.engine.stability import Stability
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import ThinkingTrimmer, Use
 from proxy.memory import Memory
@@ -34,12 +35,16 @@ class Bypass:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do, the checkpoint in use, and the conversation with its large messages cooled; None where nobody looked
-    for them."""
+    """The plan for a request.
+
+    record: the checkpoint in use. view: the conversation as it is sent, None if the plan needs none.
+    unstable_root: the name of the first lost summary of an unstable history, which gets a record without a model.
+    """
 
     plan: Bypass | Plan
     record: Record | None = None
     view: PromptView | None = None
+    unstable_root: str | None = None
 
     @property
     def cooled(self) -> PromptView:
@@ -85,6 +90,7 @@ class Decider:
         media: MediaAger,
         thinking: ThinkingTrimmer,
         quoter: Quoter,
+        stability: Stability,
         lineages: Lineages,
     ) -> None:
         self._standing = standing
@@ -92,9 +98,11 @@ class Decider:
         self._media = media
         self._thinking = thinking
         self._quoter = quoter
+        self._stability = stability
         self._lineages = lineages
 
     async def decide(self, case: CompactionContext) -> Decision:
+        """Return the plan for a request."""
         if (reason := bypass_reason(case)) is not None:
             return Decision(Bypass(reason))
         if (reason := small_reason(case)) is not None:
@@ -107,7 +115,10 @@ class Decider:
             plan = await self._without_futile_model(case, plan, record, force=force)
         if plan == Forward("nothing_to_compact") and _has_stored_items(case):
             return Decision(Bypass("stored_items"))
-        return Decision(plan, record, view)
+        if not isinstance(plan, Compact) or force:
+            return Decision(plan, record, view)
+        root = await self._stability.lost_since(case, record)
+        return Decision(plan if root is None else replace(plan, with_model=False), record, view, root)
 
     async def _small(self, case: CompactionContext) -> PromptView | None:
         """A request that goes out as it came, but for media that its upstream has no room for, and for the thinking
@@ -194,7 +205,7 @@ def onlooker(
     cooler = Cooler(sessions.sealed, tokenizer, workers, memory)
     thinking = ThinkingTrimmer(sessions.sealed, cooler, memory)
     media = MediaAger(cooler, workers, memory)
-    return Decider(standing, cooler, media, thinking, quoter, sessions.lineages)
+    return Decider(standing, cooler, media, thinking, quoter, Stability(sessions), sessions.lineages)
 
 
 def bypass_reason(case: CompactionContext) -> str | None:

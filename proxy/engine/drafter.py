@@ -20,7 +20,6 @@ from proxy.engine.draft import Copy, Draft, body_of, draft_of, standing_of, unse
 from proxy.engine.job import Job
 from proxy.engine.media import media_left
 from proxy.engine.prompt_view import PromptView
-from proxy.engine.stability import Stability
 from proxy.engine.standing import StandingRecords
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import Hook, note
@@ -42,7 +41,6 @@ class Drafter:
     _standing: StandingRecords
     _compactions: Compactions
     _sessions: Sessions
-    _stability: Stability
     _tokenizer: Tokenizer
     _workers: Workers
     _observe: Hook
@@ -89,18 +87,17 @@ class Drafter:
                 # Joining so much takes longer than others should wait.
                 return await self._workers.run(decision.standing_draft, case, plan)
             case Compact() as plan:
-                return await self._compact_unless_unstable(case, decision, plan)
+                return await self._compacted_draft(case, decision, plan)
             case _:
                 assert_never(decision.plan)
 
-    async def _compact_unless_unstable(self, case: CompactionContext, decision: Decision, plan: Compact) -> Draft:
-        """The request after a compaction; without a model where its summaries are lost as soon as they are made."""
-        root = None if case.mode == "force" else await self._stability.lost_since(case, decision.record)
-        if root is None:
-            return draft_or_original(case, await self._compact(case, decision, plan))
-        self._observe(note("unstable_history", case.caller.tenant, case.chain.name, root=root))
-        draft = await self._compact(case, decision, replace(plan, with_model=False))
-        return structs.replace(draft_or_original(case, draft), warning="unstable_history")
+    async def _compacted_draft(self, case: CompactionContext, decision: Decision, plan: Compact) -> Draft:
+        """Return the draft with a new record."""
+        root = decision.unstable_root
+        if root is not None:
+            self._observe(note("unstable_history", case.caller.tenant, case.chain.name, root=root))
+        draft = draft_or_original(case, await self._compact(case, decision, plan))
+        return draft if root is None else structs.replace(draft, warning="unstable_history")
 
     async def retry(
         self, case: CompactionContext, refused: Draft, stated: ladder.StatedLimit, *, attempt: int
