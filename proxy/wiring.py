@@ -21,12 +21,11 @@ from proxy.engine.client_compaction.sealed_items import ItemSealer
 from proxy.engine.compactions import Compactions
 from proxy.engine.compactor import Compactor
 from proxy.engine.cooler import Cooler
-from proxy.engine.decider import Decider, onlooker
+from proxy.engine.decider import Decider
 from proxy.engine.drafter import Drafter
 from proxy.engine.engine import Engine
 from proxy.engine.excerpts import Excerpts
 from proxy.engine.explaining.compositions import Compositions
-from proxy.engine.explaining.explainer import Explainer
 from proxy.engine.media import MediaAger
 from proxy.engine.quoter import Quoter
 from proxy.engine.stability import Stability
@@ -55,8 +54,8 @@ from proxy.upstream.http import UpstreamClient
 from proxy.upstream.summarizer import Summarizer
 
 _WORKERS = 2
-# What shadow mode would send, of which nothing is stored.
-_SHADOW_BYTES = 8 * 1024 * 1024
+# The memory of the read-only engine, which does not compete with that of requests.
+_READ_ONLY_BYTES = 8 * 1024 * 1024
 
 
 async def open_engine(
@@ -85,42 +84,50 @@ async def open_engine(
     workers, background = Workers(executor), Background(log.fault)
     sealed = config.store.seal(store)
     sessions = Sessions(sealed, memory)
-    checkpoints, lineages = sessions.checkpoints, sessions.lineages
     windows = Windows(table, sealed, time.time)
     summarizer = summarizer or Summarizer(client, time.monotonic, observe)
     spending, prompts = Spending(time.time), read_prompts()
 
-    standing = StandingRecords(sessions)
-    stability = Stability(sessions)
-    cooler = Cooler(sealed, tokenizer, workers, memory)
-    excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
-    writer = Writer(checkpoints, summarizer, tokenizer, prompts, windows, spending, workers, time.monotonic)
-    compactor = Compactor(checkpoints, summarizer, writer, spending, tokenizer, workers, observe, time.time)
-    compactions = Compactions(standing, compactor, stability, sessions, background)
-    quoter = Quoter(
-        tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"), Cache(memory, "sent")
-    )
-    media = MediaAger(cooler, workers, memory)
-    decider = Decider(standing, cooler, media, ThinkingTrimmer(sealed, cooler, memory), quoter, stability, lineages)
-    apart = Memory(_SHADOW_BYTES)
-    silent = Quoter(
-        tokenizer, workers, lambda _: None, Cache(apart, "quotations"), Cache(apart, "indexes"), Cache(apart, "sent")
-    )
-    shadow = onlooker(sessions.read_only(), standing, silent, tokenizer, workers, apart)
     reader = RequestReader(tokenizer, workers, memory)
-    drafter = Drafter(decider, shadow, standing, compactions, sessions, tokenizer, workers, observe)
-    ahead = Ahead(standing, compactions, excerpts, summarizer, sessions, stability, windows, observe)
     items = ItemSealer(config.store.sealer(secret_in_force(config.store)), Cache(memory, "items"))
-    clients = ClientCompactions(Expander(items), ItemMaker(standing, compactions, cooler, lineages, items, time.time))
+
+    def build(
+        sessions: Sessions, memory: Memory, stored: Memory, observe: Hook, read_only: Engine | None = None
+    ) -> Engine:
+        """Return an engine over these sessions.
+
+        stored: remembers values of the store. read_only: the engine that only looks, None to build that one.
+        """
+        standing, stability, sealed = StandingRecords(sessions), Stability(sessions), sessions.sealed
+        cooler = Cooler(sealed, tokenizer, workers, stored, memory)
+        excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
+        checkpoints, lineages = sessions.checkpoints, sessions.lineages
+        writer = Writer(checkpoints, summarizer, tokenizer, prompts, windows, spending, workers, time.monotonic)
+        compactor = Compactor(checkpoints, summarizer, writer, spending, tokenizer, workers, observe, time.time)
+        compactions = Compactions(standing, compactor, stability, sessions, background)
+        quoter = Quoter(
+            tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"), Cache(memory, "sent")
+        )
+        media, thinking = MediaAger(cooler, workers, memory), ThinkingTrimmer(sealed, cooler, stored)
+        decider = Decider(standing, cooler, media, thinking, quoter, stability, lineages)
+        looking = None if read_only is None else read_only.drafter
+        drafter = Drafter(decider, looking, standing, compactions, sessions, tokenizer, workers, observe)
+        ahead = Ahead(standing, compactions, excerpts, summarizer, sessions, stability, windows, observe)
+        maker = ItemMaker(standing, compactions, cooler, lineages, items, time.time)
+        return Engine(
+            tokenizer, windows, tallies, metrics, observe, reader, ClientCompactions(Expander(items), maker), drafter,
+            ahead, Compositions(observe, workers, time.time), compactor, standing, summarizer, spending, sessions,
+            background, workers, memory, read_only,
+        )  # fmt: skip
+
+    # It remembers nothing of the store: what it would store may differ from what is stored later.
+    read_only = build(sessions.read_only(), Memory(_READ_ONLY_BYTES), Memory(0), lambda _: None)
+    engine = build(sessions, memory, memory, observe, read_only)
     _watch_memory(metrics, memory)
     _watch_store(metrics, store, sealed.sealer, observe)
-    _watch_work(metrics, background, standing, summarizer, spending)
+    _watch_work(metrics, background, engine.standing, summarizer, spending)
     _watch_sinks(metrics, log, told)
-    return Engine(
-        tokenizer, windows, tallies, metrics, observe, reader, clients, drafter, ahead,
-        Compositions(observe, workers, time.time), Explainer(sessions, tokenizer, workers),
-        compactor.aside(sessions.read_only().checkpoints), summarizer, spending, sessions, background, workers, memory,
-    )  # fmt: skip
+    return engine
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from proxy.commands.stored import open_stored
 from proxy.config.loading import Config
 from proxy.dialects.base import Dialect
 from proxy.engine.case import Mode, context_of_pasted
+from proxy.engine.explaining import explainer
 from proxy.engine.explaining.explanation import WITHOUT_STORE, Explanation, Fate, MessageFate, Pinned
 from proxy.observing.log import open_log
 from proxy.records.index import Session, Target
@@ -47,9 +48,9 @@ _SHOWN = 16
 async def explain(
     config: Config, body: bytes, caller: Caller, mode: Mode, dialect: Dialect, session: Session | None = None
 ) -> Explanation | None:
-    """What would be done with this request, None where it is none of the dialect; raises InvalidJSONError.
+    """Return what would be done with a request, None if it is not one of the dialect.
 
-    `session` is the one that it goes on with, whose checkpoints are looked at; raises StoreError.
+    session: the stored session that it continues. Raises InvalidJSONError, StoreError.
     """
     async with AsyncExitStack() as opened:
         store = MemoryStore() if session is None else await opened.enter_async_context(open_stored(config))
@@ -60,7 +61,7 @@ async def explain(
         if request is None:
             return None
         goes_on = None if session is None else Target(bytes.fromhex(session.id), mark_of(caller.labels, session.label))
-        return await engine.explainer.explain(context_of_pasted(router, caller, mode, request, goes_on), request)
+        return await explainer.explain(engine, context_of_pasted(router, caller, mode, request, goes_on), request)
 
 
 def read_request(file: Path) -> tuple[str, bytes]:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import assert_never
 
@@ -41,7 +41,7 @@ class CompactionError(Exception):
 
 @dataclass(eq=False, repr=False)
 class Compactor:
-    """Makes records; one per process. `clock` tells Unix seconds."""
+    """Makes records; one per engine. `clock` returns Unix seconds."""
 
     _checkpoints: Checkpoints
     _summarizer: Summarizer
@@ -67,7 +67,7 @@ class Compactor:
             return await self._publish(job, await self.make(job))
 
     async def fit(self, job: Job) -> Job:
-        """The job with the cut that its record leaves room for."""
+        """Return the job with the cut that its record leaves room for."""
         return await self._workers.run(fitted_job, job, self._count(job))
 
     def _count(self, job: Job) -> CountTokens:
@@ -88,13 +88,8 @@ class Compactor:
     async def _publish(self, job: Job, record: Record) -> Record:
         return job.case.allowed_record(await self._checkpoints.publish(job.case.chain, record))
 
-    def aside(self, checkpoints: Checkpoints) -> "Compactor":
-        """One that keeps its records there, and whose compactions are not reported."""
-        return replace(self, _checkpoints=checkpoints, _writer=self._writer.over(checkpoints), _observe=lambda _: None)
-
     async def make(self, job: Job) -> Record:
-        """The record, made here and kept nowhere; its beginning is told, and its end whatever comes of it. Raises
-        CompactionError."""
+        """Build a record without storing it. Emits CompactionStarted and CompactionEnded. Raises CompactionError."""
         bill, started = Bill(), time.perf_counter()
         self._observe(_started_event(job, self._clock()))
         record, result = None, "internal_error"

@@ -12,6 +12,7 @@ from policies.chain import Chain
 from policies.conversation import MessageIndex
 from policies.cool_zone import Batch, is_short_enough, short_form, zone_of
 from policies.price import Payoff, payoff_of
+from policies.settings import Secrets
 from policies.transcript import CountTokens
 from proxy.dialects import json_array
 from proxy.dialects.surrogates import readable
@@ -30,13 +31,19 @@ _CUT_MARGIN = 0.05
 _MOST_CUTS = 4
 
 _Texts = tuple[str | None, ...]
+# All that the short forms of a batch are made from: its key, summaries, encoding and secrets.
+_MadeKey = tuple[str, _Texts, str, Secrets]
 
 
 class Cooler:
-    """Replaces what has cooled down; one per process."""
+    """Replaces large messages by short forms; one per engine."""
 
-    def __init__(self, sealed: SealedStore, tokenizer: Tokenizer, workers: Workers, memory: Memory) -> None:
-        self._frozen = Shelf(sealed, _Texts, Cache(memory, "short_forms"))
+    def __init__(
+        self, sealed: SealedStore, tokenizer: Tokenizer, workers: Workers, stored: Memory, memory: Memory
+    ) -> None:
+        """stored: remembers the short forms that the store has. memory: remembers those that were made."""
+        self._frozen = Shelf(sealed, _Texts, Cache(stored, "short_forms"))
+        self._made: Cache[_MadeKey, _Texts] = Cache(memory, "made_short_forms")
         self._sealed = sealed
         self._tokenizer = tokenizer
         self._workers = workers
@@ -90,15 +97,17 @@ class Cooler:
         """The short forms of every replaced message, by its position: frozen once, then the same for everybody; and the
         batches that were frozen now."""
         keys = [_batch_key(case.chain, batch) for batch in batches]
-        unknown = [key for key in keys if self._frozen.recall(key) is None]
-        for key, texts in zip(unknown, await self._frozen.look_up(unknown), strict=True):
-            if texts is not None:
-                self._frozen.keep(key, texts)
+        known = {key: self._frozen.recall(key) for key in keys}
+        unknown = [key for key, texts in known.items() if texts is None]
+        known |= zip(unknown, await self._frozen.look_up(unknown), strict=True)
         forms: dict[int, _Texts] = {}
-        fresh = [batch for key, batch in zip(keys, batches, strict=True) if self._frozen.recall(key) is None]
+        fresh: list[Batch] = []
         for key, batch in zip(keys, batches, strict=True):
-            frozen = self._frozen.keep(key, self._frozen.recall(key) or await self._freeze(key, case, batch))
-            left = iter(frozen)
+            texts = known[key]
+            if texts is None:
+                fresh.append(batch)
+                texts = self._frozen.recall(key) or await self._freeze(key, case, batch)
+            left = iter(self._frozen.keep(key, texts))
             for member in batch.members:
                 of_one = tuple(
                     None if text is None else case.allowed_text(text)
@@ -109,10 +118,15 @@ class Cooler:
         return forms, fresh
 
     async def _freeze(self, key: str, case: CompactionContext, batch: Batch) -> _Texts:
-        """Decide the texts of a batch, unless another replica was first."""
+        """Return the texts of a batch, and store them unless another replica was first."""
         contents = [content for i in batch.members for content in contents_of(case, i)]
         summaries = await self.summaries([content_key(case, content) for content in contents])
-        texts = await self._workers.run(self._shorten, case, batch, summaries)
+        name = key, tuple(summaries), case.request.encoding, case.caller.policy.secrets
+        texts = self._made.get(name)
+        if texts is None:
+            texts = await self._workers.run(self._shorten, case, batch, summaries)
+            size = sum(len(text) for text in (key, *summaries, *texts) if text)
+            self._made.keep(name, texts, size)
         return await self._frozen.put_new(key, texts)
 
     def _shorten(self, case: CompactionContext, batch: Batch, summaries: Sequence[str | None]) -> _Texts:

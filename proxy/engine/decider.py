@@ -19,11 +19,7 @@ from proxy.engine.quoter import Quoter
 from proxy.engine.stability import Stability
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import ThinkingTrimmer, Use
-from proxy.memory import Memory
-from proxy.models.tokenizer import Tokenizer
 from proxy.records.lineages import Lineages
-from proxy.records.sessions import Sessions
-from proxy.runtime.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +49,12 @@ class Decision:
 
     @property
     def standing_outcome(self) -> Outcome:
-        """What is done without a new record."""
+        """Return the outcome without a new record."""
         return "reused" if self.record is not None else "cooled" if self.view and self.view.replaced else "none"
 
     @property
     def would(self) -> str:
-        """The reason that shadow mode tells."""
+        """Return the reason in shadow mode."""
         match self.plan:
             case Bypass() | Forward():
                 return "would_cool" if self.view and self.view.replaced else self.plan.reason
@@ -69,19 +65,21 @@ class Decision:
             case _:
                 assert_never(self.plan)
 
-    def standing_draft(self, case: CompactionContext, plan: Bypass | Forward | Reuse) -> Draft:
-        """The request with what is there already: the checkpoint, and short forms."""
+    def standing_draft(self, case: CompactionContext) -> Draft:
+        """Return the request with its checkpoint and short forms, or as it came in shadow mode."""
+        reason = "counted" if isinstance(self.plan, Compact) else self.plan.reason
         if self.view is None:
-            return untouched_draft(case.request, "bypass" if isinstance(plan, Bypass) else "none", plan.reason)
+            return untouched_draft(case.request, "bypass" if isinstance(self.plan, Bypass) else "none", reason)
+        if case.mode == "shadow":
+            return untouched_draft(case.request, "shadow", self.would)
         outcome = self.standing_outcome
-        reason = plan.reason
         if outcome == "cooled":
             reason = "too_large" if self.view.is_cut else "media_aged" if self.view.is_of_media else reason
         return draft_or_original(case, draft_of(case, self.view, self.record, outcome, reason))
 
 
 class Decider:
-    """Looks at what stands and decides; one per store."""
+    """Plans requests by what is stored; one per engine."""
 
     def __init__(
         self,
@@ -191,21 +189,6 @@ class Decider:
         if plan.must and not force:
             return replace(plan, with_model=False)
         return Forward(reason) if plan.standing is None else Reuse(plan.standing, reason)
-
-
-def onlooker(
-    sessions: Sessions,
-    standing: StandingRecords,
-    quoter: Quoter,
-    tokenizer: Tokenizer,
-    workers: Workers,
-    memory: Memory,
-) -> Decider:
-    """Decides what would be done, over sessions that are only looked at: `memory` alone knows what it freezes."""
-    cooler = Cooler(sessions.sealed, tokenizer, workers, memory)
-    thinking = ThinkingTrimmer(sessions.sealed, cooler, memory)
-    media = MediaAger(cooler, workers, memory)
-    return Decider(standing, cooler, media, thinking, quoter, Stability(sessions), sessions.lineages)
 
 
 def bypass_reason(case: CompactionContext) -> str | None:

@@ -2,13 +2,12 @@
 
 import time
 from dataclasses import dataclass, replace
-from typing import assert_never
 
 from msgspec import structs
 
 from policies import ladder
 from policies.oversize import kept_behind, limits_for
-from policies.plan import Compact, Forward, Reuse
+from policies.plan import Compact
 from policies.record.record import Record
 from policies.record.texts import texts_for
 from proxy.dialects import bounds
@@ -33,11 +32,11 @@ _PLAIN = ("below_floor", "below_threshold", "unknown_window")
 
 @dataclass(eq=False, repr=False)
 class Drafter:
-    """Decides by the policies and carries the decision out."""
+    """Plans requests and carries the plans out; one per engine. That of a read-only engine makes no record."""
 
     _decider: Decider
-    _shadow: Decider
-    """For shadow mode: `onlooker`."""
+    _read_only: "Drafter | None"
+    """That of the read-only engine, which plans in shadow mode. None in the read-only engine itself."""
     _standing: StandingRecords
     _compactions: Compactions
     _sessions: Sessions
@@ -46,7 +45,7 @@ class Drafter:
     _observe: Hook
 
     async def place(self, case: CompactionContext) -> CompactionContext:
-        """The case with its conversation's current key in the store; one that needs no store costs no look at it."""
+        """Return the case with the link of its session. The store is not asked if the plan does not need it."""
         if bypass_reason(case) is not None:
             return case
         if small_reason(case) == "below_floor" and not case.binds_thinking:
@@ -54,7 +53,8 @@ class Drafter:
         return await self._place_case(case)
 
     async def _place_case(self, case: CompactionContext) -> CompactionContext:
-        chain = await self._sessions.epochs.place(case.chain, stores=not case.is_let_through)
+        stores = self._read_only is not None and not case.is_let_through
+        chain = await self._sessions.epochs.place(case.chain, stores=stores)
         return case if chain is case.chain else structs.replace(case, chain=chain)
 
     def plain(self, named: RoutedRequest) -> Draft:
@@ -63,33 +63,40 @@ class Drafter:
         return untouched_draft(named.request, "none", "below_floor")
 
     async def decision(self, case: CompactionContext) -> Decision:
-        """What is to be done with it; nothing is."""
+        """Return the plan for a request. In shadow mode nothing is stored for it."""
+        if case.mode == "shadow" and self._read_only is not None:
+            return await self._read_only.decision(case)
         return await self._decider.decide(case)
 
     async def first(self, case: CompactionContext) -> Draft:
-        """The draft before anything was sent; its output's limit fits beside it where that is known."""
+        """Return the draft that is sent first. Its output limit fits beside it if the window is known."""
         began = time.perf_counter()
-        decision = await (self._shadow if case.mode == "shadow" else self._decider).decide(case)
+        decision = await self.decision(case)
         planned = time.perf_counter() - began
-        return structs.replace(self._fit_output(case, await self._draft_for(case, decision)), planned=planned)
-
-    async def _draft_for(self, case: CompactionContext, decision: Decision) -> Draft:
         if not isinstance(decision.plan, Bypass):
             self._sessions.lineages.first_seen(case.chain.first_link)
-        if case.mode == "shadow" and decision.view is not None:
-            return untouched_draft(case.request, "shadow", decision.would)
-        match decision.plan:
-            case Bypass() | Forward() | Reuse() as plan:
-                if plan.reason == "irreducible":
-                    self._observe(note("irreducible", case.caller.tenant, case.chain.name))
-                if len(case.request.body) < bounds.MOST_SKIPPED or decision.view is None:
-                    return decision.standing_draft(case, plan)
-                # Joining so much takes longer than others should wait.
-                return await self._workers.run(decision.standing_draft, case, plan)
-            case Compact() as plan:
+        return structs.replace(self.fit_output(case, await self.draft(case, decision)), planned=planned)
+
+    async def place_and_draft(self, case: CompactionContext) -> Draft:
+        """Return the draft of a request that is not placed yet, as `draft`."""
+        case = await self.place(case)
+        return await self.draft(case, await self.decision(case))
+
+    async def draft(self, case: CompactionContext, decision: Decision) -> Draft:
+        """Return the draft of a plan, with the client's limit for the output.
+
+        A compaction is not made in shadow mode or in a read-only engine: the draft has what is stored already.
+        """
+        plan = decision.plan
+        if isinstance(plan, Compact):
+            if self._read_only is not None and case.mode != "shadow":
                 return await self._compacted_draft(case, decision, plan)
-            case _:
-                assert_never(decision.plan)
+        elif plan.reason == "irreducible" and case.mode != "shadow":
+            self._observe(note("irreducible", case.caller.tenant, case.chain.name))
+        if len(case.request.body) < bounds.MOST_SKIPPED or decision.view is None:
+            return decision.standing_draft(case)
+        # Joining so much takes longer than others should wait.
+        return await self._workers.run(decision.standing_draft, case)
 
     async def _compacted_draft(self, case: CompactionContext, decision: Decision, plan: Compact) -> Draft:
         """Return the draft with a new record."""
@@ -143,7 +150,7 @@ class Drafter:
         draft = structs.replace(draft_of(case, view, record, outcome, "overflow_retry"), waited=waited)
         if rung.tail_tokens is not None:
             draft = await self._cut_contents(case, view, draft, record, rung)
-        draft = self._fit_output(case, draft, stated.limit if stated.kind in (None, "window") else None)
+        draft = self.fit_output(case, draft, stated.limit if stated.kind in (None, "window") else None)
         return draft if draft.tokens <= rung.most else None
 
     async def without_thinking(self, case: CompactionContext, refused: Draft) -> Draft | None:
@@ -172,12 +179,13 @@ class Drafter:
         outcome: Outcome = "cooled" if record is None else refused.outcome
         draft = draft_of(case, view, record, outcome, "media_shed")
         is_smaller = len(media_left(draft, view.media)) < len(media_left(refused, view.media))
-        return self._fit_output(case, draft) if is_smaller else None
+        return self.fit_output(case, draft) if is_smaller else None
 
-    def _fit_output(self, case: CompactionContext, draft: Draft, stated: int | None = None) -> Draft:
-        """The draft with a lower limit for its output, where an upstream that adds both up would refuse it.
+    def fit_output(self, case: CompactionContext, draft: Draft, stated: int | None = None) -> Draft:
+        """Return the draft with a lower limit for its output if prompt and output together exceed the window.
 
-        stated: the window that it has just named."""
+        stated: the window that the upstream has just named.
+        """
         told = case.route.window.tokens if case.route.window and case.may_lower_output else None
         window, limit = stated or told, case.request.settings.max_output
         if window is None or limit is None or case.real_tokens(draft.tokens) + limit <= window:
@@ -225,9 +233,8 @@ class Drafter:
         return draft if draft.tokens <= ladder.SHRINK_AT_LEAST * refused.tokens else None
 
     async def _compact(self, case: CompactionContext, decision: Decision, plan: Compact) -> Draft:
-        """The request after a compaction made now, or made by somebody else while we waited for it."""
-        record, view = decision.record, decision.cooled
-        job = self._job(case, view, plan, record, case.summarizer if plan.with_model else None)
+        """Return the request with a record that is made now, here or by another request."""
+        record, view, job = decision.record, decision.cooled, self.job(case, decision, plan)
         began, since = time.perf_counter(), self._sessions.lineages.now()
         try:
             made = await self._compactions.next(job)
@@ -247,6 +254,11 @@ class Drafter:
         with_model = plan.with_model and decision.plan.with_model
         longer = await self._compact(case, decision, replace(decision.plan, with_model=with_model))
         return structs.replace(longer, waited=waited + longer.waited)
+
+    def job(self, case: CompactionContext, decision: Decision, plan: Compact) -> Job:
+        """Return the compaction that a plan asks for."""
+        target = case.summarizer if plan.with_model else None
+        return self._job(case, decision.cooled, plan, decision.record, target)
 
     def _job(
         self,

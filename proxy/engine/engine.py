@@ -17,7 +17,7 @@ from proxy.engine.client_compaction.clients import ClientCompactions
 from proxy.engine.compactor import Compactor
 from proxy.engine.drafter import Drafter
 from proxy.engine.explaining.compositions import Compositions
-from proxy.engine.explaining.explainer import Explainer
+from proxy.engine.standing import StandingRecords
 from proxy.memory import Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows
@@ -33,8 +33,7 @@ from proxy.upstream.summarizer import Summarizer
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What turns a request into what is sent for it, and what follows an answer. trials: makes records that nobody
-    keeps."""
+    """The services that make prompts of requests, over one store."""
 
     tokenizer: Tokenizer
     windows: Windows
@@ -46,14 +45,22 @@ class Engine:
     drafter: Drafter
     ahead: Ahead
     compositions: Compositions
-    explainer: Explainer
-    trials: Compactor
+    compactor: Compactor
+    standing: StandingRecords
     summarizer: Summarizer
     spending: Spending
     sessions: Sessions
     background: Background
     workers: Workers
     memory: Memory
+    _read_only: "Engine | None"
+
+    def read_only(self) -> "Engine":
+        """Return the same engine over a store that is only read, with silent listeners.
+
+        It decides as this one, and makes no record unless its compactor is asked for one, which is stored nowhere.
+        """
+        return self._read_only or self
 
     async def as_asked(self, named: RoutedRequest) -> RoutedRequest:
         """A request as it was asked for on its session's page: compacted."""

@@ -120,7 +120,7 @@ class _SharedWork:
 
 @dataclass(eq=False, repr=False)
 class Writer:
-    """Writes summaries; one per process. `ticks` tells seconds that only go forward."""
+    """Writes summaries; one per engine. `ticks` returns seconds that only go forward."""
 
     _checkpoints: Checkpoints
     _summarizer: Summarizer
@@ -130,10 +130,6 @@ class Writer:
     _spending: Spending
     _workers: Workers
     _ticks: Callable[[], float]
-
-    def over(self, checkpoints: Checkpoints) -> "Writer":
-        """The same, with parts kept elsewhere."""
-        return replace(self, _checkpoints=checkpoints)
 
     async def write(self, job: Job, target: SummaryTarget, bill: Bill, deadline: within) -> WrittenSummary:
         """Return the summary of a job, in as many calls as it takes; what they use is added to `bill`.

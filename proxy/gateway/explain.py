@@ -11,6 +11,7 @@ from proxy.dialects import table
 from proxy.dialects.base import Dialect
 from proxy.engine.case import case_of
 from proxy.engine.engine import Engine
+from proxy.engine.explaining.explainer import explain
 from proxy.engine.explaining.explanation import Explanation
 from proxy.gateway.client_compaction import CompactionAnswers
 from proxy.gateway.prepare import Preparer
@@ -60,9 +61,9 @@ class ExplainEndpoint:
             return Explanation(head.model_of(received.body), caller.policy_name, "bypass", reason)
         case = case_of(head, router, caller, received.mode, request)
         if not request.compacts:
-            return await self._engine.explainer.explain(case, request)
+            return await explain(self._engine, case, request)
         compaction, case = await self._preparer.without_compaction(received, case)
-        explained = await self._engine.explainer.explain(case, case.request)
+        explained = await explain(self._engine, case, case.request)
         verdict = await self._compaction.verdict(case, compaction)
         return explained if verdict is None else replace(explained, outcome=verdict[0], reason=verdict[1])
 

@@ -149,10 +149,10 @@ class Preparer:
                 return _untouched(received, "bypass", await self.unread_reason(received))
             head, router = received.head, received.active.router
             case = case_of(head, router, received.caller, received.mode, request)
-            if not request.compacts:
-                return make_attempt(received, case.route, await self._engine.explainer.standing(case), case)
-            compaction, case = await self.without_compaction(received, case)
-            draft = await self._engine.explainer.standing(case)
+            compaction = None
+            if request.compacts:
+                compaction, case = await self.without_compaction(received, case)
+            draft = await self._engine.read_only().drafter.place_and_draft(case)
             return make_attempt(received, case.route, draft, case, compaction=compaction)
 
     async def without_compaction(

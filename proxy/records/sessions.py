@@ -38,7 +38,6 @@ from proxy.records.manual import ManualCompactions
 from proxy.records.shelf import Shelf
 from proxy.stores.base import PAGE, Member, StoreError, pages_of
 from proxy.stores.delegating import ReadOnlyStore
-from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import SealedStore
 
 # Bytes, about, that a session takes in each of three caches.
@@ -106,10 +105,6 @@ class Sessions:
         looked_at.checkpoints, looked_at.lineages = self.checkpoints.over(store), self.lineages
         looked_at.epochs = self.epochs
         return looked_at
-
-    def without_store(self) -> "Sessions":
-        """Sessions as if nothing had been stored."""
-        return Sessions(replace(self.sealed, store=MemoryStore()), Memory(), self._clock)
 
     async def look_after(self) -> bool:
         """Learn what was asked for elsewhere: compactions, and erasures; whether there were any of these that were not

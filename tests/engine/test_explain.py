@@ -27,6 +27,7 @@ from proxy.engine.case import CompactionContext, Mode, case_of
 from proxy.engine.cooler import Content, content_key
 from proxy.engine.decider import draft_or_original
 from proxy.engine.draft import Draft
+from proxy.engine.explaining.explainer import explain
 from proxy.engine.explaining.explanation import Explanation
 from proxy.observing.log import Log
 from proxy.stores.memory import MemoryStore
@@ -156,6 +157,7 @@ SCENES = {
         body(history(0.85), previous_response_id="r1"), "bypass", "previous_response_id", ("head", "kept")
     ),
     "forced": Scene(COUNTED, "applied", "manual", ("head", "anchor", "summarised", "kept"), headers=(FORCE,)),
+    "less output": Scene(body(history(0.4), max_tokens=7_000), "none", "output_lowered", ("head", "kept")),
     "one message": Scene(body([user("word " * 6_500)]), "none", "nothing_to_compact", ("kept",)),
 }
 
@@ -182,6 +184,23 @@ async def test_it_says_what_the_next_request_does_and_asks_nobody(tmp_path: Path
             sent, most = int(told["tokens-sent"]), explanation.tokens_sent
             assert sent <= most if explanation.cut else sent == most
         check_sums(explanation, json.loads(request)["messages"])
+
+
+async def test_the_cut_of_an_unstable_history_is_that_of_a_record_without_a_model(tmp_path: Path) -> None:
+    agent, by_model = Agent(words=80), list[bool]()
+    agent.says(FIRST)
+    async with stage(tmp_path, **policy(soft_threshold=1, summarizer={"target_tokens": 600})) as play:
+        while by_model.count(False) < 3:
+            agent.works()
+            request = body([user(f"Request {len(agent.messages)}.\n{FIRST}"), *agent.messages[1:]])
+            explanation = await explained(play, request)
+            reply = await play.send(request)
+            if explanation.cut is not None:
+                made = play.logged("compaction")[-1]
+                assert explanation.cut.index == made["covered"]
+                by_model.append("model" in made)
+    assert by_model == [True, True, False, False, False]
+    assert ours(reply)["warning"] == "unstable_history"
 
 
 async def test_what_a_compaction_saves_and_breaks_is_told_before_and_after(tmp_path: Path) -> None:
@@ -416,7 +435,7 @@ class Bench:
         assert request is not None
         case = case_of(ApiHead("POST", "/", []), router, caller, mode, request)
         written = self.store.writes
-        explanation = await self.engine.explainer.explain(structs.replace(case), request)
+        explanation = await explain(self.engine, structs.replace(case), request)
         assert self.store.writes == written, "nothing is written"
         check_sums(explanation, messages)
         return await self.engine.drafter.place(case), explanation
@@ -493,6 +512,21 @@ def test_outcome_and_cut_are_those_of_the_draft(bench: Opened, settings_: dict[s
     agree()
     assert {"none", "applied", "reused", "shadow", "bypass"} <= seen
     assert ("cooled" in seen) == bool(settings_)
+
+
+def test_a_read_only_engine_makes_no_record_and_stores_nothing(bench: Opened) -> None:
+    used = bench({"summarizer": {}})
+
+    async def play() -> None:
+        case, explanation = await used.explain(history(0.5), "on")
+        written, drafter = used.store.writes, used.engine.read_only().drafter
+        draft = await drafter.place_and_draft(structs.replace(case, chain=structs.replace(case.chain, link=None)))
+        assert (draft.outcome, draft.reason, draft.body) == ("none", "counted", case.request.body)
+        assert used.store.writes == written
+        assert explanation.outcome == "applied"
+        assert used.engine.read_only().read_only() is used.engine.read_only()
+
+    asyncio.run(play())
 
 
 def test_a_checkpoint_that_only_this_process_remembers_counts(bench: Opened) -> None:

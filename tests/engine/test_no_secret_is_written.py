@@ -20,6 +20,7 @@ from proxy.config.loading import load
 from proxy.dialects.base import Usage
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import case_of, with_newest_lessons
+from proxy.engine.explaining.explainer import explain
 from proxy.engine.replay.replay import with_window
 from proxy.engine.replay.stand_in import StandIn
 from proxy.models.tokenizer import Tokenizer
@@ -129,7 +130,7 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
             quotations = draft.view.quotations.values() if draft.view else ()
             seen.sent += [one.text for one in quotations]
             seen.quoted += len(quotations)
-            explained = await engine.explainer.explain(case, request)
+            explained = await explain(engine, case, request)
             seen.shown.append(msgspec.json.encode(explained.pinned).decode())
             if is_worth_following(case, draft):
                 await engine.ahead.after(with_newest_lessons(case, router), changed(draft), Usage(draft.tokens, 30))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import msgspec
@@ -18,9 +19,9 @@ from proxy.admin.trials.turn import Turn
 from proxy.callers.tenants import Caller
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import DEFAULT_DIALECT, shown_paths, written_in
-from proxy.engine.case import context_of_pasted
+from proxy.engine.case import CompactionContext, context_of_pasted
 from proxy.engine.compactor import CompactionError
-from proxy.engine.explaining.explainer import Explainer
+from proxy.engine.explaining.explainer import explain, preview_request
 from proxy.engine.explaining.explanation import Explanation, MessageFate
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError
 from proxy.observing.events import note
@@ -30,6 +31,8 @@ from proxy.records.sessions import Sessions
 # Bytes that are read; in a form they are percent-encoded.
 MOST_EXPLAINED = 16 * 1024 * 1024
 _MOST_POLICIES = 2
+# The scope of requests that continue no stored session: nothing is stored in it, so they find nothing.
+_NO_SCOPE = b"no session"
 _EXAMPLE_ROUNDS = 24
 _EXAMPLE_LINE = "2026-11-22 10:46:02 INFO worker 7 took job 4711 of queue invoices, 3 left, none failed.\n"
 
@@ -100,18 +103,17 @@ class Explaining:
         caller = named_tenant(question.tenant, visitor, self._find())
         self._check(visitor, caller, question)
         context = self._find()
-        callers = [under(name, caller, context) for name in _names_in_question(question, caller)]
-        request = await _read(context, caller, bytes(question.body))
+        owner = caller if question.session else replace(caller, scope=_NO_SCOPE)
+        callers = [under(name, owner, context) for name in _names_in_question(question, caller)]
+        request = await _read(context, owner, bytes(question.body))
         session = await _session_of(context, caller, question.session) if question.session else None
-        explainer = context.engine.explainer if session else context.engine.explainer.without_store()
-        router, found = context.active().router, []
-        for each in callers:
-            case = context_of_pasted(router, each, each.policy.mode, request, session)
-            found.append(_explained_view(await explainer.explain(case, request)))
+        router = context.active().router
+        cases = [context_of_pasted(router, each, each.policy.mode, request, session) for each in callers]
+        explained = [_explained_view(await explain(context.engine, case, request)) for case in cases]
         if session is not None:
             self._tell(visitor, "session_explained", caller, session)
-        made = await self._summarize_trial(visitor, explainer, callers[0], request, session) if question.ask else None
-        return ExplainAnswer(session.id[:ID_DIGITS] if session else None, found, made)
+        made = await self._summarize_trial(visitor, cases[0], session) if question.ask else None
+        return ExplainAnswer(session.id[:ID_DIGITS] if session else None, explained, made)
 
     def _check(self, visitor: Visitor, caller: Caller, question: Question) -> None:
         """What the store has of a session is content, and so is what a summarizer writes, which is paid for too."""
@@ -120,19 +122,16 @@ class Explaining:
         if question.ask or question.session:
             self._access.check_content(visitor, caller.tenant)
 
-    async def _summarize_trial(
-        self, visitor: Visitor, explainer: Explainer, caller: Caller, request: CountedRequest, session: Target | None
-    ) -> Made:
-        """What the summarizer writes when it is asked; nobody keeps it."""
-        engine, name = self._find().engine, caller.policy_name
-        case = context_of_pasted(self._find().active().router, caller, caller.policy.mode, request, session)
+    async def _summarize_trial(self, visitor: Visitor, case: CompactionContext, session: Target | None) -> Made:
+        """Return the record that the summarizer would make, which is stored nowhere."""
+        engine, name = self._find().engine.read_only(), case.caller.policy_name
         with self._asking.take():
-            job = await explainer.due(case)
+            job = (await preview_request(engine, case)).job
             if job is None:
                 return Made(name, None, "No summary is due, so the summarizer was not asked.")
-            self._tell(visitor, "summarizer_asked", caller, session)
+            self._tell(visitor, "summarizer_asked", case.caller, session)
             try:
-                record = await engine.trials.make(job)
+                record = await engine.compactor.make(job)
             except CompactionError as error:
                 return Made(name, None, why.reason(str(error)))
         return Made(name, await engine.workers.run(records.view_of, record, job.parent))

@@ -33,6 +33,7 @@ _AS_IT_CAME = {
     "gain_too_small": "a summary would free too little",
     "irreducible": "what must stay fills the window alone: no summary helps",
     "ineffective": "the last summaries did not help: none is made for now",
+    "output_lowered": "the request fits beside less output: sent as it came",
     "no_gain": "a summary of it gained nothing: none is made until the history has grown",
     "separator": "behind the separator",
 }
