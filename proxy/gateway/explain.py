@@ -27,13 +27,11 @@ class ExplainEndpoint:
         self,
         receiver: Receiver,
         preparer: Preparer,
-        compaction: CompactionAnswers,
         engine: Engine,
         fail_open: FailOpen,
     ) -> None:
         self._receiver = receiver
         self._preparer = preparer
-        self._compaction = compaction
         self._engine = engine
         self._fail_open = fail_open
 
@@ -63,8 +61,9 @@ class ExplainEndpoint:
         if not request.compacts:
             return await explain(self._engine, case, request)
         compaction, case = await self._preparer.without_compaction(received, case)
-        explained = await explain(self._engine, case, case.request)
-        verdict = await self._compaction.verdict(case, compaction)
+        engine = self._engine.read_only()
+        explained = await explain(engine, case, case.request)
+        verdict = await CompactionAnswers(engine).verdict(await engine.drafter.place(case), compaction)
         return explained if verdict is None else replace(explained, outcome=verdict[0], reason=verdict[1])
 
 

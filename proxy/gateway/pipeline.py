@@ -63,7 +63,7 @@ class Pipeline:
         self._attempts = Attempts(engine.drafter, engine.windows, client, fail_open, engine.observe)
         self._lessons = Lessons(engine, asker)
         self._pass_through = PassThrough(self._receiver, client, fail_open)
-        self._explain = ExplainEndpoint(self._receiver, self._preparer, self._compaction, engine, fail_open)
+        self._explain = ExplainEndpoint(self._receiver, self._preparer, engine, fail_open)
 
     @property
     def admission(self) -> Admission:

@@ -159,12 +159,13 @@ class Preparer:
         self, received: Received, case: CompactionContext
     ) -> tuple[ClientCompaction, CompactionContext]:
         """Return the client's part in a compaction, and a request without it, to be counted or explained."""
-        request, settled = await self._compaction.settle(received, case.request, case.route)
+        compactions = CompactionAnswers(self._engine.read_only())
+        request, settled = await compactions.settle(received, case.request, case.route)
         case = case_of(received.head, received.active.router, received.caller, received.mode, request)
         if request.is_ours:
             case = replace(case, route=for_settled(case.route, request.dialect))
         compaction = compaction_of(settled, request, received.exchange)
-        return await self._compaction.clear_results(received, case, compaction)
+        return await compactions.clear_results(received, case, compaction)
 
     async def _check_readable(self, received: Received) -> None:
         """Raise the refusal of a request that has to be read and cannot be."""

@@ -11,6 +11,7 @@ import pytest
 from proxy.dialects.table import CHAT, DIALECTS, MESSAGES, RESPONSES
 from proxy.engine.explaining.explanation import Explanation
 from proxy.engine.prompt_view import Step
+from proxy.stores.memory import MemoryStore
 from tests.support.plain_talk import path_of, turns, written
 from tests.support.scenarios import MODEL, prose
 from tests.support.stages import Stage, ours, outcome, stage
@@ -209,3 +210,36 @@ async def test_what_goes_out_as_it_came_says_why(tmp_path: Path, dialect: Dialec
         reply = await play.send(written(dialect, LONG, **more), path=path_of(dialect))
     assert (found.outcome, found.reason) == outcome(reply)
     assert {(message.fate, message.why) for message in found.messages} == {("kept", why)}
+
+
+@pytest.mark.parametrize("path", [f"{path_of(MESSAGES)}/count_tokens", f"{EXPLAIN}?dialect=messages"])
+async def test_nothing_is_stored_of_a_request_whose_client_edits_are_only_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    talk: list[Json] = [{"role": "user", "content": "Never delete src/main.py."}]
+    for number in range(30):
+        talk += [call(number), result(number)]
+    edits = [
+        {
+            "type": "clear_tool_uses_20250919",
+            "trigger": {"type": "tool_uses", "value": 5},
+            "keep": {"type": "tool_uses", "value": 26},
+        },
+        {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 50_000}},
+    ]
+    body = written(MESSAGES, talk, context_management={"edits": edits})
+    stored: list[str] = []
+    put = MemoryStore.put
+
+    async def put_noted(store: MemoryStore, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> object:
+        stored.append(key.partition(":")[0])
+        return await put(store, key, value, ttl, only_new=only_new)
+
+    monkeypatch.setattr(MemoryStore, "put", put_noted)
+    async with stage(tmp_path) as play:
+        assert (await play.send(body, path=path)).status == 200
+        await play.settled()
+        assert not {"epoch", "cool", "lineage", "cp"} & {*stored}
+        await play.send(body, path=path_of(MESSAGES))
+        await play.settled()
+        assert "epoch" in stored
