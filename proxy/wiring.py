@@ -1,4 +1,4 @@
-"""Everything that serves a config, built: for the server, and for the commands that only look."""
+"""Build the engine of a config, for the server and for commands."""
 
 import asyncio
 import io
@@ -96,7 +96,7 @@ async def open_engine(
     ) -> Engine:
         """Return an engine over these sessions.
 
-        stored: remembers values of the store. read_only: the engine that only looks, None to build that one.
+        stored: remembers values of the store. read_only: the read-only engine, None to build that one.
         """
         standing, stability, sealed = StandingRecords(sessions), Stability(sessions), sessions.sealed
         cooler = Cooler(sealed, tokenizer, workers, stored, memory)
@@ -132,7 +132,7 @@ async def open_engine(
 
 @asynccontextmanager
 async def open_apart(config: Config, summarizer: Summarizer, hook: Hook) -> AsyncIterator[Engine]:
-    """An engine that keeps nothing, logs nothing and asks this summarizer alone: for what is only played."""
+    """Open an engine over an empty store for a replay. It logs nothing and asks this summarizer alone."""
     with ThreadPoolExecutor(_WORKERS) as workers:
         log = Log("error", time.time, io.BytesIO())
         yield await open_engine(config, MemoryStore(), UpstreamClient(), workers, log, hook, summarizer=summarizer)
@@ -175,7 +175,7 @@ def _watch_sinks(metrics: Metrics, log: Log, observe: Hooks) -> None:
 
 
 def read_prompts() -> Prompts:
-    """The summarizer's prompts, as shipped."""
+    """Return the prompts of the summarizer, as shipped."""
     folder = resources.files("policies") / "prompts"
     names = ("summarize", "merge", "reminder", "excerpt", "aligned")
     return Prompts(**{name: (folder / f"{name}.md").read_text("utf-8") for name in names})

@@ -29,10 +29,9 @@ from proxy.engine.media import media_figures
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What the read-only engine would do with a request.
+    """The plan for a request and the prompt that would be sent, by the read-only engine.
 
-    job: the compaction that is due, None for none. draft: what would be sent, with the largest record that the job may
-    make.
+    job: the compaction that is due, None for none. draft: has the tokens of the largest record that the job may make.
     """
 
     case: CompactionContext
@@ -42,6 +41,7 @@ class Preview:
 
     @property
     def sent(self) -> SentPrompt:
+        """Return the prompt as `fates` reads it."""
         if self.job is None:
             return sent_with(self.draft)
         plan = self.job.plan
@@ -64,6 +64,7 @@ class Preview:
 
     @property
     def media(self) -> explanation.MediaLeftOut | None:
+        """Return the figures of media if some would be left out, else None."""
         view, told = self.draft.view, media_figures(self.case, self.draft)
         if view is None or told is None or not view.left_out:
             return None
