@@ -30,7 +30,7 @@ CHAT = Dialect(
     (DialectPath(("chat", "completions"), is_known=True),),
     requests.ARRAY,
     requests.settings,
-    messages,
+    messages.ITEMS,
     answers,
     questions,
     recorded,

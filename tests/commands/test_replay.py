@@ -23,7 +23,6 @@ from proxy.commands import replay as replay_command
 from proxy.commands.cli import app
 from proxy.commands.replay import sentence
 from proxy.config.loading import load, preset_names
-from proxy.dialects.chat.messages import describe
 from proxy.dialects.table import CHAT, DIALECTS
 from proxy.engine.replay.figures import LEAST_CACHED
 from proxy.engine.replay.recordings import read_recordings
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from proxy.dialects.base import Dialect
+
+describe = CHAT.items.describe
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,6 @@ import pytest
 from policies.message import Message
 from policies.record.actions import key_actions
 from proxy.dialects import json_array
-from proxy.dialects.chat.messages import describe
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT
 from proxy.errors import InvalidJSONError
@@ -26,6 +25,8 @@ from tests.support.conversations import assistant, body_of, system, tool, user
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+describe = CHAT.items.describe
 
 _T = TypeVar("_T")
 TOKENIZER = Tokenizer()
@@ -265,7 +266,7 @@ def test_messages_that_are_the_same_are_described_once(monkeypatch: pytest.Monke
         described.append(message)
         return describe(message, count, family)
 
-    monkeypatch.setattr("proxy.dialects.chat.messages.describe", counting)
+    monkeypatch.setattr("proxy.dialects.chat.messages.ITEMS.describe", counting)
     request = understood(body_of([user("again")] * 500))
     assert (len(request.messages), len(described)) == (500, 1)
 

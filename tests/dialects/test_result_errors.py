@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.dialects.chat.messages import utterances as of_chat
 from proxy.dialects.messages.items import utterances as of_messages
 from proxy.dialects.responses.items import utterances as of_responses
+from proxy.dialects.table import CHAT
+
+of_chat = CHAT.items.utterances
 
 EXITS = [{"stdout": "", "stderr": "", "outcome": {"type": "exit", "exit_code": code}} for code in (0, 2)]
 TIMEOUT = {"stdout": "", "stderr": "", "outcome": {"type": "timeout"}}

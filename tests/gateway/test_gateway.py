@@ -371,7 +371,7 @@ async def test_our_own_pages_are_not_relayed(tmp_path: Path, method: str, path: 
 @pytest.mark.parametrize(
     ("content", "place"),
     [
-        pytest.param(SMALL, "proxy.dialects.chat.messages.describe", id="after a fault of ours"),
+        pytest.param(SMALL, "proxy.dialects.chat.messages.ITEMS.describe", id="after a fault of ours"),
         pytest.param(SMALL[:-1] + b',"messages":[]}', None, id="an empty array comes last"),
         pytest.param(body([1]), None, id="no message"),
     ],

@@ -28,9 +28,12 @@ from policies.transcript import Utterance
 from proxy.commands import cli, printing
 from proxy.commands.cli import app
 from proxy.config.loading import load, load_text, preset_names
-from proxy.dialects.chat.messages import describe, utterances
+from proxy.dialects.table import CHAT
 from proxy.engine.case import Mode, Outcome
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+
+describe = CHAT.items.describe
+utterances = CHAT.items.utterances
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,6 @@ from policies.record.record import Segment, WrittenSummary
 from policies.settings import DEFAULTS, BisectSettings, PolicySettings
 from policies.transcript import MARKERS, render
 from proxy.dialects.chat.canonical import message_digest
-from proxy.dialects.chat.messages import describe, utterances
 from proxy.dialects.table import CHAT
 from tests.support.bisection import Model, block, run
 from tests.support.conversations import (
@@ -41,6 +40,9 @@ from tests.support.conversations import (
     user,
 )
 from tests.support.records import generation, made
+
+describe = CHAT.items.describe
+utterances = CHAT.items.utterances
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from policies.chain import INSTRUCTIONS, hash_tag, link_of_label, mark_of, prefi
 from proxy.callers.tenants import Tenants
 from proxy.commands.cli import app
 from proxy.config.loading import load
-from proxy.dialects.chat.messages import describe
+from proxy.dialects.table import CHAT
 from proxy.memory import Memory
 from proxy.records.epochs import Epochs
 from proxy.records.sessions import Sessions
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
     from proxy.config.loading import Config
     from tests.support.upstreams import Header, Upstream
+
+describe = CHAT.items.describe
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

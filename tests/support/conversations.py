@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from policies.conversation import Conversation
 from policies.message import Message
 from proxy.dialects import json_array, surrogates
-from proxy.dialects.chat.messages import describe
 from proxy.dialects.table import CHAT
+
+describe = CHAT.items.describe
 
 Json = dict[str, object]
 

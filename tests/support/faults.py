@@ -6,7 +6,7 @@ from __future__ import annotations
 FAULTS = {
     "counting": (
         "proxy.dialects.reader.RequestReader._count_request",
-        "proxy.dialects.chat.messages.describe",
+        "proxy.dialects.chat.messages.ITEMS.describe",
         "proxy.dialects.reader.json_array.parse",
         "proxy.dialects.prefixes.PrefixCache.find",
         "proxy.dialects.prefixes.PrefixCache.remember",

@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 
 from policies.message import Call, Role
 from policies.transcript import ToolCall
-from proxy.dialects.chat.messages import CALL_OVERHEAD, MESSAGE_OVERHEAD, describe, shorten, utterances, with_texts
+from proxy.dialects.blocks import CALL_OVERHEAD
+from proxy.dialects.chat.messages import MESSAGE_OVERHEAD
+from proxy.dialects.table import CHAT
 from tests.support.conversations import ANYTHING, Json, assistant, count, tool, user
+
+describe = CHAT.items.describe
+shorten = CHAT.items.shorten
+utterances = CHAT.items.utterances
+with_texts = CHAT.items.with_texts
 
 LONG = "word " * 400
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + struct.pack(">II", 512, 512)).decode()

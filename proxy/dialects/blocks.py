@@ -1,0 +1,263 @@
+"""Items as blocks: what a dialect reads of an item, and what all dialects make of that.
+
+A dialect subclasses `Items`. It says which blocks an item holds (`read`), how its digest is made (`digest`), and
+how an item is written again. The description of an item and its text are written here, once.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypedDict
+
+import msgspec
+
+from policies.assembly import Injected
+from policies.message import Call, Message, Role, Signature
+from policies.transcript import CountTokens, ToolCall, Utterance
+from policies.voices.foreign import brings_foreign_text
+from policies.voices.tables import Voice
+from proxy.dialects.surrogates import readable
+from proxy.dialects.texts import texts_of_voice, with_voices
+from proxy.models.media import media_tokens
+
+Json = Mapping[str, object]
+Kind = Literal["text", "thought", "call", "result", "medium", "hidden", "other"]
+
+CALL_OVERHEAD = 8
+_HEARD = frozenset({"text", "thought", "hidden"})
+
+
+class Block(msgspec.Struct, gc=False):
+    """A part of an item.
+
+    value: the part as it was decoded. text: its text as the model reads it; None if it has none.
+    id: of a call, or of the call that a result answers. name: of the tool that is called. given: its arguments.
+    parts: of a result, the blocks that are counted; None if it is counted by its JSON. error: what it says of itself.
+    sealed: tokens that the model reads and nobody else.
+    """
+
+    kind: Kind
+    value: Any
+    text: str | None = None
+    id: str = ""
+    name: str | None = None
+    given: object = None
+    parts: "list[Block] | None" = None
+    error: bool | None = None
+    sealed: int | None = None
+
+    @property
+    def arguments(self) -> str:
+        """The arguments of a call as text."""
+        return as_text(self.given)
+
+
+class Facts(TypedDict, total=False):
+    """Fields of a `Message` that the dialect alone knows."""
+
+    joins: bool
+    continues: bool
+    silent: bool
+    signed: Signature
+    media: bool
+    loose: bytes | None
+    lapses: bool
+    loads: tuple[str, ...]
+    scripts: tuple[str, ...]
+    stored: bool
+    barrier: bool
+    bypass: str | None
+    compacts: bool
+
+
+class View(msgspec.Struct, gc=False):
+    """An item as its dialect reads it.
+
+    item:   as it was decoded. role: whose item it is: `tool` if it holds results of the client's tools.
+    speaks: it has an utterance even if it says nothing beside its results.
+    """
+
+    item: Json
+    role: Role
+    blocks: list[Block]
+    facts: Facts
+    speaks: bool = True
+
+
+class Items:
+    """The items of one dialect.
+
+    NAMES, LISTS: keys of an item that hold a name, and those that hold its parts, each of a `type`.
+    ITEM_OVERHEAD, BLOCK_OVERHEAD: tokens of an item, and of each of its blocks, beside what it says.
+    """
+
+    NAMES: Sequence[str] = ("role",)
+    LISTS: Sequence[str] = ("content",)
+    ITEM_OVERHEAD = 4
+    BLOCK_OVERHEAD = 0
+
+    def read(self, item: Json, /) -> View:
+        """Return the role and the blocks of a decoded item."""
+        raise NotImplementedError
+
+    def digest(self, item: Json, /) -> bytes:
+        """Return the digest of the item's canonical form."""
+        raise NotImplementedError
+
+    def inject(self, item: Injected, /) -> bytes:
+        """Return an item of ours."""
+        raise NotImplementedError
+
+    def shown(self, block: Block, /) -> str | None:
+        """Return a block as a transcript shows it; None if it shows nothing."""
+        return block.text
+
+    # what the policies need to know
+
+    def describe(self, item: object, count: CountTokens, family: str = "", /) -> Message | None:
+        """Return what the policies need to know of a decoded item; None if it is no item of this dialect."""
+        if not isinstance(item, dict) or not self._has_names(item):
+            return None
+        view = self.read(item)
+        calls, results = _links(view)
+        facts = view.facts
+        if view.role == "tool":
+            facts["joins"] = True
+        tokens = self.tokens(view, count, family)
+        message = Message(view.role, tokens, self.digest(item), calls, results, **facts)
+        return self.hear(message, view, count)
+
+    def _has_names(self, item: Json) -> bool:
+        """Return True if role, type and kinds of parts are names, if they are given at all."""
+        for key in self.NAMES:
+            if (name := item.get(key)) is not None and not isinstance(name, str):
+                return False
+        for key in self.LISTS:
+            content = item.get(key)
+            if isinstance(content, str):
+                continue
+            for part in content if isinstance(content, list) else (content,):
+                if isinstance(part, dict) and (name := part.get("type")) is not None and not isinstance(name, str):
+                    return False
+        return True
+
+    def tokens(self, view: View, count: CountTokens, family: str, /) -> int:
+        """Return how many tokens the model reads of an item."""
+        return self.ITEM_OVERHEAD + sum(self.block_tokens(block, count, family) for block in view.blocks)
+
+    def block_tokens(self, block: Block, count: CountTokens, family: str, /) -> int:
+        """Return the tokens of a block. No template shows the model more than a few characters of an id."""
+        if block.name is not None:
+            return CALL_OVERHEAD + count(block.name) + count(block.arguments)
+        if block.parts is not None:
+            return self.BLOCK_OVERHEAD + sum(part_tokens(part, count, family) for part in block.parts)
+        return self.BLOCK_OVERHEAD + part_tokens(block, count, family)
+
+    def hear(self, message: Message, view: View, count: CountTokens, /) -> Message:
+        """Return the description with whose words the item holds."""
+        return with_voices(message, texts_of(view.blocks), count, has_media=message.media)
+
+    # its text
+
+    def utterances(self, item: object, position: int, tools: Sequence[str | None], /) -> list[Utterance]:
+        """Return what a decoded item says, by role; `tools` are those that its results answer, in their order.
+
+        Results come before a user's words, and after what a model says. Each text of a user stands by itself.
+        """
+        if not isinstance(item, dict):
+            return [Utterance(position, "user", "")]
+        view = self.read(item)
+        texts: list[str] = []
+        thoughts: list[str] = []
+        calls: list[ToolCall] = []
+        results: list[Block] = []
+        for block in view.blocks:
+            if block.kind == "call":
+                calls.append(ToolCall(block.name or "", block.arguments, block.id))
+            elif block.kind == "result":
+                results.append(block)
+            elif (text := self.shown(block)) is not None:
+                (thoughts if block.kind == "thought" else texts).append(text)
+        role: Role = "user" if view.role == "tool" else view.role
+        if role == "user" and len(texts) > 1:
+            said = [Utterance(position, role, text) for text in texts]
+        elif texts or view.speaks or (not results and (calls or thoughts)):
+            said = [Utterance(position, role, "\n".join(texts), tuple(calls), reasoning="\n".join(thoughts))]
+        else:
+            said = []
+        if not results:
+            return said
+        made = {} if role == "user" else {call.id: call.name for call in calls}
+        names = iter(tools)
+        answers = [
+            Utterance(
+                position,
+                "tool",
+                self.shown(result) or "",
+                answers=result.id,
+                tool=made[result.id] if result.id in made else next(names, None),
+                error=result.error,
+            )
+            for result in results
+        ]
+        if not said and (calls or thoughts):  # in a message that is a result itself
+            answers[0] = replace(answers[0], calls=tuple(calls), reasoning="\n".join(thoughts))
+        return [*answers, *said] if role == "user" else [*said, *answers]
+
+    # parts of it
+
+    def words(self, raw: bytes | memoryview, /) -> bytes:
+        """Return a user's item with what a person says in this one; nothing if that is nothing."""
+        return self._with_voice(raw, "person")
+
+    def rules(self, raw: bytes | memoryview, /) -> bytes:
+        """Return a user's item with the files of rules in this one alone; nothing if it has none."""
+        return self._with_voice(raw, "instructions")
+
+    def _with_voice(self, raw: bytes | memoryview, voice: Voice) -> bytes:
+        blocks = self.read(msgspec.json.decode(readable(bytes(raw)))).blocks
+        is_result = any(block.kind == "result" for block in blocks)
+        if voice == "person" and not is_result:
+            return bytes(raw)
+        text = texts_of_voice(texts_of(blocks), voice, is_result=is_result)
+        return self.inject(Injected(text)) if text else b""
+
+    def without_thinking(self, raw: bytes | memoryview, /) -> bytes | None:
+        """Return an item without thinking that is bound to the prompt before it. Most dialects have none."""
+        return bytes(raw)
+
+
+def _links(view: View) -> tuple[tuple[Call, ...], tuple[str, ...]]:
+    """Return the calls of a model that another item answers, and the ids of the calls that are answered here."""
+    made = [block for block in view.blocks if block.kind == "call"] if view.role == "assistant" else []
+    answered = [block.id for block in view.blocks if block.kind == "result"]
+    if made and answered:  # the provider has run what it called
+        ids = {block.id for block in made}
+        made = [block for block in made if block.id not in answered]
+        answered = [name for name in answered if name not in ids]
+    calls = [Call(block.id, block.name or "", brings_foreign_text(block.name or "", block.given)) for block in made]
+    return tuple(calls), tuple(answered)
+
+
+def part_tokens(block: Block, count: CountTokens, family: str) -> int:
+    """Return the tokens of a block that is no call, without its overhead."""
+    if block.text is not None:
+        return count(block.text)
+    if block.sealed is not None:
+        return block.sealed
+    return media_tokens(block.value, count, family) if isinstance(block.value, dict) else 0
+
+
+def texts_of(blocks: Iterable[Block]) -> list[str]:
+    """Return the texts in which somebody may be heard: of blocks, and inside of results."""
+    found: list[str] = []
+    for block in blocks:
+        if block.kind in _HEARD and block.text is not None:
+            found.append(block.text)
+        elif block.parts:
+            found += texts_of(block.parts)
+    return found
+
+
+def as_text(value: object) -> str:
+    """Return a value as text: itself, or its JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
