@@ -65,7 +65,7 @@ MESSAGES = Dialect(
     (DialectPath(("messages",)), DialectPath(("messages", "count_tokens"), "count")),
     messages_requests.ARRAY,
     messages_requests.settings,
-    messages_items,
+    messages_items.ITEMS,
     messages_answers,
     messages_questions,
     messages_recorded,
@@ -77,7 +77,7 @@ MESSAGES = Dialect(
     breakpoints=breakpoints,
     compacting=messages_compaction,
     clearing=messages_clearing,
-    without_sealed=messages_items.without_thinking,
+    without_sealed=messages_items.ITEMS.without_thinking,
 )
 DIALECTS: tuple[Dialect, ...] = (CHAT, RESPONSES, MESSAGES)
 # What is read and answered in where nothing tells.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.dialects.messages.items import utterances as of_messages
 from proxy.dialects.responses.items import utterances as of_responses
-from proxy.dialects.table import CHAT
+from proxy.dialects.table import CHAT, MESSAGES
+
+of_messages = MESSAGES.items.utterances
 
 of_chat = CHAT.items.utterances
 

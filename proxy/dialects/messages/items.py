@@ -1,24 +1,27 @@
-"""One message: what the policies need to know of it, and its text for a transcript."""
+"""Messages of the Messages API as blocks, and their other forms."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from policies.message import Call, Message, Role
-from policies.transcript import CountTokens, ToolCall, Utterance
-from policies.voices.foreign import brings_foreign_text
+from policies.assembly import Injected
+from policies.message import Message, Role
+from policies.transcript import CountTokens
 from policies.voices.heard import heard_in, heard_in_results
+from policies.voices.parts import Part, parts_by_block, typed_in_result
+from policies.voices.tables import Voice
+from proxy.dialects.blocks import Block, Facts, Items, View
+from proxy.dialects.json_array import decode, members_of
 from proxy.dialects.messages.canonical import instruction_digest, message_digest
-from proxy.dialects.messages.forms import inject, merge, rules, shorten, with_texts, without_thinking, words
+from proxy.dialects.messages.forms import close_message, open_message, text_block
 from proxy.dialects.messages.kinds import (
     THINKING,
     Json,
+    blocks_of,
     content_of,
     is_call,
     is_compaction,
     is_result,
-    join_blocks,
     kind_of,
     script_of,
     shown_in,
@@ -27,116 +30,183 @@ from proxy.dialects.messages.kinds import (
     tools_changed,
     tools_loaded,
 )
-from proxy.dialects.texts import as_heard, id_of, with_text_call
-from proxy.models.media import media_tokens, sealed_tokens
-
-__all__ = [
-    "describe",
-    "inject",
-    "merge",
-    "rules",
-    "shorten",
-    "utterances",
-    "with_texts",
-    "without_thinking",
-    "words",
-]
+from proxy.dialects.surrogates import readable
+from proxy.dialects.texts import as_heard, cut, cut_values, id_of, with_text_call
+from proxy.models.media import KINDS, sealed_tokens
 
 # An unknown role is treated as a user's, which is never dropped.
 _ROLES: Mapping[object, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 _MEDIA = frozenset({"image", "document"})
+_MARK = "cache_control"
+_OF_A_USER: tuple[Voice, ...] = ("person", "summary")
+_OF_RULES: tuple[Voice, ...] = ("instructions",)
 
 BLOCK_OVERHEAD = 4
-CALL_OVERHEAD = 8
-
-_Weigh = Callable[[Json], int]
 
 
-def describe(message: object, count: CountTokens, family: str = "") -> Message | None:
-    if not isinstance(message, dict):
-        return None
-    blocks = content_of(message)
-    if not _has_names(message, blocks):
-        return None
-    describe_role = _DESCRIBED.get(message.get("role"), _of_user)
-    return describe_role(message, blocks, partial(_tokens, count=count, family=family))
+class MessagesItems(Items):
+    """A message is a list of blocks, or a text that stands for one. Blocks that do not change keep their bytes."""
 
+    ITEM_OVERHEAD = 0
+    BLOCK_OVERHEAD = BLOCK_OVERHEAD
 
-def _has_names(message: Json, blocks: Sequence[Json]) -> bool:
-    """Whether role and kinds of blocks are what the tables here are about: names, if anything."""
-    names = (message.get("role"), *(block.get("type") for block in blocks))
-    return all(name is None or isinstance(name, str) for name in names)
+    def read(self, message: Json, /) -> View:
+        role = _ROLES.get(message.get("role"), "user")
+        blocks = [*map(_block, content_of(message))]
+        match role:
+            case "assistant":
+                return View(message, role, blocks, _facts_of_model(blocks))
+            case "system":
+                for block in blocks:
+                    block.kind = "text" if block.kind == "text" else "other"
+                return View(message, role, blocks, _facts_of_operator(message, blocks))
+            case _:
+                return _user_view(message, blocks)
 
+    def digest(self, message: Json, /) -> bytes:
+        return message_digest(message)
 
-def _of_user(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
-    tokens, digest = _weight(blocks, weigh), message_digest(message)
-    results = [block for block in blocks if is_result(block)]
-    rest = [block for block in blocks if not is_result(block)]
-    heard = heard_in([text for block in rest if (text := text_of(block)) is not None])
-    weight = partial(_text_weight, weigh=weigh)
-    told = Message("user", tokens, digest, compacts=any(kind_of(block) == "compaction" for block in blocks))
-    if not results:
-        media = any(text_of(block) is None for block in blocks)
-        told = msgspec.structs.replace(told, media=media)
-        return as_heard(told, heard, weight, has_media=media)
-    typed = heard_in_results([shown_in(block) for block in results])
-    parts = (part for block in results for part in content_of(block))
-    return msgspec.structs.replace(
-        as_heard(told, heard, weight),
-        role="tool",
-        results=tuple(map(_answered_call, results)),
+    def tokens(self, view: View, count: CountTokens, family: str, /) -> int:
+        return super().tokens(view, count, family) or BLOCK_OVERHEAD
+
+    def hear(self, message: Message, view: View, count: CountTokens, /) -> Message:
+        if view.role == "assistant":
+            return with_text_call(message, [block.text or "" for block in view.blocks[-1:] if block.kind == "text"])
+        if view.role == "system":
+            return message
+
+        def weigh(text: str) -> int:
+            return BLOCK_OVERHEAD + count(text) if text else 0
+
+        heard = heard_in([block.text or "" for block in view.blocks if block.kind == "text"])
+        message = as_heard(message, heard, weigh, has_media=view.role == "user" and message.media)
+        if view.role == "user":
+            return message
+        typed = heard_in_results([shown_in(block.value) for block in view.blocks if block.kind == "result"])
         # Media alone go with a result: of a page that a tool has read.
-        words=weight(heard.words) + weight(typed.words),
-        speech=heard.speech if heard.words else typed.speech,
-        is_typed=not heard.words,
-        joins=True,
-        media=any(text_of(part) is None for part in parts),
-        loads=_names(tools_loaded, results),
-    )
+        return msgspec.structs.replace(
+            message,
+            words=weigh(heard.words) + weigh(typed.words),
+            speech=heard.speech if heard.words else typed.speech,
+            is_typed=not heard.words,
+        )
+
+    def shown(self, block: Block, /) -> str | None:
+        match block.kind:
+            case "result":
+                return shown_in(block.value)
+            case "thought":
+                return block.text
+            case _:
+                return text_of_block(block.value)
+
+    # other forms
+
+    def inject(self, item: Injected, /) -> bytes:
+        return msgspec.json.encode({"role": item.role, "content": [text_block(item.text)]})
+
+    def merge(self, text: str, raw: bytes | memoryview, /) -> bytes:
+        """Return a message with a block of ours, and the client's own blocks behind it."""
+        members, blocks = open_message(raw)
+        return close_message(members, [msgspec.json.encode(text_block(text)), *blocks])
+
+    def words(self, raw: bytes | memoryview, /) -> bytes:
+        """Return the message with what a person says and the client's own summary; nothing if it has neither."""
+        return _with_voices(raw, _OF_A_USER)
+
+    def rules(self, raw: bytes | memoryview, /) -> bytes:
+        return _with_voices(raw, _OF_RULES)
+
+    def without_thinking(self, raw: bytes | memoryview, /) -> bytes | None:
+        members, blocks = open_message(raw)
+        kept = [block for block in blocks if _read(block).kind != "thought"]
+        if kept == blocks:
+            return bytes(raw)
+        return close_message(members, kept) if kept else None
+
+    def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
+        """Each text is one block. Without results, calls and media stay where they are; marks stay in any case."""
+        members, blocks = open_message(raw)
+        read = [*map(_read, blocks)]
+        results = [at for at, block in enumerate(read) if block.kind == "result"]
+        if not results:
+            (text,) = texts
+            return bytes(raw) if text is None else close_message(members, _with_text(blocks, read, text))
+        for at, text in zip(results, texts, strict=True):
+            if text is not None and read[at].parts is not None:
+                ours = text_block(text, _mark(blocks_of(read[at].value.get("content"))))
+                blocks[at] = close_message(members_of(blocks[at]), [msgspec.json.encode(ours)])
+        return close_message(members, blocks)
+
+    def shorten(self, raw: bytes | memoryview, /, share: float) -> bytes:
+        """Ids, names and order stay, and an answer with thinking does as a whole; media become a note."""
+        message = msgspec.json.decode(readable(bytes(raw)))
+        content = message.get("content")
+        if any(kind_of(block) in THINKING for block in blocks_of(content)):
+            return bytes(raw)
+        message["content"] = _shorter_content(content, share)
+        return msgspec.json.encode(message)
 
 
-def _text_weight(text: str, weigh: _Weigh) -> int:
-    return weigh({"type": "text", "text": text}) if text else 0
+def _block(block: Json) -> Block:
+    kind = kind_of(block)
+    if (text := text_of(block)) is not None:
+        return Block("text", block, text)
+    if is_call(block):
+        name = str(block.get("name", ""))
+        return Block("call", block, id=id_of(block.get("id", "")), name=name, given=block.get("input", {}))
+    if is_result(block):
+        # Others than the client's are counted by their JSON.
+        parts = [*map(_part, content_of(block))] if kind == "tool_result" else None
+        return Block("result", block, id=id_of(block.get("tool_use_id", "")), parts=parts, error=_error(block))
+    if kind in THINKING:
+        thought = block.get("thinking")
+        shown = thought if isinstance(thought, str) and thought else None
+        # Of thinking that is not shown, its signature holds all.
+        sealed = sum(sealed_tokens(data) for key in ("data", "signature") if isinstance(data := block.get(key), str))
+        return Block("thought", block, shown, sealed=sealed)
+    return Block("medium" if kind in _MEDIA else "other", block)
 
 
-def _of_model(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
+def _part(part: Json) -> Block:
+    text = text_of(part)
+    return Block("medium" if text is None else "text", part, text)
+
+
+def _user_view(message: Json, blocks: list[Block]) -> View:
+    """Of a user's message all but texts and results is taken for media."""
+    results = [block for block in blocks if block.kind == "result"]
+    facts = Facts(compacts=any(kind_of(block.value) == "compaction" for block in blocks))
+    for block in blocks:
+        if block.kind not in ("text", "result"):
+            block.kind = "medium"
+            facts["media"] = True
+    if not results:
+        return View(message, "user", blocks, facts)
+    facts["media"] = any(text_of(part) is None for block in results for part in content_of(block.value))
+    facts["loads"] = _names(tools_loaded, results)
+    return View(message, "tool", blocks, facts, speaks=False)
+
+
+def _facts_of_model(blocks: Sequence[Block]) -> Facts:
     """Calls of the provider's own tools hold their results, now or in what the same answer goes on with."""
-    kinds = [kind_of(block) for block in blocks]
-    calls = [_call(block) for block in blocks if is_call(block)]
-    results = [block for block in blocks if is_result(block)]
-    answered = [_answered_call(block) for block in results]
-    made = {call.id for call in calls}
-    thinks = not THINKING.isdisjoint(kinds)
-    described = Message(
-        role="assistant",
-        tokens=_weight(blocks, weigh),
-        digest=message_digest(message),
-        calls=tuple(call for call in calls if call.id not in answered),
-        results=tuple(result for result in answered if result not in made),
+    thoughts = sum(block.kind == "thought" for block in blocks)
+    return Facts(
         continues=True,
-        silent=thinks and THINKING.issuperset(kinds),
-        signed="bound" if thinks else "none",
-        media=not _MEDIA.isdisjoint(kinds),
-        loads=_names(tools_loaded, results),
-        barrier=any(map(is_compaction, blocks)),
-        compacts="compaction" in kinds,
-        scripts=tuple(script for block in blocks if (script := script_of(block)) is not None),
+        silent=0 < thoughts == len(blocks),
+        signed="bound" if thoughts else "none",
+        media=any(block.kind == "medium" for block in blocks),
+        loads=_names(tools_loaded, [block for block in blocks if block.kind == "result"]),
+        barrier=any(is_compaction(block.value) for block in blocks),
+        compacts=any(kind_of(block.value) == "compaction" for block in blocks),
+        scripts=tuple(script for block in blocks if (script := script_of(block.value)) is not None),
     )
-    return with_text_call(described, [text for block in blocks[-1:] if (text := text_of(block)) is not None])
 
 
-def _call(block: Json) -> Call:
-    name = str(block.get("name", ""))
-    return Call(id_of(block.get("id", "")), name, brings_foreign_text(name, block.get("input")))
-
-
-def _of_operator(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Message:
+def _facts_of_operator(message: Json, blocks: Sequence[Block]) -> Facts:
     changes = _names(tools_changed, blocks)
     is_special = bool(changes) or message.get("output_config") is not None
-    return Message(
-        role="system",
-        tokens=_weight(blocks, weigh),
-        digest=message_digest(message),
+    return Facts(
         joins=True,
         loose=None if is_special else instruction_digest(message),
         lapses=message.get("clear_at") == "next_user_message",
@@ -144,98 +214,8 @@ def _of_operator(message: Json, blocks: Sequence[Json], weigh: _Weigh) -> Messag
     )
 
 
-_DESCRIBED: Mapping[object, Callable[[Json, Sequence[Json], _Weigh], Message]] = {
-    "system": _of_operator,
-    "assistant": _of_model,
-}
-
-
-def _names(of_block: Callable[[Json], Iterator[str]], blocks: Sequence[Json]) -> tuple[str, ...]:
-    return tuple(name for block in blocks for name in of_block(block))
-
-
-def _answered_call(block: Json) -> str:
-    return id_of(block.get("tool_use_id", ""))
-
-
-def _weight(blocks: Sequence[Json], weigh: _Weigh) -> int:
-    return sum(map(weigh, blocks)) or BLOCK_OVERHEAD
-
-
-def _tokens(block: Json, count: CountTokens, family: str) -> int:
-    """What is sent of a block. Ids are not: no template shows the model more than a few characters of one."""
-    kind = kind_of(block)
-    if (text := text_of(block)) is not None:
-        return BLOCK_OVERHEAD + count(text)
-    if is_call(block):
-        return CALL_OVERHEAD + count(str(block.get("name", ""))) + count(_arguments(block))
-    if kind == "tool_result":
-        return BLOCK_OVERHEAD + sum(_part_tokens(part, count, family) for part in content_of(block))
-    if kind in THINKING:
-        return BLOCK_OVERHEAD + _thought_tokens(block, count)
-    return BLOCK_OVERHEAD + media_tokens(block, count, family)
-
-
-def _part_tokens(part: Json, count: CountTokens, family: str) -> int:
-    text = text_of(part)
-    return media_tokens(part, count, family) if text is None else count(text)
-
-
-def _thought_tokens(block: Json, count: CountTokens) -> int:
-    """Of thinking that is not shown, its signature holds all."""
-    if isinstance(text := block.get("thinking"), str) and text:
-        return count(text)
-    return sum(sealed_tokens(sealed) for key in ("data", "signature") if isinstance(sealed := block.get(key), str))
-
-
-def _arguments(block: Json) -> str:
-    asked = block.get("input", {})
-    return asked if isinstance(asked, str) else msgspec.json.encode(asked).decode()
-
-
-def utterances(message: object, position: int, tools: Sequence[str | None]) -> list[Utterance]:
-    """Without media: results first, then every other block of a user; of a model its words and calls, then what the
-    provider's own tools came back with."""
-    if not isinstance(message, dict):
-        return [Utterance(position, "user", "")]
-    role = _ROLES.get(message.get("role"), "user")
-    blocks = content_of(message)
-    if role == "system":
-        return [Utterance(position, role, join_blocks(blocks))]
-    apart = [block for block in blocks if is_result(block)]
-    rest = [block for block in blocks if not is_result(block)]
-    if role == "assistant":
-        said = _answer(rest, position)
-        return [said, *_results(apart, position, {call.id: call.name for call in said.calls}, tools)]
-    said_before = _results(apart, position, {}, tools)
-    said_before += [Utterance(position, role, text_of_block(block)) for block in rest]
-    return said_before or [Utterance(position, role, "")]
-
-
-def _answer(blocks: Sequence[Json], position: int) -> Utterance:
-    """All but the results in it."""
-    calls = tuple(
-        ToolCall(str(block.get("name", "")), _arguments(block), id_of(block.get("id", "")))
-        for block in blocks
-        if is_call(block)
-    )
-    thoughts = [block.get("thinking") for block in blocks if kind_of(block) in THINKING]
-    reasoning = "\n".join(thought for thought in thoughts if isinstance(thought, str) and thought)
-    text = join_blocks([block for block in blocks if not is_call(block) and kind_of(block) not in THINKING])
-    return Utterance(position, "assistant", text, calls, reasoning=reasoning)
-
-
-def _results(
-    blocks: Sequence[Json], position: int, made: Mapping[str, str], tools: Sequence[str | None]
-) -> list[Utterance]:
-    """Results of calls in this very message, by name, and of earlier ones: `tools` are theirs, in their order."""
-    earlier = iter(tools)
-    said = []
-    for block in blocks:
-        answered = _answered_call(block)
-        tool = made[answered] if answered in made else next(earlier, None)
-        said.append(Utterance(position, "tool", shown_in(block), answers=answered, tool=tool, error=_error(block)))
-    return said
+def _names(of_block: Callable[[Json], Iterator[str]], blocks: Sequence[Block]) -> tuple[str, ...]:
+    return tuple(name for block in blocks for name in of_block(block.value))
 
 
 def _error(block: Json) -> bool | None:
@@ -248,3 +228,70 @@ def _error(block: Json) -> bool | None:
     if isinstance(code := content.get("return_code"), int):
         return code != 0
     return True if kind_of(content).endswith("_error") or content.get("error_code") else None
+
+
+def _with_voices(raw: bytes | memoryview, voices: Collection[Voice]) -> bytes:
+    """Return the message with these voices alone, nothing if it has none of them.
+
+    Blocks of which all is said in them keep their bytes. Blocks that say nothing, such as pictures, are a person's.
+    """
+    members, blocks = open_message(raw)
+    read = [*map(_read, blocks)]
+    apart = iter(parts_by_block([block.text for block in read if block.kind == "text" and block.text is not None]))
+    kept: list[bytes] = []
+    for block, written in zip(read, blocks, strict=True):
+        if block.kind == "text":
+            kept += _of_voices(next(apart), voices, written)
+        elif block.kind == "result":
+            typed = typed_in_result(shown_in(block.value), "") if "person" in voices else []
+            kept += [msgspec.json.encode(text_block(part.text)) for part in typed if part.voice in voices]
+        elif "person" in voices:
+            kept.append(written)
+    return close_message(members, kept) if kept else b""
+
+
+def _of_voices(parts: Sequence[Part], voices: Collection[Voice], block: bytes) -> list[bytes]:
+    theirs = [part for part in parts if part.voice in voices]
+    if len(theirs) == len(parts):
+        return [block] if parts else []
+    return [msgspec.json.encode(text_block(part.text)) for part in theirs]
+
+
+def _read(block: bytes) -> Block:
+    return _block(next(iter(blocks_of(decode(readable(block)))), {}))
+
+
+def _with_text(blocks: Sequence[bytes], read: Sequence[Block], text: str) -> list[bytes]:
+    """One text in the place of all."""
+    said = [at for at, block in enumerate(read) if block.kind == "text"]
+    ours = msgspec.json.encode(text_block(text, _mark([read[at].value for at in said])))
+    first = said[0] if said else 0
+    kept = [(at, block) for at, block in enumerate(blocks) if at not in said]
+    return [*(block for at, block in kept if at < first), ours, *(block for at, block in kept if at >= first)]
+
+
+def _mark(blocks: Sequence[Json]) -> object:
+    """A cache's mark that stands in this request where a text of ours goes."""
+    return next((mark for block in reversed(blocks) if (mark := block.get(_MARK))), None)
+
+
+def _shorter_content(content: object, share: float) -> object:
+    if isinstance(content, str):
+        return cut(content, share)
+    return [_shorter(block, share) for block in content] if isinstance(content, list) else content
+
+
+def _shorter(block: object, share: float) -> object:
+    if not isinstance(block, dict):
+        return cut(block, share) if isinstance(block, str) else block
+    kind = kind_of(block)
+    if (text := text_of(block)) is not None:
+        return {**block, "text": cut(text, share)}
+    if kind == "tool_use":
+        return {**block, "input": cut_values(block.get("input"), share)}
+    if kind == "tool_result":
+        return {**block, "content": _shorter_content(block.get("content"), share)}
+    return text_block(f"[{kind} left out]", block.get(_MARK)) if kind in KINDS else block
+
+
+ITEMS = MessagesItems()

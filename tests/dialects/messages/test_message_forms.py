@@ -11,11 +11,17 @@ from hypothesis import given
 from policies.assembly import MergedMessage, UserWords
 from policies.conversation import MessageIndex
 from proxy.dialects import json_array
-from proxy.dialects.messages.items import describe, merge, shorten, with_texts, without_thinking, words
 from proxy.dialects.table import MESSAGES
 from tests.support.conversations import ANYTHING, Json, count
 from tests.support.message_blocks import LONG_MARK, MARK, call, result, said, text, thought
 from tests.support.strict_messages import blocks
+
+describe = MESSAGES.items.describe
+merge = MESSAGES.items.merge
+shorten = MESSAGES.items.shorten
+with_texts = MESSAGES.items.with_texts
+without_thinking = MESSAGES.items.without_thinking
+words = MESSAGES.items.words
 
 user, model = partial(said, "user"), partial(said, "assistant")
 LONG = "word " * 400

@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 
 from policies.message import Call, Message, Role
 from policies.transcript import ToolCall
-from proxy.dialects.messages.items import BLOCK_OVERHEAD, CALL_OVERHEAD, describe, utterances
+from proxy.dialects.blocks import CALL_OVERHEAD
+from proxy.dialects.messages.items import BLOCK_OVERHEAD
+from proxy.dialects.table import MESSAGES
 from tests.support.conversations import ANYTHING, Json, count
 from tests.support.message_blocks import call, result, said, text, thought
+
+describe = MESSAGES.items.describe
+utterances = MESSAGES.items.utterances
 
 user, model, operator = partial(said, "user"), partial(said, "assistant"), partial(said, "system")
 FORTY = "x" * 40
