@@ -79,7 +79,6 @@ class View(msgspec.Struct, gc=False):
     item: Json
     role: Role
     blocks: list[Block]
-    facts: Facts
     speaks: bool = True
 
 
@@ -103,6 +102,10 @@ class Items:
         """Return the digest of the item's canonical form."""
         raise NotImplementedError
 
+    def facts(self, _: View, /) -> Facts:
+        """Return what else the policies need to know of an item."""
+        return Facts()
+
     def inject(self, item: Injected, /) -> bytes:
         """Return an item of ours."""
         raise NotImplementedError
@@ -119,7 +122,7 @@ class Items:
             return None
         view = self.read(item)
         calls, results = _links(view)
-        facts = view.facts
+        facts = self.facts(view)
         if view.role == "tool":
             facts["joins"] = True
         tokens = self.tokens(view, count, family)
@@ -142,7 +145,10 @@ class Items:
 
     def tokens(self, view: View, count: CountTokens, family: str, /) -> int:
         """Return how many tokens the model reads of an item."""
-        return self.ITEM_OVERHEAD + sum(self.block_tokens(block, count, family) for block in view.blocks)
+        tokens = self.ITEM_OVERHEAD
+        for block in view.blocks:
+            tokens += self.block_tokens(block, count, family)
+        return tokens
 
     def block_tokens(self, block: Block, count: CountTokens, family: str, /) -> int:
         """Return the tokens of a block. No template shows the model more than a few characters of an id."""
@@ -230,11 +236,13 @@ def _links(view: View) -> tuple[tuple[Call, ...], tuple[str, ...]]:
     """Return the calls of a model that another item answers, and the ids of the calls that are answered here."""
     made = [block for block in view.blocks if block.kind == "call"] if view.role == "assistant" else []
     answered = [block.id for block in view.blocks if block.kind == "result"]
-    if made and answered:  # the provider has run what it called
+    if not made:
+        return (), tuple(answered)
+    if answered:  # the provider has run what it called
         ids = {block.id for block in made}
         made = [block for block in made if block.id not in answered]
         answered = [name for name in answered if name not in ids]
-    calls = [Call(block.id, block.name or "", brings_foreign_text(block.name or "", block.given)) for block in made]
+    calls = [Call(call.id, call.name or "", brings_foreign_text(call.name or "", call.given)) for call in made]
     return tuple(calls), tuple(answered)
 
 
@@ -248,14 +256,19 @@ def part_tokens(block: Block, count: CountTokens, family: str) -> int:
 
 
 def texts_of(blocks: Iterable[Block]) -> list[str]:
-    """Return the texts in which somebody may be heard: of blocks, and inside of results."""
-    found: list[str] = []
+    """Return the texts in which somebody may be heard, those of results in their place."""
+    texts: list[str] = []
     for block in blocks:
-        if block.kind in _HEARD and block.text is not None:
-            found.append(block.text)
-        elif block.parts:
-            found += texts_of(block.parts)
-    return found
+        if block.parts is not None:
+            texts += texts_of(block.parts)
+        elif block.text is not None and block.kind in _HEARD:
+            texts.append(block.text)
+    return texts
+
+
+def leaves(blocks: Iterable[Block]) -> list[Block]:
+    """Return the blocks, with those of a result in its place."""
+    return [leaf for block in blocks for leaf in ((block,) if block.parts is None else block.parts)]
 
 
 def as_text(value: object) -> str:

@@ -7,7 +7,7 @@ import msgspec
 from policies.assembly import Injected
 from policies.message import Message, Role
 from policies.transcript import CountTokens
-from proxy.dialects.blocks import Block, Facts, Items, Json, View, as_text
+from proxy.dialects.blocks import Block, Facts, Items, Json, View, as_text, leaves
 from proxy.dialects.chat.canonical import message_digest, text_digest
 from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import cut, cut_arguments, id_of, with_beginning, with_voices
@@ -58,7 +58,6 @@ class ChatItems(Items):
         blocks = [*map(_block, content)] if isinstance(content, list) else [_block(content)]
         if isinstance(content, dict) and blocks[0].kind == "thought":  # parts of a list alone are thoughts
             blocks = [Block("hidden", content, blocks[0].text)]
-        facts = _facts(message, blocks)
         if isinstance(refusal := message.get("refusal"), str):
             blocks.append(Block("other", refusal, refusal))
         if role == "tool":
@@ -69,7 +68,20 @@ class ChatItems(Items):
             if isinstance(thought := message.get("reasoning_content", message.get("reasoning")), str):
                 blocks.insert(0, Block("thought", thought))
             blocks += [_call(call_id, function) for call_id, function in _functions(message)]
-        return View(message, role, blocks, facts, speaks=role != "tool")
+        return View(message, role, blocks, speaks=role != "tool")
+
+    def facts(self, view: View, /) -> Facts:
+        message, facts = view.item, Facts()
+        if any(message.get(key) for key in _SIGNED):
+            facts["signed"] = "sealed"
+        content = message.get("content")
+        for block in leaves(view.blocks):
+            if block.name is None and isinstance(block.value, dict):
+                if block.text is None:
+                    facts["media"] = True
+                if block.kind == "thought" or (block.value.get("signature") and block.value is not content):
+                    facts["signed"] = "sealed"
+        return facts
 
     def digest(self, message: Json, /) -> bytes:
         return message_digest(message)
@@ -143,19 +155,6 @@ def _block(part: object) -> Block:
     if isinstance(kind := part.get("type"), str) and kind in _SIGNED_PARTS:
         return Block("thought", part, said)
     return Block("medium" if said is None else "text", part, said)
-
-
-def _facts(message: Json, blocks: Sequence[Block]) -> Facts:
-    facts = Facts()
-    if any(message.get(key) for key in _SIGNED):
-        facts["signed"] = "sealed"
-    for block in blocks:
-        if isinstance(block.value, dict):
-            if block.text is None:
-                facts["media"] = True
-            if block.kind == "thought" or (block.value.get("signature") and block.value is not message["content"]):
-                facts["signed"] = "sealed"
-    return facts
 
 
 def _call(call_id: str, function: object) -> Block:

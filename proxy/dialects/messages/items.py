@@ -53,15 +53,31 @@ class MessagesItems(Items):
     def read(self, message: Json, /) -> View:
         role = _ROLES.get(message.get("role"), "user")
         blocks = [*map(_block, content_of(message))]
-        match role:
-            case "assistant":
-                return View(message, role, blocks, _facts_of_model(blocks))
-            case "system":
-                for block in blocks:
-                    block.kind = "text" if block.kind == "text" else "other"
-                return View(message, role, blocks, _facts_of_operator(message, blocks))
-            case _:
-                return _user_view(message, blocks)
+        if role == "assistant":
+            return View(message, role, blocks)
+        # Of others than a model all but texts and results is shown as what it is.
+        has_results = role == "user" and any(block.kind == "result" for block in blocks)
+        for block in blocks:
+            if block.kind != "text" and not (has_results and block.kind == "result"):
+                block.kind = "medium"
+        return View(message, "tool" if has_results else role, blocks, speaks=not has_results)
+
+    def facts(self, view: View, /) -> Facts:
+        if view.role == "assistant":
+            return _facts_of_model(view.blocks)
+        if view.role == "system":
+            return _facts_of_operator(view.item, view.blocks)
+        facts = Facts()
+        results = [block.value for block in view.blocks if block.kind == "result"]
+        for block in view.blocks:
+            if block.kind == "medium":
+                facts["media"] = not results
+                if block.value.get("type") == "compaction":
+                    facts["compacts"] = True
+        if results:
+            facts["media"] = any(text_of(part) is None for result in results for part in content_of(result))
+            facts["loads"] = _names(tools_loaded, results)
+        return facts
 
     def digest(self, message: Json, /) -> bytes:
         return message_digest(message)
@@ -82,7 +98,7 @@ class MessagesItems(Items):
         message = as_heard(message, heard, weigh, has_media=view.role == "user" and message.media)
         if view.role == "user":
             return message
-        typed = heard_in_results([shown_in(block.value) for block in view.blocks if block.kind == "result"])
+        typed = heard_in_results([self.shown(block) or "" for block in view.blocks if block.kind == "result"])
         # Media alone go with a result: of a page that a tool has read.
         return msgspec.structs.replace(
             message,
@@ -92,13 +108,13 @@ class MessagesItems(Items):
         )
 
     def shown(self, block: Block, /) -> str | None:
-        match block.kind:
-            case "result":
-                return shown_in(block.value)
-            case "thought":
-                return block.text
-            case _:
-                return text_of_block(block.value)
+        if block.kind in ("text", "thought"):
+            return block.text
+        if block.kind != "result":
+            return text_of_block(block.value)
+        if block.parts is None:
+            return shown_in(block.value)
+        return "\n".join([text_of_block(part.value) if part.text is None else part.text for part in block.parts])
 
     # other forms
 
@@ -149,9 +165,9 @@ class MessagesItems(Items):
 
 
 def _block(block: Json) -> Block:
-    kind = kind_of(block)
-    if (text := text_of(block)) is not None:
+    if block.get("type") == "text" and isinstance(text := block.get("text"), str):
         return Block("text", block, text)
+    kind = kind_of(block)
     if is_call(block):
         name = str(block.get("name", ""))
         return Block("call", block, id=id_of(block.get("id", "")), name=name, given=block.get("input", {}))
@@ -173,38 +189,33 @@ def _part(part: Json) -> Block:
     return Block("medium" if text is None else "text", part, text)
 
 
-def _user_view(message: Json, blocks: list[Block]) -> View:
-    """Of a user's message all but texts and results is taken for media."""
-    results = [block for block in blocks if block.kind == "result"]
-    facts = Facts(compacts=any(kind_of(block.value) == "compaction" for block in blocks))
-    for block in blocks:
-        if block.kind not in ("text", "result"):
-            block.kind = "medium"
-            facts["media"] = True
-    if not results:
-        return View(message, "user", blocks, facts)
-    facts["media"] = any(text_of(part) is None for block in results for part in content_of(block.value))
-    facts["loads"] = _names(tools_loaded, results)
-    return View(message, "tool", blocks, facts, speaks=False)
-
-
 def _facts_of_model(blocks: Sequence[Block]) -> Facts:
     """Calls of the provider's own tools hold their results, now or in what the same answer goes on with."""
-    thoughts = sum(block.kind == "thought" for block in blocks)
-    return Facts(
-        continues=True,
-        silent=0 < thoughts == len(blocks),
-        signed="bound" if thoughts else "none",
-        media=any(block.kind == "medium" for block in blocks),
-        loads=_names(tools_loaded, [block for block in blocks if block.kind == "result"]),
-        barrier=any(is_compaction(block.value) for block in blocks),
-        compacts=any(kind_of(block.value) == "compaction" for block in blocks),
-        scripts=tuple(script for block in blocks if (script := script_of(block.value)) is not None),
-    )
+    facts = Facts(continues=True)
+    thoughts = 0
+    for block in blocks:
+        match block.kind:
+            case "thought":
+                thoughts += 1
+            case "medium":
+                facts["media"] = True
+            case "call" if (script := script_of(block.value)) is not None:
+                facts["scripts"] = (*facts.get("scripts", ()), script)
+            case "result":
+                facts["loads"] = (*facts.get("loads", ()), *tools_loaded(block.value))
+            case "other" if block.value.get("type") == "compaction":
+                facts["compacts"] = True
+                facts["barrier"] = facts.get("barrier", False) or is_compaction(block.value)
+            case _:
+                pass
+    if thoughts:
+        facts["signed"] = "bound"
+        facts["silent"] = thoughts == len(blocks)
+    return facts
 
 
 def _facts_of_operator(message: Json, blocks: Sequence[Block]) -> Facts:
-    changes = _names(tools_changed, blocks)
+    changes = _names(tools_changed, [block.value for block in blocks])
     is_special = bool(changes) or message.get("output_config") is not None
     return Facts(
         joins=True,
@@ -214,8 +225,8 @@ def _facts_of_operator(message: Json, blocks: Sequence[Block]) -> Facts:
     )
 
 
-def _names(of_block: Callable[[Json], Iterator[str]], blocks: Sequence[Block]) -> tuple[str, ...]:
-    return tuple(name for block in blocks for name in of_block(block.value))
+def _names(of_block: Callable[[Json], Iterator[str]], blocks: Sequence[Json]) -> tuple[str, ...]:
+    return tuple(name for block in blocks for name in of_block(block))
 
 
 def _error(block: Json) -> bool | None:
