@@ -14,12 +14,11 @@ from msgspec import structs
 
 from policies.assembly import Injected, Item, MergedMessage, Rules, UserWords
 from policies.conversation import CHAT_ORDER, MessageIndex, Order
-from policies.message import Message
 from policies.price import Tokens
 from policies.record.prompting import Prompt
 from policies.record.validation import SummaryAnswer
-from policies.transcript import CountTokens, Utterance
 from proxy.dialects import json_array
+from proxy.dialects.blocks import Items
 from proxy.dialects.compaction import ClearingForms, CompactEndpoint, Compacting
 from proxy.dialects.json_array import Array, Parsed
 from proxy.dialects.paths import DialectPath
@@ -65,45 +64,6 @@ class RequestSettings(msgspec.Struct, frozen=True, gc=False):
     is_partial: bool = False
     is_enlarged: bool = False
     answers: int = 1
-
-
-class Items(Protocol):
-    """Reads and writes single items: what stands in the array of a request."""
-
-    def describe(self, item: object, count: CountTokens, family: str = "", /) -> Message | None:
-        """What the policies need to know of a decoded item; None for what is none.
-
-        `family` is whose media formulas hold, as of `media.family_of`.
-        """
-
-    def utterances(self, item: object, position: int, tools: Sequence[str | None], /) -> list[Utterance]:
-        """What a decoded item says, by role; `tools` are those whose results it holds, in their order."""
-
-    def inject(self, item: Injected, /) -> bytes:
-        """An item of ours."""
-
-    def merge(self, text: str, raw: bytes | memoryview, /) -> bytes:
-        """An item whose content begins with a text of ours; what it said itself keeps its bytes."""
-
-    def words(self, raw: bytes | memoryview, /) -> bytes:
-        """Return a user's item with what a person says in this one, and the client's own summary.
-
-        Without the results that it holds as well; nothing if nothing is left.
-        """
-
-    def rules(self, raw: bytes | memoryview, /) -> bytes:
-        """Return a user's item with the files of rules in this one alone; nothing if it has none."""
-
-    def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
-        """An item with other texts for its results, in their order, or for its content where it holds none; None leaves
-        one as it is, and nothing else changes."""
-
-    def shorten(self, raw: bytes | memoryview, /, share: float) -> bytes:
-        """An item in which every text keeps this share of its length; what links it to others stays, and what may not
-        change."""
-
-    def without_thinking(self, raw: bytes | memoryview, /) -> bytes | None:
-        """An item without what is bound to the prompt before it; None where nothing is left."""
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -16,8 +16,8 @@ from policies.transcript import CountTokens, ToolCall, Utterance
 from policies.voices.foreign import brings_foreign_text
 from policies.voices.tables import Voice
 from proxy.dialects.surrogates import readable
-from proxy.dialects.texts import texts_of_voice, with_voices
-from proxy.models.media import media_tokens
+from proxy.dialects.texts import cut, texts_of_voice, with_beginning, with_voices
+from proxy.models.media import KINDS, media_tokens
 
 Json = Mapping[str, object]
 Kind = Literal["text", "thought", "call", "result", "medium", "hidden", "other"]
@@ -73,13 +73,14 @@ class View(msgspec.Struct, gc=False):
     """An item as its dialect reads it.
 
     item:   as it was decoded. role: whose item it is: `tool` if it holds results of the client's tools.
-    speaks: it has an utterance even if it says nothing beside its results.
+    speaks: it has an utterance even if it says nothing beside its results. kind: the item's type, if items have one.
     """
 
     item: Json
     role: Role
     blocks: list[Block]
     speaks: bool = True
+    kind: str = ""
 
 
 class Items:
@@ -98,7 +99,7 @@ class Items:
         """Return the role and the blocks of a decoded item."""
         raise NotImplementedError
 
-    def digest(self, item: Json, /) -> bytes:
+    def digest(self, view: View, /) -> bytes:
         """Return the digest of the item's canonical form."""
         raise NotImplementedError
 
@@ -108,6 +109,10 @@ class Items:
 
     def inject(self, item: Injected, /) -> bytes:
         """Return an item of ours."""
+        raise NotImplementedError
+
+    def text_part(self, text: str, mark: object = None, /) -> dict[str, object]:
+        """Return a part of a user's content that is a text of ours; `mark`: for a cache, if parts may have one."""
         raise NotImplementedError
 
     def shown(self, block: Block, /) -> str | None:
@@ -126,7 +131,7 @@ class Items:
         if view.role == "tool":
             facts["joins"] = True
         tokens = self.tokens(view, count, family)
-        message = Message(view.role, tokens, self.digest(item), calls, results, **facts)
+        message = Message(view.role, tokens, self.digest(view), calls, results, **facts)
         return self.hear(message, view, count)
 
     def _has_names(self, item: Json) -> bool:
@@ -221,11 +226,67 @@ class Items:
 
     def _with_voice(self, raw: bytes | memoryview, voice: Voice) -> bytes:
         blocks = self.read(msgspec.json.decode(readable(bytes(raw)))).blocks
-        is_result = any(block.kind == "result" for block in blocks)
+        is_result = bool(blocks) and blocks[0].kind == "result"
         if voice == "person" and not is_result:
             return bytes(raw)
         text = texts_of_voice(texts_of(blocks), voice, is_result=is_result)
         return self.inject(Injected(text)) if text else b""
+
+    # its other forms
+
+    def merge(self, text: str, raw: bytes | memoryview, /) -> bytes:
+        """Return an item whose content begins with a text of ours; what it said itself keeps its bytes."""
+        return with_beginning(raw, text, self.text_part(text))
+
+    def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
+        """Return an item with other texts for its results, in their order, or for its content if it holds none.
+
+        None leaves one as it is, and nothing else changes.
+        """
+        raise NotImplementedError
+
+    def shorten(self, raw: bytes | memoryview, /, share: float) -> bytes:
+        """Return an item in which every text keeps this share of its length, head and tail, visibly marked.
+
+        Ids, roles, names and order stay; media become a note; arguments stay JSON.
+        """
+        item = msgspec.json.decode(readable(bytes(raw)))
+        if self.is_fixed(item):
+            return bytes(raw)
+        for key in self.LISTS:
+            if key in item:
+                item[key] = self.shorter_content(item[key], share)
+        self.shorten_beside(item, share)
+        return msgspec.json.encode(item)
+
+    def is_fixed(self, _: Json, /) -> bool:
+        """Return True if no text of an item may be shortened."""
+        return False
+
+    def shorter_content(self, content: object, share: float) -> object:
+        """Return a content, a text or a list of parts, in which every text is shorter."""
+        if isinstance(content, str):
+            return cut(content, share)
+        if not isinstance(content, list):
+            return content
+        return [
+            self.shorter(part, share) if isinstance(part, dict) else cut(part, share) if isinstance(part, str) else part
+            for part in content
+        ]
+
+    def shorter(self, part: Json, share: float, /) -> Json:
+        """Return a part of a content in which every text is shorter."""
+        raise NotImplementedError
+
+    def shorten_beside(self, item: dict[str, object], share: float, /) -> None:
+        """Shorten what an item says beside its content."""
+
+    def note_of(self, part: Json) -> Json:
+        """Return a note in the place of a medium; any other part as it is."""
+        kind = part.get("type")
+        if not isinstance(kind, str) or kind not in KINDS:
+            return part
+        return self.text_part(f"[{kind} left out]", part.get("cache_control"))
 
     def without_thinking(self, raw: bytes | memoryview, /) -> bytes | None:
         """Return an item without thinking that is bound to the prompt before it. Most dialects have none."""

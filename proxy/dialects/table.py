@@ -47,7 +47,7 @@ RESPONSES = Dialect(
     ),
     responses_requests.ARRAY,
     responses_requests.settings,
-    responses_items,
+    responses_items.ITEMS,
     responses_answers,
     responses_questions,
     responses_recorded,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.dialects.responses.items import utterances as of_responses
-from proxy.dialects.table import CHAT, MESSAGES
+from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
+
+of_responses = RESPONSES.items.utterances
 
 of_messages = MESSAGES.items.utterances
 

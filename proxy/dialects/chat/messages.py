@@ -10,8 +10,8 @@ from policies.transcript import CountTokens
 from proxy.dialects.blocks import Block, Facts, Items, Json, View, as_text, leaves
 from proxy.dialects.chat.canonical import message_digest, text_digest
 from proxy.dialects.surrogates import readable
-from proxy.dialects.texts import cut, cut_arguments, id_of, with_beginning, with_voices
-from proxy.models.media import KINDS, sealed_tokens
+from proxy.dialects.texts import cut, cut_arguments, id_of, with_voices
+from proxy.models.media import sealed_tokens
 
 # Wire roles; `function` is the legacy tool role, and an unknown role is treated as a user's, which is never dropped.
 _ROLES: Mapping[object, Role] = {
@@ -66,7 +66,7 @@ class ChatItems(Items):
             blocks = [result, *(block for block in blocks if block.kind == "thought")]
         if not message.keys() <= _PLAIN_RESULT:
             if isinstance(thought := message.get("reasoning_content", message.get("reasoning")), str):
-                blocks.insert(0, Block("thought", thought))
+                blocks.insert(role == "tool", Block("thought", thought))
             blocks += [_call(call_id, function) for call_id, function in _functions(message)]
         return View(message, role, blocks, speaks=role != "tool")
 
@@ -83,8 +83,8 @@ class ChatItems(Items):
                     facts["signed"] = "sealed"
         return facts
 
-    def digest(self, message: Json, /) -> bytes:
-        return message_digest(message)
+    def digest(self, view: View, /) -> bytes:
+        return message_digest(view.item)
 
     def tokens(self, view: View, count: CountTokens, family: str, /) -> int:
         message, tokens = view.item, super().tokens(view, count, family)
@@ -115,8 +115,8 @@ class ChatItems(Items):
     def inject(self, item: Injected, /) -> bytes:
         return msgspec.json.encode({"role": item.role, "content": item.text})
 
-    def merge(self, text: str, raw: bytes | memoryview, /) -> bytes:
-        return with_beginning(raw, text, {"type": "text", "text": text})
+    def text_part(self, text: str, _: object = None, /) -> dict[str, object]:
+        return {"type": "text", "text": text}
 
     def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
         """Return a message with another text for its content, in the form the content had; nothing else changes."""
@@ -124,24 +124,18 @@ class ChatItems(Items):
         if text is None:
             return bytes(raw)
         message = msgspec.json.decode(readable(bytes(raw)))
-        message["content"] = [{"type": "text", "text": text}] if isinstance(message.get("content"), list) else text
+        message["content"] = [self.text_part(text)] if isinstance(message.get("content"), list) else text
         return msgspec.json.encode(message)
 
-    def shorten(self, raw: bytes | memoryview, /, share: float) -> bytes:
-        """Return a message in which every text keeps `share` of its length, head and tail, visibly marked.
+    def shorter(self, part: Json, share: float, /) -> Json:
+        text = part.get("text")
+        return {**part, "text": cut(text, share)} if isinstance(text, str) else self.note_of(part)
 
-        Ids, roles, names and order stay; media become a note; arguments stay JSON.
-        """
-        message = msgspec.json.decode(readable(bytes(raw)))
-        if isinstance(message.get("content"), str):
-            message["content"] = cut(message["content"], share)
-        elif isinstance(message.get("content"), list):
-            message["content"] = [_cut_part(part, share) for part in message["content"]]
+    def shorten_beside(self, message: dict[str, object], share: float, /) -> None:
         for _, function in _functions(message):
             for key, shorter in _CUT_CALLS.items():
                 if isinstance(function, dict) and isinstance(function.get(key), str):
                     function[key] = shorter(function[key], share)
-        return msgspec.json.encode(message)
 
 
 def _block(part: object) -> Block:
@@ -198,18 +192,6 @@ def _field_tokens(value: object, count: CountTokens) -> int:
         total += sum(count(text) for key in _THOUGHT if isinstance(text := texts.get(key), str))
         total += sealed_tokens(data) if isinstance(data := texts.get("data"), str) else 0
     return total
-
-
-def _cut_part(part: object, share: float) -> object:
-    if isinstance(part, str):
-        return cut(part, share)
-    if not isinstance(part, dict):
-        return part
-    if isinstance(part.get("text"), str):
-        return {**part, "text": cut(part["text"], share)}
-    if part.get("type") in KINDS:
-        return {"type": "text", "text": f"[{part['type']} left out]"}
-    return part
 
 
 # A function takes JSON, a custom tool any text.

@@ -79,8 +79,8 @@ class MessagesItems(Items):
             facts["loads"] = _names(tools_loaded, results)
         return facts
 
-    def digest(self, message: Json, /) -> bytes:
-        return message_digest(message)
+    def digest(self, view: View, /) -> bytes:
+        return message_digest(view.item)
 
     def tokens(self, view: View, count: CountTokens, family: str, /) -> int:
         return super().tokens(view, count, family) or BLOCK_OVERHEAD

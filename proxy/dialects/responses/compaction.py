@@ -17,7 +17,7 @@ from proxy.dialects.compaction import (
 )
 from proxy.dialects.responses.answers import event_of
 from proxy.dialects.responses.canonical import Json
-from proxy.dialects.responses.kinds import COMPACTIONS, TRIGGER, call_id, calls_of, is_result, kind_of
+from proxy.dialects.responses.kinds import COMPACTIONS, TRIGGER, call_id, is_call, is_result, kind_of
 
 FIELDS: Sequence[str] = ("context_management",)
 BETAS: Sequence[str] = ()
@@ -97,13 +97,13 @@ def malformed_item_error(position: int) -> CompactionRequestError:
 
 def unfinished_calls_error(items: Sequence[object]) -> CompactionRequestError | None:
     """A call among these that has no output."""
-    calls: dict[str, str] = {}
+    calls: dict[str, None] = {}
     for item in items:
         if not isinstance(item, dict):
             continue
         kind = kind_of(item)
-        for call in calls_of(item, kind):
-            calls[call.id] = call.id
+        if is_call(item, kind):
+            calls[call_id(item, kind)] = None
         if is_result(item, kind):
             calls.pop(call_id(item, kind), None)
     for name in calls:

@@ -1,4 +1,4 @@
-"""One item: what the policies need to know of it, its text for a transcript, and a shortened copy."""
+"""Items of the Responses API as blocks, and their other forms."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -6,17 +6,18 @@ import msgspec
 
 from policies.assembly import Injected
 from policies.message import Message
-from policies.transcript import CountTokens, ToolCall, Utterance
-from policies.voices.tables import Voice
+from policies.transcript import CountTokens
+from proxy.dialects.blocks import CALL_OVERHEAD, Block, Facts, Items, Kind, View, as_text, leaves
 from proxy.dialects.json_array import with_fields
 from proxy.dialects.responses.canonical import MARKS, Json, item_digest
 from proxy.dialects.responses.kinds import (
     COMPACTIONS,
+    DEFINING,
     HOSTED,
     TRIGGER,
     asked_in,
     call_id,
-    calls_of,
+    is_call,
     is_message,
     is_result,
     kind_of,
@@ -26,67 +27,159 @@ from proxy.dialects.responses.kinds import (
     tools_of,
 )
 from proxy.dialects.surrogates import readable
-from proxy.dialects.texts import cut, cut_arguments, cut_values, texts_of_voice, with_beginning, with_voices
+from proxy.dialects.texts import cut, cut_arguments, cut_values
 from proxy.models.media import KINDS, media_tokens, sealed_tokens
 
 # As chat's: a message is an item, and a call is one of its own.
 ITEM_OVERHEAD = 4
-CALL_OVERHEAD = 8
 
 _SPOKEN = ("name", "namespace", "arguments", "input")
 _FUNCTIONS = frozenset({"function_call", "custom_tool_call"})
 # What a call asks for, and what one that holds its result was answered; the first that is there.
 _ANSWERED = ("output", "error", "outputs", "results", "result")
 _STREAMS = ("stdout", "stderr")
+_FACTS: Mapping[str, Facts] = {
+    "reasoning": Facts(silent=True, signed="sealed"),
+    "item_reference": Facts(stored=True),
+    "image_generation_call": Facts(media=True),
+    TRIGGER: Facts(bypass="provider_compaction", compacts=True),
+    **dict.fromkeys(COMPACTIONS, Facts(barrier=True, compacts=True)),
+}
 
 
-def describe(item: object, count: CountTokens, family: str = "") -> Message | None:
-    if not isinstance(item, dict) or not _has_names(item):
-        return None
-    kind = kind_of(item)
-    role = role_of(item, kind)
-    described = Message(
-        role=role,
-        tokens=_tokens(item, kind, count, family),
-        digest=item_digest(item, kind),
-        calls=calls_of(item, kind),
-        results=(call_id(item, kind),) if is_result(item, kind) else (),
-        joins=role == "tool",
-        continues=role == "assistant",
-        silent=kind == "reasoning",
-        signed="sealed" if kind == "reasoning" else "none",
-        media=_has_media(item, kind),
-        loads=tools_of(item, kind),
-        stored=kind == "item_reference",
-        barrier=kind in COMPACTIONS,
-        bypass="provider_compaction" if kind == TRIGGER else None,
-        compacts=kind in COMPACTIONS or kind == TRIGGER,
-        scripts=scripts_of(item),
-    )
-    if is_message(item, kind) or is_result(item, kind):
-        return with_voices(described, _texts(item, kind), count, has_media=described.media)
-    # What is known by its kind alone is no person's.
-    return msgspec.structs.replace(described, speech="none") if role == "user" else described
+class ResponsesItems(Items):
+    """A message is a list of parts or a text. Calls, results and reasoning are items of their own."""
+
+    NAMES = ("type", "role")
+    LISTS = ("content", "output")
+    ITEM_OVERHEAD = ITEM_OVERHEAD
+
+    def read(self, item: Json, /) -> View:
+        kind = kind_of(item)
+        role = role_of(item, kind)
+        if is_message(item, kind):
+            content = item.get("content")
+            blocks = [] if content is None else [*map(_block, _content_parts(content))]
+            return View(item, role, blocks, role != "user" or len(blocks) < 2, kind)
+        if kind == "reasoning":
+            return View(item, role, [Block("thought", item)], speaks=False, kind=kind)
+        name = call_id(item, kind)
+        if is_result(item, kind):
+            parts = [*map(_block, _content_parts(item.get("output")))]
+            result = Block("result", item, id=name, parts=parts, error=_error(item, kind))
+            return View(item, role, [result], speaks=False, kind=kind)
+        if kind in HOSTED or is_call(item, kind):
+            blocks = [Block("call", item, id=name, name=tool_of(item, kind), given=asked_in(item))]
+            if kind in HOSTED:  # it holds its result
+                blocks.append(Block("result", item, id=name, error=_error(item, kind)))
+            return View(item, role, blocks, kind=kind)
+        return View(item, role, [Block("other", item)], kind=kind)
+
+    def digest(self, view: View, /) -> bytes:
+        return item_digest(view.item, view.kind)
+
+    def facts(self, view: View, /) -> Facts:
+        item, kind = view.item, view.kind
+        facts = Facts(continues=view.role == "assistant")
+        if kind in DEFINING:
+            facts["loads"] = tools_of(item, kind)
+        if "caller" in item:
+            facts["scripts"] = scripts_of(item)
+        if _first_kind(view) == "result" and isinstance(item.get("output"), dict):
+            facts["media"] = True
+        for block in leaves(view.blocks):
+            if block.kind == "medium":
+                facts["media"] = True
+        if kind in _FACTS:
+            facts.update(_FACTS[kind])
+        return facts
+
+    def tokens(self, view: View, count: CountTokens, family: str, /) -> int:
+        item, kind = view.item, view.kind
+        match _first_kind(view):
+            case "text" | "medium":
+                return super().tokens(view, count, family)
+            case "result" if isinstance(item.get("output"), str | list):
+                return super().tokens(view, count, family)
+            case "call" if kind in _FUNCTIONS:
+                texts = (as_text(item[key]) for key in _SPOKEN if item.get(key) is not None)
+                return CALL_OVERHEAD + sum(map(count, texts))
+        if kind == "reasoning" or kind in COMPACTIONS:
+            return ITEM_OVERHEAD + max(_sealed_tokens(item), sum(map(count, _thoughts(item))))
+        if kind == "item_reference":
+            return ITEM_OVERHEAD
+        overhead = CALL_OVERHEAD if kind.endswith("_call") else ITEM_OVERHEAD
+        return overhead + _other_tokens(item, kind, count, family)
+
+    def hear(self, message: Message, view: View, count: CountTokens, /) -> Message:
+        is_known = _first_kind(view) in ("thought", "call", "other")
+        return message if is_known else super().hear(message, view, count)
+
+    def shown(self, block: Block, /) -> str | None:
+        match block.kind:
+            case "result":
+                return _answer(block.value)
+            case "thought":
+                return "\n".join(_thoughts(block.value)) or None
+            case "other":
+                return _text_of_content(block.value.get("content")) or f"[{kind_of(block.value)}]"
+            case _:
+                return None if block.value is None else _text_of_part(block.value)
+
+    def inject(self, item: Injected, /) -> bytes:
+        """Return an item of ours with its type, which an encoder of a server may want."""
+        kind = "output_text" if item.role == "assistant" else "input_text"
+        content = [{"type": kind, "text": item.text}]
+        return msgspec.json.encode({"type": "message", "role": item.role, "content": content})
+
+    def text_part(self, text: str, _: object = None, /) -> dict[str, object]:
+        return {"type": "input_text", "text": text}
+
+    def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
+        """A copy of an item with another text for what it says, in the form that had; what has a form of its own, as a
+        shell's results, stays as it is."""
+        (text,) = texts
+        item = msgspec.json.decode(readable(bytes(raw)))
+        kind = kind_of(item)
+        key = "content" if is_message(item, kind) else "output"
+        said = item.get(key)
+        if text is None or not (isinstance(said, str) or _is_plain(said)):
+            return bytes(raw)
+        item[key] = text if isinstance(said, str) else [_text_part(text, role_of(item, kind), said)]
+        return msgspec.json.encode(item)
+
+    def is_fixed(self, item: Json, /) -> bool:
+        kind = kind_of(item)
+        return kind == "reasoning" or kind in COMPACTIONS or bool(tools_of(item, kind))
+
+    def shorter(self, part: Json, share: float, /) -> Json:
+        noted = self.note_of(part)
+        return {key: _cut(value, share) if key in ("text", *_STREAMS) else value for key, value in noted.items()}
+
+    def shorten_beside(self, item: dict[str, object], share: float, /) -> None:
+        for key, value in item.items():
+            if key == "arguments":
+                item[key] = cut_arguments(value, share) if isinstance(value, str) else cut_values(value, share)
+            elif key == "operation":
+                item[key] = cut_values(value, share)
+            elif key == "input":
+                item[key] = _cut(value, share)
+        if kind_of(item) == "image_generation_call":
+            item["result"] = None
 
 
-def _has_names(item: Json) -> bool:
-    """Whether type, role and kinds of parts are what the tables here are about: names, if anything."""
-    parts = [part for key in ("content", "output") for part in _content_parts(item.get(key)) if isinstance(part, dict)]
-    names = (item.get("type"), item.get("role"), *(part.get("type") for part in parts))
-    return all(name is None or isinstance(name, str) for name in names)
+def _first_kind(view: View) -> Kind:
+    """Return what kind of an item it is; of a message without content that of one with a text."""
+    return view.blocks[0].kind if view.blocks else "text"
+
+
+def _block(part: object) -> Block:
+    text = _text(part)
+    return Block("medium" if text is None else "text", part, text)
 
 
 def _content_parts(content: object) -> Sequence[object]:
     return content if isinstance(content, list) else [content]
-
-
-def _content(item: Json, kind: str) -> object:
-    """What an item says to the model, where it is no call."""
-    return item.get("content") if is_message(item, kind) else item.get("output")
-
-
-def _texts(item: Json, kind: str) -> list[str]:
-    return [text for part in _content_parts(_content(item, kind)) if (text := _text(part)) is not None]
 
 
 def _text(part: object) -> str | None:
@@ -95,42 +188,6 @@ def _text(part: object) -> str | None:
         return part
     said = part.get("text", part.get("refusal")) if isinstance(part, dict) else None
     return said if isinstance(said, str) else None
-
-
-def _has_media(item: Json, kind: str) -> bool:
-    """Whether a part of what it says is no text, so that no other text may take its place."""
-    content = _content(item, kind)
-    if is_message(item, kind):
-        return content is not None and any(_text(part) is None for part in _content_parts(content))
-    if is_result(item, kind):
-        return isinstance(content, dict) or any(_text(part) is None for part in _content_parts(content))
-    return kind == "image_generation_call"
-
-
-def _tokens(item: Json, kind: str, count: CountTokens, family: str) -> int:
-    """What is sent of an item. Ids are not: no template shows the model more than a few characters of one."""
-    if kind in _FUNCTIONS:
-        texts = (_as_text(item[key]) for key in _SPOKEN if item.get(key) is not None)
-        return CALL_OVERHEAD + sum(map(count, texts))
-    if kind == "reasoning" or kind in COMPACTIONS:
-        return ITEM_OVERHEAD + max(_sealed_tokens(item), sum(map(count, _thoughts(item))))
-    if kind == "item_reference":
-        return ITEM_OVERHEAD
-    content = _content(item, kind)
-    if is_message(item, kind) or (is_result(item, kind) and isinstance(content, str | list)):
-        return ITEM_OVERHEAD + sum(_part_tokens(part, count, family) for part in _content_parts(content))
-    return _overhead(kind) + _other_tokens(item, kind, count, family)
-
-
-def _overhead(kind: str) -> int:
-    return CALL_OVERHEAD if kind.endswith("_call") else ITEM_OVERHEAD
-
-
-def _part_tokens(part: object, count: CountTokens, family: str) -> int:
-    text = _text(part)
-    if text is not None:
-        return count(text)
-    return media_tokens(part, count, family) if isinstance(part, dict) else 0
 
 
 def _other_tokens(item: Json, kind: str, count: CountTokens, family: str) -> int:
@@ -153,42 +210,6 @@ def _thoughts(item: Json) -> Iterator[str]:
     """What is told of a thought, in short and as it was."""
     for key in ("summary", "content"):
         yield from (text for part in _content_parts(item.get(key)) if (text := _text(part)) is not None)
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def utterances(item: object, position: int, tools: Sequence[str | None]) -> list[Utterance]:
-    """Without media. A call that holds its result says both."""
-    if not isinstance(item, dict):
-        return [Utterance(position, "user", "")]
-    kind = kind_of(item)
-    if is_message(item, kind):
-        role, parts = role_of(item, kind), _content_parts(item.get("content"))
-        if role == "user" and len(parts) > 1:
-            return [Utterance(position, role, _text_of_part(part)) for part in parts if part is not None]
-        return [Utterance(position, role, _text_of_content(item.get("content")))]
-    if kind == "reasoning":
-        thought = "\n".join(_thoughts(item))
-        return [Utterance(position, "assistant", "", reasoning=thought)] if thought else []
-    if is_result(item, kind):
-        tool = next(iter(tools), None)
-        answers = call_id(item, kind)
-        return [Utterance(position, "tool", _answer(item), answers=answers, tool=tool, error=_error(item, kind))]
-    if kind in HOSTED or calls_of(item, kind):
-        return _call_utterances(item, kind, position)
-    text = _text_of_content(item.get("content")) or f"[{kind}]"
-    return [Utterance(position, role_of(item, kind), text)]
-
-
-def _call_utterances(item: Json, kind: str, position: int) -> list[Utterance]:
-    call = ToolCall(tool_of(item, kind), _as_text(asked_in(item)), call_id(item, kind))
-    said = Utterance(position, "assistant", "", (call,))
-    if kind not in HOSTED:
-        return [said]
-    result = Utterance(position, "tool", _answer(item), answers=call.id, tool=call.name, error=_error(item, kind))
-    return [said, result]
 
 
 def _error(item: Json, kind: str) -> bool | None:
@@ -222,7 +243,7 @@ def _answer(item: Json) -> str:
     said = next((item[key] for key in _ANSWERED if item.get(key) is not None), None)
     if said is not None:
         return _text_of_content(said)
-    return _as_text({key: item[key] for key in ("approve", "reason", "status") if item.get(key) is not None})
+    return as_text({key: item[key] for key in ("approve", "reason", "status") if item.get(key) is not None})
 
 
 def _text_of_content(content: object) -> str:
@@ -232,45 +253,12 @@ def _text_of_content(content: object) -> str:
 def _text_of_part(part: object) -> str:
     text = _text(part)
     if text is not None or not isinstance(part, dict):
-        return text if text is not None else _as_text(part)
+        return text if text is not None else as_text(part)
     kind = part.get("type")
     if kind in KINDS or kind == "computer_screenshot":
         return f"[{kind}]"
     streams = [stream for key in _STREAMS if isinstance(stream := part.get(key), str) and stream]
-    return "\n".join(streams) if streams else _as_text(part)
-
-
-def inject(item: Injected) -> bytes:
-    """With its type, which an encoder of a server may want."""
-    kind = "output_text" if item.role == "assistant" else "input_text"
-    content = [{"type": kind, "text": item.text}]
-    return msgspec.json.encode({"type": "message", "role": item.role, "content": content})
-
-
-def merge(text: str, raw: bytes | memoryview) -> bytes:
-    return with_beginning(raw, text, {"type": "input_text", "text": text})
-
-
-def words(raw: bytes | memoryview) -> bytes:
-    return _with_voice(raw, "person")
-
-
-def rules(raw: bytes | memoryview) -> bytes:
-    return _with_voice(raw, "instructions")
-
-
-def _with_voice(raw: bytes | memoryview, voice: Voice) -> bytes:
-    item = msgspec.json.decode(readable(bytes(raw)))
-    kind = kind_of(item)
-    if voice == "person" and not is_result(item, kind):
-        return bytes(raw)
-    text = texts_of_voice(_texts(item, kind), voice, is_result=is_result(item, kind))
-    return inject(Injected(text)) if text else b""
-
-
-def without_thinking(raw: bytes | memoryview) -> bytes | None:
-    """Reasoning is not bound to the prompt before it."""
-    return bytes(raw)
+    return "\n".join(streams) if streams else as_text(part)
 
 
 def without_sealed(raw: bytes) -> bytes | None:
@@ -288,20 +276,6 @@ def without_sealed(raw: bytes) -> bytes | None:
     return with_fields(raw, {}, without=("id",)) if has_id else raw
 
 
-def with_texts(raw: bytes | memoryview, texts: Sequence[str | None]) -> bytes:
-    """A copy of an item with another text for what it says, in the form that had; what has a form of its own, as a
-    shell's results, stays as it is."""
-    (text,) = texts
-    item = msgspec.json.decode(readable(bytes(raw)))
-    kind = kind_of(item)
-    key = "content" if is_message(item, kind) else "output"
-    said = item.get(key)
-    if text is None or not (isinstance(said, str) or _is_plain(said)):
-        return bytes(raw)
-    item[key] = text if isinstance(said, str) else [_text_part(text, role_of(item, kind), said)]
-    return msgspec.json.encode(item)
-
-
 def _is_plain(content: object) -> bool:
     """Whether it is a list of texts and media."""
     return isinstance(content, list) and all(
@@ -316,36 +290,8 @@ def _text_part(text: str, role: str, instead: Sequence[object]) -> Json:
     return {"type": "output_text" if role == "assistant" else "input_text", "text": text, **marks}
 
 
-def shorten(raw: bytes | memoryview, share: float) -> bytes:
-    """A copy of an item in which every text keeps `share` of its length, head and tail, visibly marked.
-
-    Ids, types, names and reasoning stay; media become a note; arguments stay JSON.
-    """
-    item = msgspec.json.decode(readable(bytes(raw)))
-    kind = kind_of(item)
-    if kind == "reasoning" or kind in COMPACTIONS or tools_of(item, kind):
-        return bytes(raw)
-    for key, value in item.items():
-        if key in ("content", "output"):
-            item[key] = [_cut_part(part, share) for part in value] if isinstance(value, list) else _cut(value, share)
-        elif key == "arguments":
-            item[key] = cut_arguments(value, share) if isinstance(value, str) else cut_values(value, share)
-        elif key == "operation":
-            item[key] = cut_values(value, share)
-        elif key == "input":
-            item[key] = _cut(value, share)
-    if kind == "image_generation_call":
-        item["result"] = None
-    return msgspec.json.encode(item)
-
-
 def _cut(value: object, share: float) -> object:
     return cut(value, share) if isinstance(value, str) else value
 
 
-def _cut_part(part: object, share: float) -> object:
-    if not isinstance(part, dict):
-        return _cut(part, share)
-    if part.get("type") in KINDS:
-        return {"type": "input_text", "text": f"[{part['type']} left out]"}
-    return {key: _cut(value, share) if key in ("text", *_STREAMS) else value for key, value in part.items()}
+ITEMS = ResponsesItems()

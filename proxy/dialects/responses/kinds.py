@@ -1,15 +1,14 @@
-"""What the types of items are: who wrote them, which calls they make, and whose results they are."""
+"""What the types of items are: who wrote them, which are calls, and whose results they are."""
 
 from collections.abc import Mapping
 
-from policies.message import Call, Role
-from policies.voices.foreign import brings_foreign_text
+from policies.message import Role
 from proxy.dialects.texts import id_of
 
 Json = Mapping[str, object]
 
 # An unknown role is treated as a user's, which is never dropped.
-_ROLES: Mapping[object, Role] = {
+_ROLES: Mapping[str, Role] = {
     "system": "system",
     "developer": "developer",
     "user": "user",
@@ -52,7 +51,7 @@ def is_message(item: Json, kind: str) -> bool:
 def role_of(item: Json, kind: str) -> Role:
     """Of the side that wrote it; what the provider does for the model is the model's."""
     if is_message(item, kind):
-        return _ROLES.get(item.get("role"), "user")
+        return _ROLES.get(role, "user") if isinstance(role := item.get("role"), str) else "user"
     if kind == "additional_tools":
         return "developer"
     return "tool" if is_result(item, kind) and not _is_of_provider(item, kind) else "assistant"
@@ -77,13 +76,10 @@ def scripts_of(item: Json) -> tuple[str, ...]:
     return (id_of(script),) if isinstance(script, str) else ()
 
 
-def calls_of(item: Json, kind: str) -> tuple[Call, ...]:
-    """The call that an item makes and another one is to answer, if any."""
-    is_call = kind in _CALLS or (kind.endswith("_call") and kind not in HOSTED and item.get("call_id") is not None)
-    if not is_call or is_message(item, kind):
-        return ()
-    tool = tool_of(item, kind)
-    return (Call(call_id(item, kind), tool, brings_foreign_text(tool, asked_in(item))),)
+def is_call(item: Json, kind: str) -> bool:
+    """Return True if another item is to answer this one."""
+    makes_call = kind in _CALLS or (kind.endswith("_call") and kind not in HOSTED and item.get("call_id") is not None)
+    return makes_call and not is_message(item, kind)
 
 
 def asked_in(item: Json) -> object:

@@ -13,8 +13,15 @@ from policies.conversation import Conversation
 from policies.cuts import legal_cuts
 from policies.message import Call, Message
 from policies.transcript import ToolCall
-from proxy.dialects.responses.items import CALL_OVERHEAD, ITEM_OVERHEAD, describe, shorten, utterances, with_texts
+from proxy.dialects.blocks import CALL_OVERHEAD
+from proxy.dialects.responses.items import ITEM_OVERHEAD
+from proxy.dialects.table import RESPONSES
 from tests.support.conversations import ANYTHING, Json, count
+
+describe = RESPONSES.items.describe
+shorten = RESPONSES.items.shorten
+utterances = RESPONSES.items.utterances
+with_texts = RESPONSES.items.with_texts
 
 LONG = "word " * 400
 X40 = "x" * 40
