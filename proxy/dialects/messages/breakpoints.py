@@ -1,16 +1,16 @@
 """Marks of ours behind head and record: of a prompt without any, Anthropic's cache holds nothing."""
 
+from proxy.dialects.block_lists import close_item, open_item, parts_of
 from proxy.dialects.cache_marks import MARK
 from proxy.dialects.json_array import decode, members_of, split_items, with_fields
-from proxy.dialects.messages.forms import close_message, open_message
-from proxy.dialects.messages.kinds import Json, blocks_of, text_of
+from proxy.dialects.messages.kinds import Json, text_of
 from proxy.dialects.surrogates import readable
 
 
 def behind_record(raw: bytes) -> bytes:
     """A message that begins with a text of ours, with a mark on that."""
-    members, (ours, *rest) = open_message(raw)
-    return close_message(members, [with_fields(ours, MARK, without=()), *rest])
+    members, (ours, *rest) = open_item(raw)
+    return close_item(members, [with_fields(ours, MARK, without=()), *rest])
 
 
 def behind_head(body: bytes) -> bytes:
@@ -31,7 +31,7 @@ def _mark_last(value: bytes) -> bytes | None:
     if not value.startswith(b"["):
         return None
     blocks = split_items(value[1:-1])
-    read = [next(iter(blocks_of(decode(readable(b"[%b]" % block)))), None) for block in blocks]
+    read = [next(iter(parts_of(decode(readable(b"[%b]" % block)))), None) for block in blocks]
     last = next((at for at in reversed(range(len(blocks))) if _takes_mark(read[at])), None)
     if last is None:
         return None

@@ -4,10 +4,10 @@ from collections.abc import Collection
 
 import msgspec
 
+from proxy.dialects.block_lists import close_item, open_item, parts_of
 from proxy.dialects.json_array import decode
 from proxy.dialects.messages.compaction import CLEAR
-from proxy.dialects.messages.forms import close_message, open_message
-from proxy.dialects.messages.kinds import Json, blocks_of, is_call, is_result
+from proxy.dialects.messages.kinds import Json, is_call, is_result
 from proxy.dialects.surrogates import readable
 
 _CLEARED = "[cleared: an older result, which is no longer shown]"
@@ -15,17 +15,17 @@ _decode = msgspec.json.Decoder().decode
 
 
 def clear(raw: bytes, results: Collection[int], calls: Collection[str]) -> bytes:
-    members, blocks = open_message(raw)
+    members, blocks = open_item(raw)
     number = -1
     for at, written in enumerate(blocks):
-        block = next(iter(blocks_of(decode(readable(written)))), {})
+        block = next(iter(parts_of(decode(readable(written)))), {})
         if is_result(block):
             number += 1
             if number in results:
                 blocks[at] = msgspec.json.encode({**block, "content": _CLEARED})
         elif is_call(block) and block.get("id") in calls:
             blocks[at] = msgspec.json.encode({**block, "input": {}})
-    return close_message(members, blocks)
+    return close_item(members, blocks)
 
 
 def applied_edits(uses: int, tokens: int) -> Json:

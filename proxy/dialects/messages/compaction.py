@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from proxy.dialects.block_lists import close_item, open_item, parts_of
 from proxy.dialects.compaction import (
     Clearing,
     CompactionAnswer,
@@ -18,8 +19,7 @@ from proxy.dialects.compaction import (
     Held,
     How,
 )
-from proxy.dialects.messages.forms import close_message, open_message
-from proxy.dialects.messages.kinds import Json, blocks_of, is_call, is_result, kind_of
+from proxy.dialects.messages.kinds import Json, is_call, is_result, kind_of
 
 FIELDS: Sequence[str] = ("context_management", "compaction")
 BETAS: Sequence[str] = ("compact-", "context-management-")
@@ -146,13 +146,13 @@ def _names(said: object, place: str) -> list[str]:
 
 def find_compaction(item: object, raw: bytes) -> Held | None:
     """Of several blocks in a message the newest holds."""
-    blocks = blocks_of(item.get("content")) if isinstance(item, dict) else []
+    blocks = parts_of(item.get("content")) if isinstance(item, dict) else []
     at = max((at for at, block in enumerate(blocks) if kind_of(block) == "compaction"), default=None)
     if at is None:
         return None
     block = blocks[at]
-    members, written = open_message(raw)
-    behind = close_message(members, written[at + 1 :]) if written[at + 1 :] else None
+    members, written = open_item(raw)
+    behind = close_item(members, written[at + 1 :]) if written[at + 1 :] else None
     text, encrypted, signature = (block.get(key) for key in ("content", "encrypted_content", "signature"))
     if text == "" or not isinstance(text, str | None):
         raise _refusal("messages: the content of a compaction block should be a string that is not empty, or null")
@@ -182,7 +182,7 @@ def unfinished_calls_error(items: Sequence[object]) -> CompactionRequestError | 
         return _refusal("messages: there is nothing to summarize", "compaction_nothing_to_summarize")
     calls: set[object] = set()
     for message in messages:
-        blocks = blocks_of(message.get("content"))
+        blocks = parts_of(message.get("content"))
         calls |= {block.get("id") for block in blocks if is_call(block)}
         calls -= {block.get("tool_use_id") for block in blocks if is_result(block)}
     if calls:

@@ -1,6 +1,6 @@
 """Messages of the Messages API as blocks, and their other forms."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -8,16 +8,13 @@ from policies.assembly import Injected
 from policies.message import Message, Role
 from policies.transcript import CountTokens
 from policies.voices.heard import heard_in, heard_in_results
-from policies.voices.parts import Part, parts_by_block, typed_in_result
-from policies.voices.tables import Voice
-from proxy.dialects.blocks import Block, Facts, Items, View
-from proxy.dialects.json_array import decode, members_of
+from proxy.dialects.block_lists import BlockListItems, close_item, mark_of
+from proxy.dialects.blocks import Block, Facts, View
+from proxy.dialects.json_array import members_of
 from proxy.dialects.messages.canonical import instruction_digest, message_digest
-from proxy.dialects.messages.forms import close_message, open_message, text_block
 from proxy.dialects.messages.kinds import (
     THINKING,
     Json,
-    blocks_of,
     content_of,
     is_call,
     is_compaction,
@@ -30,21 +27,17 @@ from proxy.dialects.messages.kinds import (
     tools_changed,
     tools_loaded,
 )
-from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import as_heard, cut, cut_values, id_of, with_text_call
-from proxy.models.media import KINDS, sealed_tokens
+from proxy.models.media import sealed_tokens
 
 # An unknown role is treated as a user's, which is never dropped.
 _ROLES: Mapping[object, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 _MEDIA = frozenset({"image", "document"})
-_MARK = "cache_control"
-_OF_A_USER: tuple[Voice, ...] = ("person", "summary")
-_OF_RULES: tuple[Voice, ...] = ("instructions",)
 
 BLOCK_OVERHEAD = 4
 
 
-class MessagesItems(Items):
+class MessagesItems(BlockListItems):
     """A message is a list of blocks, or a text that stands for one. Blocks that do not change keep their bytes."""
 
     ITEM_OVERHEAD = 0
@@ -78,6 +71,9 @@ class MessagesItems(Items):
             facts["media"] = any(text_of(part) is None for result in results for part in content_of(result))
             facts["loads"] = _names(tools_loaded, results)
         return facts
+
+    def block(self, part: Json, /) -> Block:
+        return _block(part)
 
     def digest(self, view: View, /) -> bytes:
         return message_digest(view.item)
@@ -116,52 +112,35 @@ class MessagesItems(Items):
             return shown_in(block.value)
         return "\n".join([text_of_block(part.value) if part.text is None else part.text for part in block.parts])
 
-    # other forms
-
     def inject(self, item: Injected, /) -> bytes:
-        return msgspec.json.encode({"role": item.role, "content": [text_block(item.text)]})
+        return msgspec.json.encode({"role": item.role, "content": [self.text_part(item.text)]})
 
-    def merge(self, text: str, raw: bytes | memoryview, /) -> bytes:
-        """Return a message with a block of ours, and the client's own blocks behind it."""
-        members, blocks = open_message(raw)
-        return close_message(members, [msgspec.json.encode(text_block(text)), *blocks])
+    def text_part(self, text: str, mark: object = None, /) -> dict[str, object]:
+        return {"type": "text", "text": text} | ({"cache_control": mark} if mark else {})
 
-    def words(self, raw: bytes | memoryview, /) -> bytes:
-        """Return the message with what a person says and the client's own summary; nothing if it has neither."""
-        return _with_voices(raw, _OF_A_USER)
+    def with_result(self, written: bytes, block: Block, text: str, /) -> bytes:
+        if block.parts is None:  # of a tool of the provider's
+            return written
+        ours = self.text_part(text, mark_of([part.value for part in block.parts]))
+        return close_item(members_of(written), [msgspec.json.encode(ours)])
 
-    def rules(self, raw: bytes | memoryview, /) -> bytes:
-        return _with_voices(raw, _OF_RULES)
+    def is_fixed(self, message: Json, /) -> bool:
+        """An answer with thinking stays as a whole."""
+        return any(kind_of(block) in THINKING for block in content_of(message))
 
-    def without_thinking(self, raw: bytes | memoryview, /) -> bytes | None:
-        members, blocks = open_message(raw)
-        kept = [block for block in blocks if _read(block).kind != "thought"]
-        if kept == blocks:
-            return bytes(raw)
-        return close_message(members, kept) if kept else None
+    def shorter(self, block: Json, share: float, /) -> Json:
+        if (text := text_of(block)) is not None:
+            return {**block, "text": cut(text, share)}
+        match kind_of(block):
+            case "tool_use":
+                return {**block, "input": cut_values(block.get("input"), share)}
+            case "tool_result":
+                return {**block, "content": self.shorter_content(block.get("content"), share)}
+            case _:
+                return self.note_of(block)
 
-    def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
-        """Each text is one block. Without results, calls and media stay where they are; marks stay in any case."""
-        members, blocks = open_message(raw)
-        read = [*map(_read, blocks)]
-        results = [at for at, block in enumerate(read) if block.kind == "result"]
-        if not results:
-            (text,) = texts
-            return bytes(raw) if text is None else close_message(members, _with_text(blocks, read, text))
-        for at, text in zip(results, texts, strict=True):
-            if text is not None and read[at].parts is not None:
-                ours = text_block(text, _mark(blocks_of(read[at].value.get("content"))))
-                blocks[at] = close_message(members_of(blocks[at]), [msgspec.json.encode(ours)])
-        return close_message(members, blocks)
-
-    def shorten(self, raw: bytes | memoryview, /, share: float) -> bytes:
-        """Ids, names and order stay, and an answer with thinking does as a whole; media become a note."""
-        message = msgspec.json.decode(readable(bytes(raw)))
-        content = message.get("content")
-        if any(kind_of(block) in THINKING for block in blocks_of(content)):
-            return bytes(raw)
-        message["content"] = _shorter_content(content, share)
-        return msgspec.json.encode(message)
+    def shorten_beside(self, message: dict[str, object], _: float, /) -> None:
+        message.setdefault("content", None)  # so that a message always has one
 
 
 def _block(block: Json) -> Block:
@@ -239,70 +218,6 @@ def _error(block: Json) -> bool | None:
     if isinstance(code := content.get("return_code"), int):
         return code != 0
     return True if kind_of(content).endswith("_error") or content.get("error_code") else None
-
-
-def _with_voices(raw: bytes | memoryview, voices: Collection[Voice]) -> bytes:
-    """Return the message with these voices alone, nothing if it has none of them.
-
-    Blocks of which all is said in them keep their bytes. Blocks that say nothing, such as pictures, are a person's.
-    """
-    members, blocks = open_message(raw)
-    read = [*map(_read, blocks)]
-    apart = iter(parts_by_block([block.text for block in read if block.kind == "text" and block.text is not None]))
-    kept: list[bytes] = []
-    for block, written in zip(read, blocks, strict=True):
-        if block.kind == "text":
-            kept += _of_voices(next(apart), voices, written)
-        elif block.kind == "result":
-            typed = typed_in_result(shown_in(block.value), "") if "person" in voices else []
-            kept += [msgspec.json.encode(text_block(part.text)) for part in typed if part.voice in voices]
-        elif "person" in voices:
-            kept.append(written)
-    return close_message(members, kept) if kept else b""
-
-
-def _of_voices(parts: Sequence[Part], voices: Collection[Voice], block: bytes) -> list[bytes]:
-    theirs = [part for part in parts if part.voice in voices]
-    if len(theirs) == len(parts):
-        return [block] if parts else []
-    return [msgspec.json.encode(text_block(part.text)) for part in theirs]
-
-
-def _read(block: bytes) -> Block:
-    return _block(next(iter(blocks_of(decode(readable(block)))), {}))
-
-
-def _with_text(blocks: Sequence[bytes], read: Sequence[Block], text: str) -> list[bytes]:
-    """One text in the place of all."""
-    said = [at for at, block in enumerate(read) if block.kind == "text"]
-    ours = msgspec.json.encode(text_block(text, _mark([read[at].value for at in said])))
-    first = said[0] if said else 0
-    kept = [(at, block) for at, block in enumerate(blocks) if at not in said]
-    return [*(block for at, block in kept if at < first), ours, *(block for at, block in kept if at >= first)]
-
-
-def _mark(blocks: Sequence[Json]) -> object:
-    """A cache's mark that stands in this request where a text of ours goes."""
-    return next((mark for block in reversed(blocks) if (mark := block.get(_MARK))), None)
-
-
-def _shorter_content(content: object, share: float) -> object:
-    if isinstance(content, str):
-        return cut(content, share)
-    return [_shorter(block, share) for block in content] if isinstance(content, list) else content
-
-
-def _shorter(block: object, share: float) -> object:
-    if not isinstance(block, dict):
-        return cut(block, share) if isinstance(block, str) else block
-    kind = kind_of(block)
-    if (text := text_of(block)) is not None:
-        return {**block, "text": cut(text, share)}
-    if kind == "tool_use":
-        return {**block, "input": cut_values(block.get("input"), share)}
-    if kind == "tool_result":
-        return {**block, "content": _shorter_content(block.get("content"), share)}
-    return text_block(f"[{kind} left out]", block.get(_MARK)) if kind in KINDS else block
 
 
 ITEMS = MessagesItems()

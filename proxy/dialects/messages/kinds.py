@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from proxy.dialects.block_lists import parts_of
 from proxy.dialects.texts import id_of
 
 Json = Mapping[str, object]
@@ -10,16 +11,6 @@ THINKING = frozenset({"thinking", "redacted_thinking"})
 # What is told of a result that a provider's own tool came back with.
 _TOLD = ("text", "title", "url", "stdout", "stderr", "error_code", "tool_name")
 _CHANGES = {"tool_addition": "+", "tool_removal": "-"}
-
-
-def blocks_of(content: object) -> list[Json]:
-    """Of a content; a string stands for one block of text."""
-    listed = content if isinstance(content, list) else [content]
-    return [
-        block if isinstance(block, dict) else {"type": "text", "text": block}
-        for block in listed
-        if isinstance(block, dict | str)
-    ]
 
 
 def kind_of(block: Json) -> str:
@@ -72,7 +63,7 @@ def tools_changed(block: Json) -> Iterator[str]:
 
 
 def content_of(block: Json) -> list[Json]:
-    return blocks_of(block.get("content"))
+    return parts_of(block.get("content"))
 
 
 def shown_in(block: Json) -> str:

@@ -1,0 +1,128 @@
+"""Items whose content is a list of blocks: a block that does not change keeps its bytes."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from policies.voices.parts import Part, parts_by_block, typed_in_result
+from policies.voices.tables import Voice
+from proxy.dialects.blocks import Block, Items, Json
+from proxy.dialects.json_array import decode, members_of, split_items
+from proxy.dialects.surrogates import readable
+
+_MARK = "cache_control"
+_OF_A_USER: tuple[Voice, ...] = ("person", "summary")
+_OF_RULES: tuple[Voice, ...] = ("instructions",)
+
+
+def open_item(raw: bytes | memoryview, key: str = "content") -> tuple[dict[str, bytes], list[bytes]]:
+    """Return the members of an item, and its blocks as they were written. A text stands for one block."""
+    members = members_of(bytes(raw))
+    content = members.get(key, b"").partition(b":")[2].strip()
+    if content.startswith(b"["):
+        return members, split_items(content[1:-1])
+    is_text = content.startswith(b'"') and content != b'""'
+    return members, [b'{"type":"text","text":' + content + b"}"] if is_text else []
+
+
+def close_item(members: Mapping[str, bytes], blocks: Sequence[bytes], key: str = "content") -> bytes:
+    """Return the item with these members and blocks."""
+    content = b'"%b":[%b]' % (key.encode(), b",".join(blocks))
+    return b"{" + b",".join({**members, key: content}.values()) + b"}"
+
+
+def parts_of(content: object) -> list[Json]:
+    """Return the parts of a content that are objects or texts; a text stands for a part with it."""
+    listed = content if isinstance(content, list) else [content]
+    return [
+        part if isinstance(part, dict) else {"type": "text", "text": part}
+        for part in listed
+        if isinstance(part, dict | str)
+    ]
+
+
+class BlockListItems(Items):
+    """The items of a dialect of this kind; the blocks stand under the first key of LISTS."""
+
+    def block(self, part: Json, /) -> Block:
+        """Return the block that a part of the list is, whoever says it."""
+        raise NotImplementedError
+
+    def with_result(self, written: bytes, block: Block, text: str, /) -> bytes:
+        """Return a result with another text, as it was written beside that."""
+        raise NotImplementedError
+
+    def merge(self, text: str, raw: bytes | memoryview, /) -> bytes:
+        members, blocks = open_item(raw, self.LISTS[0])
+        return close_item(members, [self._written(text), *blocks], self.LISTS[0])
+
+    def words(self, raw: bytes | memoryview, /) -> bytes:
+        """Return the item with what a person says and the client's own summary; nothing if it has neither."""
+        return self._with_voices(raw, _OF_A_USER)
+
+    def rules(self, raw: bytes | memoryview, /) -> bytes:
+        return self._with_voices(raw, _OF_RULES)
+
+    def without_thinking(self, raw: bytes | memoryview, /) -> bytes | None:
+        members, blocks = open_item(raw, self.LISTS[0])
+        kept = [block for block in blocks if self._read(block).kind != "thought"]
+        if kept == blocks:
+            return bytes(raw)
+        return close_item(members, kept, self.LISTS[0]) if kept else None
+
+    def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
+        """Each text is one block. Without results, calls and media stay where they are; marks stay in any case."""
+        members, written = open_item(raw, self.LISTS[0])
+        blocks = [*map(self._read, written)]
+        results = [at for at, block in enumerate(blocks) if block.kind == "result"]
+        if results:
+            for at, text in zip(results, texts, strict=True):
+                written[at] = written[at] if text is None else self.with_result(written[at], blocks[at], text)
+            return close_item(members, written, self.LISTS[0])
+        (text,) = texts
+        if text is None:
+            return bytes(raw)
+        replaced = [at for at, block in enumerate(blocks) if block.kind == "text"]
+        first = replaced[0] if replaced else 0
+        before, behind = ([written[at] for at in part if at not in replaced] for part in _parted(len(blocks), first))
+        ours = self._written(text, mark_of([blocks[at].value for at in replaced]))
+        return close_item(members, [*before, ours, *behind], self.LISTS[0])
+
+    def _read(self, written: bytes) -> Block:
+        return self.block(next(iter(parts_of(decode(readable(written)))), {}))
+
+    def _written(self, text: str, mark: object = None) -> bytes:
+        return msgspec.json.encode(self.text_part(text, mark))
+
+    def _with_voices(self, raw: bytes | memoryview, voices: Collection[Voice]) -> bytes:
+        """Return the item with these voices alone, nothing if it has none of them.
+
+        Blocks of which all is said in them keep their bytes. Blocks that say nothing, such as pictures, are a person's.
+        """
+        members, written = open_item(raw, self.LISTS[0])
+        blocks = [*map(self._read, written)]
+        apart = iter(parts_by_block([block.text or "" for block in blocks if block.kind == "text"]))
+        kept: list[bytes] = []
+        for block, own in zip(blocks, written, strict=True):
+            parts: Sequence[Part]
+            if block.kind == "text":
+                parts = next(apart)
+                theirs = [part for part in parts if part.voice in voices]
+                kept += (
+                    [own] * bool(parts) if len(theirs) == len(parts) else [self._written(part.text) for part in theirs]
+                )
+            elif block.kind == "result":
+                typed = typed_in_result(self.shown(block) or "", "") if "person" in voices else []
+                kept += [self._written(part.text) for part in typed if part.voice in voices]
+            elif "person" in voices:
+                kept.append(own)
+        return close_item(members, kept, self.LISTS[0]) if kept else b""
+
+
+def mark_of(parts: Sequence[Json]) -> object:
+    """Return the mark for a cache that stands in this request on the last of these; None without one."""
+    return next((mark for part in reversed(parts) if (mark := part.get(_MARK))), None)
+
+
+def _parted(length: int, at: int) -> tuple[range, range]:
+    return range(at), range(at, length)
