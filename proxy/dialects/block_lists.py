@@ -63,17 +63,10 @@ class BlockListItems(Items):
     def rules(self, raw: bytes | memoryview, /) -> bytes:
         return self._with_voices(raw, _OF_RULES)
 
-    def without_thinking(self, raw: bytes | memoryview, /) -> bytes | None:
-        members, blocks = open_item(raw, self.LISTS[0])
-        kept = [block for block in blocks if self._read(block).kind != "thought"]
-        if kept == blocks:
-            return bytes(raw)
-        return close_item(members, kept, self.LISTS[0]) if kept else None
-
     def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
         """Each text is one block. Without results, calls and media stay where they are; marks stay in any case."""
         members, written = open_item(raw, self.LISTS[0])
-        blocks = [*map(self._read, written)]
+        blocks = [*map(self.read_block, written)]
         results = [at for at, block in enumerate(blocks) if block.kind == "result"]
         if results:
             for at, text in zip(results, texts, strict=True):
@@ -88,7 +81,8 @@ class BlockListItems(Items):
         ours = self._written(text, mark_of([blocks[at].value for at in replaced]))
         return close_item(members, [*before, ours, *behind], self.LISTS[0])
 
-    def _read(self, written: bytes) -> Block:
+    def read_block(self, written: bytes) -> Block:
+        """Return the block of a part as it was written."""
         return self.block(next(iter(parts_of(decode(readable(written)))), {}))
 
     def _written(self, text: str, mark: object = None) -> bytes:
@@ -100,7 +94,7 @@ class BlockListItems(Items):
         Blocks of which all is said in them keep their bytes. Blocks that say nothing, such as pictures, are a person's.
         """
         members, written = open_item(raw, self.LISTS[0])
-        blocks = [*map(self._read, written)]
+        blocks = [*map(self.read_block, written)]
         apart = iter(parts_by_block([block.text or "" for block in blocks if block.kind == "text"]))
         kept: list[bytes] = []
         for block, own in zip(blocks, written, strict=True):

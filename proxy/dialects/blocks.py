@@ -117,13 +117,13 @@ class Items:
 
     def shown(self, block: Block, /) -> str | None:
         """Return a block as a transcript shows it; None if it shows nothing."""
-        return block.text
+        return block.text if block.parts is None else "\n".join(texts_of(block.parts))
 
     # what the policies need to know
 
     def describe(self, item: object, count: CountTokens, family: str = "", /) -> Message | None:
         """Return what the policies need to know of a decoded item; None if it is no item of this dialect."""
-        if not isinstance(item, dict) or not self._has_names(item):
+        if not isinstance(item, dict) or not self.is_readable(item):
             return None
         view = self.read(item)
         calls, results = _links(view)
@@ -134,7 +134,7 @@ class Items:
         message = Message(view.role, tokens, self.digest(view), calls, results, **facts)
         return self.hear(message, view, count)
 
-    def _has_names(self, item: Json) -> bool:
+    def is_readable(self, item: Json, /) -> bool:
         """Return True if role, type and kinds of parts are names, if they are given at all."""
         for key in self.NAMES:
             if (name := item.get(key)) is not None and not isinstance(name, str):

@@ -8,7 +8,7 @@ from policies.assembly import Injected
 from policies.message import Message, Role
 from policies.transcript import CountTokens
 from policies.voices.heard import heard_in, heard_in_results
-from proxy.dialects.block_lists import BlockListItems, close_item, mark_of
+from proxy.dialects.block_lists import BlockListItems, close_item, mark_of, open_item
 from proxy.dialects.blocks import Block, Facts, View
 from proxy.dialects.json_array import members_of
 from proxy.dialects.messages.canonical import instruction_digest, message_digest
@@ -123,6 +123,14 @@ class MessagesItems(BlockListItems):
             return written
         ours = self.text_part(text, mark_of([part.value for part in block.parts]))
         return close_item(members_of(written), [msgspec.json.encode(ours)])
+
+    def without_thinking(self, raw: bytes | memoryview, /) -> bytes | None:
+        """Thinking is bound to the prompt before it."""
+        members, blocks = open_item(raw)
+        kept = [block for block in blocks if self.read_block(block).kind != "thought"]
+        if kept == blocks:
+            return bytes(raw)
+        return close_item(members, kept) if kept else None
 
     def is_fixed(self, message: Json, /) -> bool:
         """An answer with thinking stays as a whole."""

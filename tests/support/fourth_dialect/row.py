@@ -14,7 +14,7 @@ GEMINI = Dialect(
     ),
     requests.ARRAY,
     requests.settings,
-    contents,
+    contents.ITEMS,
     answers,
     questions,
     requests,
