@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from policies.chain import digest_of
 from policies.stamps import without_stamps
-from policies.voices.arguments import UnreadError, read
+from proxy.dialects.canonical import form_of_arguments, without_fields
 
 Json = Mapping[str, object]
 _Text = Callable[[str], str]
@@ -60,15 +60,7 @@ def _part(part: object, text: _Text) -> object:
     if kind == "text":
         said = part.get("text")
         return (text(said) if isinstance(said, str) else said) or None
-    return {"part": _strip_marks(part)}
-
-
-def _strip_marks(value: object) -> object:
-    if isinstance(value, dict):
-        return {k: _strip_marks(v) for k, v in value.items() if v is not None and k not in _VOLATILE_KEYS}
-    if isinstance(value, list):
-        return [_strip_marks(v) for v in value]
-    return value
+    return {"part": without_fields(part, _VOLATILE_KEYS)}
 
 
 def _calls(message: Json) -> list[object]:
@@ -83,14 +75,9 @@ def _call(call: object) -> object:
         return call
     function = call.get("function") or call.get("custom")
     if not isinstance(function, dict):
-        return _strip_marks(call)
+        return without_fields(call, _VOLATILE_KEYS)
     return [function.get("name"), _arguments(function.get("arguments", function.get("input")))]
 
 
 def _arguments(arguments: object) -> object:
-    if not isinstance(arguments, str):
-        return [_strip_marks(arguments)]
-    try:
-        return [read(arguments)]
-    except UnreadError:
-        return arguments
+    return form_of_arguments(arguments) if isinstance(arguments, str) else [without_fields(arguments, _VOLATILE_KEYS)]

@@ -5,11 +5,13 @@ from collections.abc import Callable
 
 from policies.chain import digest_of
 from policies.stamps import without_stamps
+from proxy.dialects.canonical import without_fields
 from proxy.dialects.messages.kinds import THINKING, Json, is_result, kind_of
 
 _Text = Callable[[str], str | None]
 
 _SEED = b"messages"
+_MARKS = frozenset({"cache_control"})
 # What clients move about or drop between requests without changing what was said.
 _VOLATILE = frozenset({"cache_control", "id", "tool_use_id", "signature", "caller"})
 _PLAIN = {"type", "text"}
@@ -36,7 +38,7 @@ def instruction_digest(message: Json) -> bytes:
 def _digest(message: Json, text: _Text) -> bytes:
     content = _content(message.get("content"), text)
     said = () if message.keys() == _BARE else message.items()
-    beside = {key: _kept_fields(value) for key, value in said if value is not None and key not in _APART}
+    beside = {key: without_fields(value, _MARKS) for key, value in said if value is not None and key not in _APART}
     return digest_of(_SEED, [message.get("role"), content, beside])
 
 
@@ -44,7 +46,7 @@ def _content(content: object, text: _Text) -> list[object]:
     if isinstance(content, str):
         content = [content]
     if not isinstance(content, list):
-        return [] if content is None else [{"": _kept_fields(content)}]
+        return [] if content is None else [{"": without_fields(content, _MARKS)}]
     return [form for block in content if (form := _block(block, text)) is not None]
 
 
@@ -62,11 +64,5 @@ def _block(block: object, text: _Text) -> object:
         if key == "content":
             said[key] = _content(value, without_stamps if is_result(block) else text)
         elif key != "input":  # arguments are compared as they are: a null may be one, and so may be an id
-            said[key] = _kept_fields(value)
+            said[key] = without_fields(value, _MARKS)
     return said
-
-
-def _kept_fields(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _kept_fields(v) for key, v in value.items() if v is not None and key != "cache_control"}
-    return [_kept_fields(v) for v in value] if isinstance(value, list) else value

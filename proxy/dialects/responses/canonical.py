@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from policies.chain import digest_of
 from policies.stamps import without_stamps
-from policies.voices.arguments import UnreadError, read
+from proxy.dialects.canonical import form_of_arguments, without_fields
 from proxy.dialects.responses.kinds import COMPACTIONS
 
 Json = Mapping[str, object]
@@ -44,45 +44,27 @@ def _digest(item: Json, kind: str, text: _Text) -> bytes:
 
 def _value(key: str, value: object, text: _Text) -> object:
     if key == "arguments":
-        return _arguments(value)
+        return form_of_arguments(value) if isinstance(value, str) else [value]
     if key in ("content", "output"):
         return _content(value, text)
-    return _strip_marks(value)
-
-
-def _strip_marks(value: object) -> object:
-    if isinstance(value, dict):
-        return {k: _strip_marks(v) for k, v in value.items() if v is not None and k not in MARKS}
-    if isinstance(value, list):
-        return [_strip_marks(v) for v in value]
-    return value
+    return without_fields(value, MARKS)
 
 
 def _content(content: object, text: _Text) -> list[object]:
     if isinstance(content, str):
         return [text(content)] if content else []
     if not isinstance(content, list):
-        return [{"is": _strip_marks(content)}]
+        return [{"is": without_fields(content, MARKS)}]
     return [canonical for part in content if (canonical := _part(part, text)) is not None]
 
 
 def _part(part: object, text: _Text) -> object:
     if not isinstance(part, dict):
         return part
-    kept = {key: _strip_marks(value) for key, value in part.items() if value is not None and key not in MARKS}
+    kept = {key: without_fields(value, MARKS) for key, value in part.items() if value is not None and key not in MARKS}
     kind, said = kept.get("type"), kept.get("text")
     if not isinstance(kind, str) or kind not in TEXTS or not isinstance(said, str):
         return {"part": kept}
     # What a server adds to a text of the model's, empty where there is nothing to add.
     beside = {key: value for key, value in kept.items() if key not in ("type", "text") and value != []}
     return {"text": text(said), **beside} if beside else text(said) or None
-
-
-def _arguments(arguments: object) -> object:
-    """A text of JSON or its value."""
-    if not isinstance(arguments, str):
-        return [arguments]
-    try:
-        return [read(arguments)]
-    except UnreadError:
-        return arguments

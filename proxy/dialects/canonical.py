@@ -1,0 +1,20 @@
+"""What canonical forms of all dialects have in common: digests of items are equal for what means the same."""
+
+from collections.abc import Collection
+
+from policies.voices.arguments import UnreadError, read
+
+
+def without_fields(value: object, names: Collection[str]) -> object:
+    """Return a JSON value without members of these names, and without nulls, at any depth."""
+    if isinstance(value, dict):
+        return {key: without_fields(v, names) for key, v in value.items() if v is not None and key not in names}
+    return [without_fields(v, names) for v in value] if isinstance(value, list) else value
+
+
+def form_of_arguments(arguments: str) -> object:
+    """Return the arguments of a call without their formatting and key order: their value, or the text if it is none."""
+    try:
+        return [read(arguments)]
+    except UnreadError:
+        return arguments
