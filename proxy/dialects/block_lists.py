@@ -42,7 +42,7 @@ def parts_of(content: object) -> list[Json]:
 
 
 class BlockListItems(Items):
-    """The items of a dialect of this kind; the blocks stand under the first key of LISTS."""
+    """The items of a dialect whose blocks stand under the first key of LISTS."""
 
     def block(self, part: Json, /) -> Block:
         """Return the block that a part of the list is, whoever says it."""
@@ -64,7 +64,7 @@ class BlockListItems(Items):
         return self._with_voices(raw, _OF_RULES)
 
     def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
-        """Each text is one block. Without results, calls and media stay where they are; marks stay in any case."""
+        """Return an item with one block for each text. Calls, media and marks for a cache stay."""
         members, written = open_item(raw, self.LISTS[0])
         blocks = [*map(self.read_block, written)]
         results = [at for at, block in enumerate(blocks) if block.kind == "result"]

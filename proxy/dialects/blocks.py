@@ -1,7 +1,7 @@
-"""Items as blocks: what a dialect reads of an item, and what all dialects make of that.
+"""Read the items of every dialect as blocks, describe them, and write their other forms.
 
-A dialect subclasses `Items`. It says which blocks an item holds (`read`), how its digest is made (`digest`), and
-how an item is written again. The description of an item and its text are written here, once.
+A dialect is a subclass of `Items`: `read` finds the blocks of an item, and a few small methods know how the dialect
+writes a text, a result or a call. Descriptions, transcripts and shortened items are worked out here, once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,10 +29,13 @@ _HEARD = frozenset({"text", "thought", "hidden"})
 class Block(msgspec.Struct, gc=False):
     """A part of an item.
 
-    value: the part as it was decoded. text: its text as the model reads it; None if it has none.
-    id: of a call, or of the call that a result answers. name: of the tool that is called. given: its arguments.
-    parts: of a result, the blocks that are counted; None if it is counted by its JSON. error: what it says of itself.
-    sealed: tokens that the model reads and nobody else.
+    kind:   `hidden` is a text that the model reads and no transcript shows. `medium` is a part without a text.
+    value:  the part as it was decoded. text: as the model reads it; None without one.
+    id:     of a call, or of the call that a result answers.
+    name, given: the tool of a call and its arguments.
+    parts:  the blocks of a result; None if it is counted by its JSON.
+    error:  whether a result reports an error; None if it does not say.
+    sealed: the number of tokens of a thought that only its provider can read.
     """
 
     kind: Kind
@@ -47,12 +50,12 @@ class Block(msgspec.Struct, gc=False):
 
     @property
     def arguments(self) -> str:
-        """The arguments of a call as text."""
+        """Return the arguments of a call as text."""
         return as_text(self.given)
 
 
 class Facts(TypedDict, total=False):
-    """Fields of a `Message` that the dialect alone knows."""
+    """The fields of a `Message` that only its dialect knows."""
 
     joins: bool
     continues: bool
@@ -72,8 +75,10 @@ class Facts(TypedDict, total=False):
 class View(msgspec.Struct, gc=False):
     """An item as its dialect reads it.
 
-    item:   as it was decoded. role: whose item it is: `tool` if it holds results of the client's tools.
-    speaks: it has an utterance even if it says nothing beside its results. kind: the item's type, if items have one.
+    item:   as it was decoded.
+    role:   `tool` if it holds results of the client's tools.
+    speaks: whether it has an utterance beside its results even if that is empty.
+    kind:   the type of the item, in dialects whose items have one.
     """
 
     item: Json
@@ -84,10 +89,10 @@ class View(msgspec.Struct, gc=False):
 
 
 class Items:
-    """The items of one dialect.
+    """The items of one dialect. The first part is what a dialect says of itself.
 
-    NAMES, LISTS: keys of an item that hold a name, and those that hold its parts, each of a `type`.
-    ITEM_OVERHEAD, BLOCK_OVERHEAD: tokens of an item, and of each of its blocks, beside what it says.
+    NAMES: keys of an item under which a name stands. LISTS: keys under which its parts stand.
+    ITEM_OVERHEAD, BLOCK_OVERHEAD: tokens of each item, and of each of its blocks, beside what it says.
     """
 
     NAMES: Sequence[str] = ("role",)
@@ -103,23 +108,48 @@ class Items:
         """Return the digest of the item's canonical form."""
         raise NotImplementedError
 
-    def facts(self, _: View, /) -> Facts:
-        """Return what else the policies need to know of an item."""
-        return Facts()
-
     def inject(self, item: Injected, /) -> bytes:
         """Return an item of ours."""
         raise NotImplementedError
 
     def text_part(self, text: str, mark: object = None, /) -> dict[str, object]:
-        """Return a part of a user's content that is a text of ours; `mark`: for a cache, if parts may have one."""
+        """Return a text of ours as a part of a user's content. `mark`: for a cache, if parts may have one."""
         raise NotImplementedError
 
+    def shorter(self, part: Json, share: float, /) -> Json:
+        """Return a part of a content in which every text keeps this share of its length."""
+        raise NotImplementedError
+
+    def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
+        """Return an item with other texts for its results, in their order, or for its content if it holds none.
+
+        None leaves one as it is, and nothing else changes.
+        """
+        raise NotImplementedError
+
+    def without_thinking(self, raw: bytes | memoryview, /) -> bytes | None:
+        """Return an item without thinking that is bound to the prompt before it; None if nothing is left.
+
+        Most dialects bind none.
+        """
+        return bytes(raw)
+
+    def facts(self, _: View, /) -> Facts:
+        """Return what else the policies need to know of an item."""
+        return Facts()
+
     def shown(self, block: Block, /) -> str | None:
-        """Return a block as a transcript shows it; None if it shows nothing."""
+        """Return the text of a block in a transcript; None if it is not shown there."""
         return block.text if block.parts is None else "\n".join(texts_of(block.parts))
 
-    # what the policies need to know
+    def is_fixed(self, _: Json, /) -> bool:
+        """Return True if no text of an item may be shortened."""
+        return False
+
+    def shorten_beside(self, item: dict[str, object], share: float, /) -> None:
+        """Shorten what an item says beside its content."""
+
+    # The second part is written once. First: what the policies need to know.
 
     def describe(self, item: object, count: CountTokens, family: str = "", /) -> Message | None:
         """Return what the policies need to know of a decoded item; None if it is no item of this dialect."""
@@ -141,7 +171,7 @@ class Items:
                 return False
         for key in self.LISTS:
             content = item.get(key)
-            if isinstance(content, str):
+            if content is None or isinstance(content, str):
                 continue
             for part in content if isinstance(content, list) else (content,):
                 if isinstance(part, dict) and (name := part.get("type")) is not None and not isinstance(name, str):
@@ -167,7 +197,7 @@ class Items:
         """Return the description with whose words the item holds."""
         return with_voices(message, texts_of(view.blocks), count, has_media=message.media)
 
-    # its text
+    # Its text.
 
     def utterances(self, item: object, position: int, tools: Sequence[str | None], /) -> list[Utterance]:
         """Return what a decoded item says, by role; `tools` are those that its results answer, in their order.
@@ -189,15 +219,14 @@ class Items:
             elif (text := self.shown(block)) is not None:
                 (thoughts if block.kind == "thought" else texts).append(text)
         role: Role = "user" if view.role == "tool" else view.role
+        own: list[Utterance] = []
         if role == "user" and len(texts) > 1:
-            said = [Utterance(position, role, text) for text in texts]
+            own = [Utterance(position, role, text) for text in texts]
         elif texts or view.speaks or (not results and (calls or thoughts)):
-            said = [Utterance(position, role, "\n".join(texts), tuple(calls), reasoning="\n".join(thoughts))]
-        else:
-            said = []
+            own = [Utterance(position, role, "\n".join(texts), tuple(calls), reasoning="\n".join(thoughts))]
         if not results:
-            return said
-        made = {} if role == "user" else {call.id: call.name for call in calls}
+            return own
+        hosted = {} if role == "user" else {call.id: call.name for call in calls}
         names = iter(tools)
         answers = [
             Utterance(
@@ -205,16 +234,16 @@ class Items:
                 "tool",
                 self.shown(result) or "",
                 answers=result.id,
-                tool=made[result.id] if result.id in made else next(names, None),
+                tool=hosted[result.id] if result.id in hosted else next(names, None),
                 error=result.error,
             )
             for result in results
         ]
-        if not said and (calls or thoughts):  # in a message that is a result itself
+        if not own and (calls or thoughts):  # of an item that is a result as a whole
             answers[0] = replace(answers[0], calls=tuple(calls), reasoning="\n".join(thoughts))
-        return [*answers, *said] if role == "user" else [*said, *answers]
+        return [*answers, *own] if role == "user" else [*own, *answers]
 
-    # parts of it
+    # Parts of it.
 
     def words(self, raw: bytes | memoryview, /) -> bytes:
         """Return a user's item with what a person says in this one; nothing if that is nothing."""
@@ -232,18 +261,11 @@ class Items:
         text = texts_of_voice(texts_of(blocks), voice, is_result=is_result)
         return self.inject(Injected(text)) if text else b""
 
-    # its other forms
+    # Its other forms.
 
     def merge(self, text: str, raw: bytes | memoryview, /) -> bytes:
         """Return an item whose content begins with a text of ours; what it said itself keeps its bytes."""
         return with_beginning(raw, text, self.text_part(text))
-
-    def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
-        """Return an item with other texts for its results, in their order, or for its content if it holds none.
-
-        None leaves one as it is, and nothing else changes.
-        """
-        raise NotImplementedError
 
     def shorten(self, raw: bytes | memoryview, /, share: float) -> bytes:
         """Return an item in which every text keeps this share of its length, head and tail, visibly marked.
@@ -259,10 +281,6 @@ class Items:
         self.shorten_beside(item, share)
         return msgspec.json.encode(item)
 
-    def is_fixed(self, _: Json, /) -> bool:
-        """Return True if no text of an item may be shortened."""
-        return False
-
     def shorter_content(self, content: object, share: float) -> object:
         """Return a content, a text or a list of parts, in which every text is shorter."""
         if isinstance(content, str):
@@ -274,23 +292,12 @@ class Items:
             for part in content
         ]
 
-    def shorter(self, part: Json, share: float, /) -> Json:
-        """Return a part of a content in which every text is shorter."""
-        raise NotImplementedError
-
-    def shorten_beside(self, item: dict[str, object], share: float, /) -> None:
-        """Shorten what an item says beside its content."""
-
     def note_of(self, part: Json) -> Json:
         """Return a note in the place of a medium; any other part as it is."""
         kind = part.get("type")
         if not isinstance(kind, str) or kind not in KINDS:
             return part
         return self.text_part(f"[{kind} left out]", part.get("cache_control"))
-
-    def without_thinking(self, raw: bytes | memoryview, /) -> bytes | None:
-        """Return an item without thinking that is bound to the prompt before it. Most dialects have none."""
-        return bytes(raw)
 
 
 def _links(view: View) -> tuple[tuple[Call, ...], tuple[str, ...]]:

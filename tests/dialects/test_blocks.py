@@ -1,6 +1,6 @@
-"""What is stored or sent may not change: digests, tokens and bytes of 4,500 items, as a table that was frozen.
+"""Compare digests, tokens and bytes of 4,500 odd items with a frozen table.
 
-Digests are keys in stores. Whoever changes one on purpose raises their version, and prints this table anew with
+Digests are keys in stores. A change on purpose raises their version, and prints this table anew with
 `python -m tests.dialects.test_blocks`.
 """
 
@@ -127,7 +127,7 @@ FROZEN: dict[str, dict[str, str]] = {
 
 
 def places(value: object) -> list[tuple[Json, str]]:
-    """Every value inside of another: what holds it, and its key there."""
+    """Return the place of every value inside of another: its container and its key there."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [found for key, item in inner for found in [(value, key), *places(item)]]  # type: ignore[misc]
 
@@ -152,7 +152,7 @@ def mutated(chance: random.Random, name: str) -> bytes:
 
 
 def results(dialect: Dialect) -> Iterator[tuple[str, object]]:
-    """Yield what is made of each item, by the name of what makes it."""
+    """Yield each result for each item, by the name of the method."""
     chance, items = random.Random(20), dialect.items
     for _ in range(ITEMS):
         raw = mutated(chance, dialect.name)

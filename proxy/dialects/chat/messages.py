@@ -44,7 +44,7 @@ class ChatItems(Items):
     ITEM_OVERHEAD = MESSAGE_OVERHEAD
 
     def describe(self, item: object, count: CountTokens, family: str = "", /) -> Message | None:
-        if isinstance(item, dict) and item.keys() == _PLAIN:  # most messages, at a third of the time
+        if isinstance(item, dict) and item.keys() == _PLAIN:  # nearly all messages
             spoken_as, content = item["role"], item["content"]
             if isinstance(content, str) and isinstance(spoken_as, str) and spoken_as in _SPEAKERS:
                 role = _ROLES[spoken_as]
@@ -56,7 +56,7 @@ class ChatItems(Items):
         role = _ROLES.get(message.get("role"), "user")
         content = message.get("content")
         blocks = [*map(_block, content)] if isinstance(content, list) else [_block(content)]
-        if isinstance(content, dict) and blocks[0].kind == "thought":  # parts of a list alone are thoughts
+        if isinstance(content, dict) and blocks[0].kind == "thought":  # only parts of a list are thoughts
             blocks = [Block("hidden", content, blocks[0].text)]
         if isinstance(refusal := message.get("refusal"), str):
             blocks.append(Block("other", refusal, refusal))
@@ -144,11 +144,11 @@ def _block(part: object) -> Block:
         return Block("text", part, part)
     if not isinstance(part, dict):
         return Block("other", part)
-    text = part.get("text", part.get("refusal", part.get("thinking")))
-    said = text if isinstance(text, str) else None
+    value = part.get("text", part.get("refusal", part.get("thinking")))
+    text = value if isinstance(value, str) else None
     if isinstance(kind := part.get("type"), str) and kind in _SIGNED_PARTS:
-        return Block("thought", part, said)
-    return Block("medium" if said is None else "text", part, said)
+        return Block("thought", part, text)
+    return Block("medium" if text is None else "text", part, text)
 
 
 def _call(call_id: str, function: object) -> Block:
@@ -159,7 +159,7 @@ def _call(call_id: str, function: object) -> Block:
 
 
 def _functions(message: Json) -> Iterator[tuple[str, object]]:
-    """The id of every call and what it calls, the legacy one last."""
+    """Yield the id of every call and the function that it calls, the legacy one last."""
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
         if isinstance(call, dict):
@@ -176,9 +176,9 @@ def _answered_call(message: Json) -> str:
 
 
 def _error(message: Json) -> bool | None:
-    """Chat has no field for it; some clients send their own. That a result came in order says nothing of the call."""
-    if isinstance(told := message.get("is_error"), bool):
-        return told
+    """Return True if a result reports an error. Chat has no field for it, and some clients send their own."""
+    if isinstance(is_error := message.get("is_error"), bool):
+        return is_error
     return True if message.get("status") == "error" else None
 
 

@@ -45,7 +45,7 @@ class MessagesItems(BlockListItems):
 
     def read(self, message: Json, /) -> View:
         role = _ROLES.get(message.get("role"), "user")
-        blocks = [*map(_block, content_of(message))]
+        blocks = [*map(self.block, content_of(message))]
         if role == "assistant":
             return View(message, role, blocks)
         # Of others than a model all but texts and results is shown as what it is.
@@ -72,8 +72,26 @@ class MessagesItems(BlockListItems):
             facts["loads"] = _names(tools_loaded, results)
         return facts
 
-    def block(self, part: Json, /) -> Block:
-        return _block(part)
+    def block(self, block: Json, /) -> Block:
+        if block.get("type") == "text" and isinstance(text := block.get("text"), str):
+            return Block("text", block, text)
+        kind = kind_of(block)
+        if is_call(block):
+            name = str(block.get("name", ""))
+            return Block("call", block, id=id_of(block.get("id", "")), name=name, given=block.get("input", {}))
+        if is_result(block):
+            # Others than the client's are counted by their JSON.
+            parts = [*map(_part, content_of(block))] if kind == "tool_result" else None
+            return Block("result", block, id=id_of(block.get("tool_use_id", "")), parts=parts, error=_error(block))
+        if kind in THINKING:
+            thought = block.get("thinking")
+            shown = thought if isinstance(thought, str) and thought else None
+            # Of thinking that is not shown, its signature holds all.
+            sealed = sum(
+                sealed_tokens(data) for key in ("data", "signature") if isinstance(data := block.get(key), str)
+            )
+            return Block("thought", block, shown, sealed=sealed)
+        return Block("medium" if kind in _MEDIA else "other", block)
 
     def digest(self, view: View, /) -> bytes:
         return message_digest(view.item)
@@ -125,7 +143,7 @@ class MessagesItems(BlockListItems):
         return close_item(members_of(written), [msgspec.json.encode(ours)])
 
     def without_thinking(self, raw: bytes | memoryview, /) -> bytes | None:
-        """Thinking is bound to the prompt before it."""
+        """Return a message without its thinking, which is bound to the prompt before it; None if nothing is left."""
         members, blocks = open_item(raw)
         kept = [block for block in blocks if self.read_block(block).kind != "thought"]
         if kept == blocks:
@@ -133,7 +151,7 @@ class MessagesItems(BlockListItems):
         return close_item(members, kept) if kept else None
 
     def is_fixed(self, message: Json, /) -> bool:
-        """An answer with thinking stays as a whole."""
+        """Return True if a message has thinking: its signature covers the whole answer."""
         return any(kind_of(block) in THINKING for block in content_of(message))
 
     def shorter(self, block: Json, share: float, /) -> Json:
@@ -148,27 +166,7 @@ class MessagesItems(BlockListItems):
                 return self.note_of(block)
 
     def shorten_beside(self, message: dict[str, object], _: float, /) -> None:
-        message.setdefault("content", None)  # so that a message always has one
-
-
-def _block(block: Json) -> Block:
-    if block.get("type") == "text" and isinstance(text := block.get("text"), str):
-        return Block("text", block, text)
-    kind = kind_of(block)
-    if is_call(block):
-        name = str(block.get("name", ""))
-        return Block("call", block, id=id_of(block.get("id", "")), name=name, given=block.get("input", {}))
-    if is_result(block):
-        # Others than the client's are counted by their JSON.
-        parts = [*map(_part, content_of(block))] if kind == "tool_result" else None
-        return Block("result", block, id=id_of(block.get("tool_use_id", "")), parts=parts, error=_error(block))
-    if kind in THINKING:
-        thought = block.get("thinking")
-        shown = thought if isinstance(thought, str) and thought else None
-        # Of thinking that is not shown, its signature holds all.
-        sealed = sum(sealed_tokens(data) for key in ("data", "signature") if isinstance(data := block.get(key), str))
-        return Block("thought", block, shown, sealed=sealed)
-    return Block("medium" if kind in _MEDIA else "other", block)
+        message.setdefault("content", None)  # a message always has one
 
 
 def _part(part: Json) -> Block:
@@ -177,7 +175,7 @@ def _part(part: Json) -> Block:
 
 
 def _facts_of_model(blocks: Sequence[Block]) -> Facts:
-    """Calls of the provider's own tools hold their results, now or in what the same answer goes on with."""
+    """Return the facts of a model's message. It holds the results of tools that the provider runs."""
     facts = Facts(continues=True)
     thoughts = 0
     for block in blocks:
@@ -217,9 +215,9 @@ def _names(of_block: Callable[[Json], Iterator[str]], blocks: Sequence[Json]) ->
 
 
 def _error(block: Json) -> bool | None:
-    """What a result says of itself: by its own field, or as the provider's own tools do, by code or kind of content."""
-    if isinstance(told := block.get("is_error"), bool):
-        return told
+    """Return True if a result reports an error, by its own field or by the code or kind of its content."""
+    if isinstance(is_error := block.get("is_error"), bool):
+        return is_error
     content = block.get("content")
     if not isinstance(content, dict):
         return None

@@ -7,7 +7,7 @@ import msgspec
 from policies.assembly import Injected
 from policies.message import Message
 from policies.transcript import CountTokens
-from proxy.dialects.blocks import CALL_OVERHEAD, Block, Facts, Items, Kind, View, as_text, leaves
+from proxy.dialects.blocks import CALL_OVERHEAD, Block, Facts, Items, Kind, View, as_text
 from proxy.dialects.json_array import with_fields
 from proxy.dialects.responses.canonical import MARKS, Json, item_digest
 from proxy.dialects.responses.kinds import (
@@ -23,6 +23,7 @@ from proxy.dialects.responses.kinds import (
     kind_of,
     role_of,
     scripts_of,
+    speaker_of,
     tool_of,
     tools_of,
 )
@@ -56,24 +57,24 @@ class ResponsesItems(Items):
 
     def read(self, item: Json, /) -> View:
         kind = kind_of(item)
-        role = role_of(item, kind)
         if is_message(item, kind):
             content = item.get("content")
             blocks = [] if content is None else [*map(_block, _content_parts(content))]
+            role = speaker_of(item)
             return View(item, role, blocks, role != "user" or len(blocks) < 2, kind)
         if kind == "reasoning":
-            return View(item, role, [Block("thought", item)], speaks=False, kind=kind)
-        name = call_id(item, kind)
+            return View(item, "assistant", [Block("thought", item)], False, kind)
+        name, role = call_id(item, kind), role_of(item, kind)
         if is_result(item, kind):
             parts = [*map(_block, _content_parts(item.get("output")))]
             result = Block("result", item, id=name, parts=parts, error=_error(item, kind))
-            return View(item, role, [result], speaks=False, kind=kind)
+            return View(item, role, [result], False, kind)
         if kind in HOSTED or is_call(item, kind):
             blocks = [Block("call", item, id=name, name=tool_of(item, kind), given=asked_in(item))]
             if kind in HOSTED:  # it holds its result
                 blocks.append(Block("result", item, id=name, error=_error(item, kind)))
-            return View(item, role, blocks, kind=kind)
-        return View(item, role, [Block("other", item)], kind=kind)
+            return View(item, role, blocks, True, kind)
+        return View(item, role, [Block("other", item)], True, kind)
 
     def digest(self, view: View, /) -> bytes:
         return item_digest(view.item, view.kind)
@@ -85,9 +86,11 @@ class ResponsesItems(Items):
             facts["loads"] = tools_of(item, kind)
         if "caller" in item:
             facts["scripts"] = scripts_of(item)
-        if _first_kind(view) == "result" and isinstance(item.get("output"), dict):
-            facts["media"] = True
-        for block in leaves(view.blocks):
+        parts = view.blocks
+        if _first_kind(view) == "result":
+            parts = parts[0].parts or []
+            facts["media"] = isinstance(item.get("output"), dict)
+        for block in parts:
             if block.kind == "medium":
                 facts["media"] = True
         if kind in _FACTS:
@@ -136,8 +139,7 @@ class ResponsesItems(Items):
         return {"type": "input_text", "text": text}
 
     def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
-        """A copy of an item with another text for what it says, in the form that had; what has a form of its own, as a
-        shell's results, stays as it is."""
+        """Return an item with another text in the form of the old one. A shell's results, for example, stay."""
         (text,) = texts
         item = msgspec.json.decode(readable(bytes(raw)))
         kind = kind_of(item)
@@ -169,7 +171,7 @@ class ResponsesItems(Items):
 
 
 def _first_kind(view: View) -> Kind:
-    """Return what kind of an item it is; of a message without content that of one with a text."""
+    """Return the kind of the first block; `text` if a message has none."""
     return view.blocks[0].kind if view.blocks else "text"
 
 
@@ -183,7 +185,7 @@ def _content_parts(content: object) -> Sequence[object]:
 
 
 def _text(part: object) -> str | None:
-    """Of a part of a content; None for what is no text."""
+    """Return the text of a part of a content; None if it has none."""
     if isinstance(part, str):
         return part
     said = part.get("text", part.get("refusal")) if isinstance(part, dict) else None
@@ -191,7 +193,7 @@ def _text(part: object) -> str | None:
 
 
 def _other_tokens(item: Json, kind: str, count: CountTokens, family: str) -> int:
-    """Its JSON, or something close to it, and the images in it."""
+    """Return the tokens of an item's JSON, and of the images in it."""
     image: object = item.get("output") if kind == "computer_call_output" else None
     if kind == "image_generation_call":
         image, item = {"data": item.get("result")}, {**item, "result": None}
@@ -207,13 +209,13 @@ def _sealed_tokens(item: Json) -> int:
 
 
 def _thoughts(item: Json) -> Iterator[str]:
-    """What is told of a thought, in short and as it was."""
+    """Yield the texts of a thought: its summary and its content."""
     for key in ("summary", "content"):
         yield from (text for part in _content_parts(item.get(key)) if (text := _text(part)) is not None)
 
 
 def _error(item: Json, kind: str) -> bool | None:
-    """What a result says of itself. Of a function's, `completed` says only that it is there."""
+    """Return True if a result reports an error. `completed` says of a function's result only that it is there."""
     if item.get("error"):
         return True
     status = item.get("status")
@@ -227,7 +229,7 @@ def _error(item: Json, kind: str) -> bool | None:
 
 
 def _exit_of(part: object) -> bool | None:
-    """Whether one command of a shell's results failed; None for what is none."""
+    """Return True if a command of a shell's results failed; None if this is no command."""
     outcome = part.get("outcome") if isinstance(part, dict) else None
     if not isinstance(outcome, dict):
         return None
@@ -235,7 +237,7 @@ def _exit_of(part: object) -> bool | None:
 
 
 def _answer(item: Json) -> str:
-    """What a result says; of tools that it brings, their names."""
+    """Return the text of a result, or the names of the tools that it brings."""
     if names := tools_of(item, kind_of(item)):
         return ", ".join(names)
     if kind_of(item) == "image_generation_call":
@@ -277,14 +279,14 @@ def without_sealed(raw: bytes) -> bytes | None:
 
 
 def _is_plain(content: object) -> bool:
-    """Whether it is a list of texts and media."""
+    """Return True if this is a list of texts and media."""
     return isinstance(content, list) and all(
         _text(part) is not None or (isinstance(part, dict) and part.get("type") in KINDS) for part in content
     )
 
 
 def _text_part(text: str, role: str, instead: Sequence[object]) -> Json:
-    """A cache's mark stays where the client has it now."""
+    """Return a part with this text, and the marks for a cache that the last part had."""
     last = instead[-1] if instead else None
     marks = {key: last[key] for key in MARKS & last.keys()} if isinstance(last, Mapping) else {}
     return {"type": "output_text" if role == "assistant" else "input_text", "text": text, **marks}

@@ -49,12 +49,17 @@ def is_message(item: Json, kind: str) -> bool:
 
 
 def role_of(item: Json, kind: str) -> Role:
-    """Of the side that wrote it; what the provider does for the model is the model's."""
+    """Return the role of the side that wrote an item; what the provider does for the model is the model's."""
     if is_message(item, kind):
-        return _ROLES.get(role, "user") if isinstance(role := item.get("role"), str) else "user"
+        return speaker_of(item)
     if kind == "additional_tools":
         return "developer"
     return "tool" if is_result(item, kind) and not _is_of_provider(item, kind) else "assistant"
+
+
+def speaker_of(message: Json) -> Role:
+    """Return the role of a message."""
+    return _ROLES.get(role, "user") if isinstance(role := message.get("role"), str) else "user"
 
 
 def is_result(item: Json, kind: str) -> bool:
