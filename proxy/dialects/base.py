@@ -1,7 +1,7 @@
-"""What a dialect is: a row of a table, by which requests are read and written without knowing which one it is.
+"""A dialect is a row of a table, by which requests are read and written without knowing which one it is.
 
-The parts are modules of pure functions. What all dialects do alike, each with a key or a name of its own, is no part of
-them: it is a function beside them that takes the key.
+The parts are modules of pure functions, and a class for the items. What all dialects do alike, each with a key or a
+name of its own, is no part of them: it is a function that takes the key.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

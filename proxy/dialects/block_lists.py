@@ -45,7 +45,7 @@ class BlockListItems(Items):
     """The items of a dialect whose blocks stand under the first key of LISTS."""
 
     def block(self, part: Json, /) -> Block:
-        """Return the block that a part of the list is, whoever says it."""
+        """Return the block of a part of the list, whatever the role of its item."""
         raise NotImplementedError
 
     def with_result(self, written: bytes, block: Block, text: str, /) -> bytes:
@@ -53,8 +53,8 @@ class BlockListItems(Items):
         raise NotImplementedError
 
     def merge(self, text: str, raw: bytes | memoryview, /) -> bytes:
-        members, blocks = open_item(raw, self.LISTS[0])
-        return close_item(members, [self._written(text), *blocks], self.LISTS[0])
+        members, written = self._open(raw)
+        return self._close(members, [self._written(text), *written])
 
     def words(self, raw: bytes | memoryview, /) -> bytes:
         """Return the item with what a person says and the client's own summary; nothing if it has neither."""
@@ -65,25 +65,31 @@ class BlockListItems(Items):
 
     def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
         """Return an item with one block for each text. Calls, media and marks for a cache stay."""
-        members, written = open_item(raw, self.LISTS[0])
+        members, written = self._open(raw)
         blocks = [*map(self.read_block, written)]
         results = [at for at, block in enumerate(blocks) if block.kind == "result"]
         if results:
             for at, text in zip(results, texts, strict=True):
                 written[at] = written[at] if text is None else self.with_result(written[at], blocks[at], text)
-            return close_item(members, written, self.LISTS[0])
+            return self._close(members, written)
         (text,) = texts
         if text is None:
             return bytes(raw)
         replaced = [at for at, block in enumerate(blocks) if block.kind == "text"]
-        first = replaced[0] if replaced else 0
-        before, behind = ([written[at] for at in part if at not in replaced] for part in _parted(len(blocks), first))
+        kept = [own for at, own in enumerate(written) if at not in replaced]
         ours = self._written(text, mark_of([blocks[at].value for at in replaced]))
-        return close_item(members, [*before, ours, *behind], self.LISTS[0])
+        kept.insert(replaced[0] if replaced else 0, ours)
+        return self._close(members, kept)
 
     def read_block(self, written: bytes) -> Block:
         """Return the block of a part as it was written."""
         return self.block(next(iter(parts_of(decode(readable(written)))), {}))
+
+    def _open(self, raw: bytes | memoryview) -> tuple[dict[str, bytes], list[bytes]]:
+        return open_item(raw, self.LISTS[0])
+
+    def _close(self, members: Mapping[str, bytes], blocks: Sequence[bytes]) -> bytes:
+        return close_item(members, blocks, self.LISTS[0])
 
     def _written(self, text: str, mark: object = None) -> bytes:
         return msgspec.json.encode(self.text_part(text, mark))
@@ -93,30 +99,27 @@ class BlockListItems(Items):
 
         Blocks of which all is said in them keep their bytes. Blocks that say nothing, such as pictures, are a person's.
         """
-        members, written = open_item(raw, self.LISTS[0])
+        members, written = self._open(raw)
         blocks = [*map(self.read_block, written)]
         apart = iter(parts_by_block([block.text or "" for block in blocks if block.kind == "text"]))
         kept: list[bytes] = []
         for block, own in zip(blocks, written, strict=True):
-            parts: Sequence[Part]
             if block.kind == "text":
-                parts = next(apart)
-                theirs = [part for part in parts if part.voice in voices]
-                kept += (
-                    [own] * bool(parts) if len(theirs) == len(parts) else [self._written(part.text) for part in theirs]
-                )
+                kept += self._of_voices(next(apart), voices, own)
             elif block.kind == "result":
                 typed = typed_in_result(self.shown(block) or "", "") if "person" in voices else []
                 kept += [self._written(part.text) for part in typed if part.voice in voices]
             elif "person" in voices:
                 kept.append(own)
-        return close_item(members, kept, self.LISTS[0]) if kept else b""
+        return self._close(members, kept) if kept else b""
+
+    def _of_voices(self, parts: Sequence[Part], voices: Collection[Voice], written: bytes) -> list[bytes]:
+        kept = [part for part in parts if part.voice in voices]
+        if len(kept) == len(parts):
+            return [written] if parts else []
+        return [self._written(part.text) for part in kept]
 
 
 def mark_of(parts: Sequence[Json]) -> object:
     """Return the mark for a cache that stands in this request on the last of these; None without one."""
     return next((mark for part in reversed(parts) if (mark := part.get(_MARK))), None)
-
-
-def _parted(length: int, at: int) -> tuple[range, range]:
-    return range(at), range(at, length)
