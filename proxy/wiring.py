@@ -25,7 +25,6 @@ from proxy.engine.decider import Decider
 from proxy.engine.drafter import Drafter
 from proxy.engine.engine import Engine
 from proxy.engine.excerpts import Excerpts
-from proxy.engine.explaining.compositions import Compositions
 from proxy.engine.media import MediaAger
 from proxy.engine.quoter import Quoter
 from proxy.engine.stability import Stability
@@ -116,7 +115,7 @@ async def open_engine(
         maker = ItemMaker(standing, compactions, cooler, lineages, items, time.time)
         return Engine(
             tokenizer, windows, tallies, metrics, observe, reader, ClientCompactions(Expander(items), maker), drafter,
-            ahead, Compositions(observe, workers, time.time), compactor, standing, summarizer, spending, sessions,
+            ahead, compactor, standing, summarizer, spending, sessions,
             background, workers, memory, read_only,
         )  # fmt: skip
 

@@ -16,7 +16,6 @@ from proxy.engine.case import RoutedRequest
 from proxy.engine.client_compaction.clients import ClientCompactions
 from proxy.engine.compactor import Compactor
 from proxy.engine.drafter import Drafter
-from proxy.engine.explaining.compositions import Compositions
 from proxy.engine.standing import StandingRecords
 from proxy.memory import Memory
 from proxy.models.tokenizer import Tokenizer
@@ -44,7 +43,6 @@ class Engine:
     clients: ClientCompactions
     drafter: Drafter
     ahead: Ahead
-    compositions: Compositions
     compactor: Compactor
     standing: StandingRecords
     summarizer: Summarizer

@@ -1,5 +1,7 @@
 """What an answer teaches: how its upstream counts, how much it takes, and what the next request will want."""
 
+import time
+
 from msgspec import structs
 
 from policies.experience import was_cut_off
@@ -7,6 +9,7 @@ from proxy.api.headers import for_questions
 from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import RoutedRequest, with_newest_lessons
 from proxy.engine.engine import Engine
+from proxy.engine.explaining.compositions import Compositions
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.stages import Attempt
 from proxy.gateway.usage import UsageTap, usage_at_once
@@ -23,6 +26,7 @@ class Lessons:
     def __init__(self, engine: Engine, asker: WindowAsker) -> None:
         self._engine = engine
         self._asker = asker
+        self.compositions = Compositions(engine.observe, engine.workers, time.time)
 
     def tap(self, attempt: Attempt, answer: UpstreamAnswer) -> UsageTap | None:
         """Return what reads how many tokens the upstream bills; None if nobody wants to know."""
@@ -56,8 +60,8 @@ class Lessons:
                 following = with_newest_lessons(attempt.counted, attempt.active.router)
                 engine.background.start("follow_up", engine.ahead.after(following, sent, usage))
         is_shown = sent.copy is not None or not named.is_far_below(sent.tokens)
-        if is_shown and engine.compositions.is_news(named, sent):
-            engine.background.start("compose", engine.compositions.tell(attempt.counted, sent))
+        if is_shown and self.compositions.is_news(named, sent):
+            engine.background.start("compose", self.compositions.tell(attempt.counted, sent))
         if engine.windows.has_news(named.place):
             engine.background.start("share", engine.windows.share(named.place))
         self._ask_for_windows(attempt, named)

@@ -48,7 +48,7 @@ async def told(play: Played, *bodies: bytes) -> list[PromptComposed]:
     opened = play.app._opened
     assert opened is not None
     kept: list[PromptComposed] = []
-    compositions = opened.engine.compositions
+    compositions = play.app._pipeline._lessons.compositions
     compositions._observe = lambda event: kept.append(event) if isinstance(event, PromptComposed) else None
     for body in bodies:
         assert (await ask(play.address, "POST", CHAT, [JSON], body)).status == 200

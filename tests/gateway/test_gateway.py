@@ -712,7 +712,9 @@ async def test_where_no_record_can_be_made_half_of_the_history_makes_room(
     monkeypatch.setattr("policies.record.record.build", broken)
     kept: list[PromptComposed] = []
     async with stage(tmp_path, ModelServer(window=4_000), policies={"default": {"summarizer": summarizer}}) as play:
-        play.engine.compositions._observe = lambda told: kept.append(told) if isinstance(told, PromptComposed) else None
+        play._app._pipeline._lessons.compositions._observe = lambda told: (
+            kept.append(told) if isinstance(told, PromptComposed) else None
+        )
         reply = await play.send(body(history(0.75)))
         assert (reply.status, outcome(reply)) == (200, ("applied", "halved"))
         await play.settled()
