@@ -67,7 +67,7 @@ class UpstreamAnswer(msgspec.Struct, frozen=True):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether it is an overflow, or reports an error."""
+        """Return True if it is an overflow, or reports an error."""
         return self.overflow is not None or self.media is not None or bool(self.error)
 
     @property
@@ -76,7 +76,7 @@ class UpstreamAnswer(msgspec.Struct, frozen=True):
 
     @property
     def is_plain_event_stream(self) -> bool:
-        """Whether its events can be read and left out as they come."""
+        """Return True if its events can be read and left out as they come."""
         coded = self.response.header(b"content-encoding") or b"identity"
         return self.is_event_stream and coded.lower() == b"identity"
 
@@ -84,10 +84,11 @@ class UpstreamAnswer(msgspec.Struct, frozen=True):
 async def look_at(
     response: UpstreamResponse, reads: Answers, window: int | None = None, clock: Callable[[], float] = time.monotonic
 ) -> UpstreamAnswer:
-    """Wait for as much as tells an overflow from anything else: an error's body, a stream's first event, or one chunk.
+    """Read as much of a response as distinguishes an overflow from anything else: an error's body, one event or chunk.
 
-    Nothing is held back beyond that, so a stream's first token is not delayed. `window` is the model's, if it is known:
-    an answer that says nothing beside a full one is an overflow too. Raises TruncatedError.
+    Nothing more is held back, so a stream's first token is not delayed. Raises TruncatedError.
+
+    window: of the model, if it is known. An empty response to a prompt that fills it is an overflow too.
     """
     decoder = content_coding.decoder(response.header(b"content-encoding"), MAX_ERROR_BYTES)
     if decoder is None:
@@ -116,7 +117,7 @@ async def look_at(
 
 
 def _known_at_once(response: UpstreamResponse, reads: Answers, window: int | None) -> UpstreamAnswer | None:
-    """The answer, if what has come with its head says enough; that is nearly always so, unless it is a failure."""
+    """Return the response if the bytes that came with its header block are enough, else None. Errors need more."""
     body = response.body
     begun = body.take() if response.status < _FAILED else b""
     if not begun:
@@ -140,8 +141,11 @@ class _Beginning:
         self._is_damaged = False
 
     async def read_until(self, enough: Callable[[bytes], bool], *, is_patient: bool = True) -> bytes:
-        """What was decoded when there is enough, or all has come, or what an error may have at most; without patience
-        with one that has begun, when that has lasted too long. What is not as its coding says is decoded as nothing."""
+        """Return the decoded bytes when `enough` holds, when all has come, or at the most that an error may have.
+
+        is_patient: False ends a body that has begun and takes too long. A body that its coding contradicts decodes to
+        nothing.
+        """
         until = None
         while not self._take() or not (self._is_damaged or self._is_long or enough(self._read)):
             if self._body.is_complete:
@@ -155,7 +159,7 @@ class _Beginning:
         return self._read
 
     def _take(self) -> bytes:
-        """What is there of it now, beginning with what was there before."""
+        """Return all bytes that have come so far."""
         chunk = self._body.take()
         try:
             self._read += self._decoder(chunk) if chunk else b""
@@ -174,7 +178,7 @@ class _Beginning:
 
 
 def _event(response: UpstreamResponse, seen: "_EventSeen", reads: Answers, window: int | None) -> UpstreamAnswer:
-    """By the first event that says something."""
+    """Return the response, judged by the first event with content."""
     data = seen.data
     overflow, media = None, None
     if seen.name or _may_report(data, reads):
@@ -200,9 +204,10 @@ def _object(response: UpstreamResponse, read: bytes, reads: Answers, window: int
 
 
 def full_answer(data: bytes, reads: Answers, window: int | None) -> StatedLimit | None:
-    """What a finished answer, or the last event of a stream, says of a window so full that nothing was generated.
+    """Return the overflow that a complete response, or the last event of a stream, reports without an error, else None.
 
-    Where a stream tells its finish reason and its usage in different events, see `full_window`.
+    Nothing was generated because the prompt fills the window. If a stream has its finish reason and its usage in
+    different events, see `full_window`.
     """
     ending = reads.ending(data)
     if ending is None:
@@ -212,7 +217,7 @@ def full_answer(data: bytes, reads: Answers, window: int | None) -> StatedLimit 
 
 
 def error_of(answer: UpstreamAnswer) -> object:
-    """The error that an upstream's answer in JSON reports; None if it reports none."""
+    """Return the error that a JSON response reports, None if it reports none."""
     try:
         error = msgspec.json.decode(answer.error, type=_ReportedError).error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -221,12 +226,12 @@ def error_of(answer: UpstreamAnswer) -> object:
 
 
 def _is_failure(_: bytes) -> bool:
-    """An error's body is read to its end."""
+    """Return False, since an error's body is read to its end."""
     return False
 
 
 def _is_clear(reads: Answers, read: bytes) -> bool:
-    """Whether JSON is known to be an answer; an error report is read to its end."""
+    """Return True if JSON is known to be a response. An error report is read to its end."""
     opening = read[:_OPENING_BYTES].lstrip()
     if not opening.startswith((b"{", b"[")) or reads.ANSWER_KEY in opening:
         # The first letters of what may be events are too few to tell.
@@ -235,22 +240,22 @@ def _is_clear(reads: Answers, read: bytes) -> bool:
 
 
 def _is_told(seen: "_EventSeen", reads: Answers, read: bytes) -> bool:
-    """The same of a stream: JSON may stand in one as well."""
+    """Return True if a stream is known to be a response. It may hold JSON instead of events."""
     return _is_clear(reads, read) if _is_object(read) else seen(read)
 
 
 def _is_object(read: bytes) -> bool:
-    """Whether what has come begins like JSON."""
+    """Return True if the bytes begin like JSON."""
     return read[:_OPENING_BYTES].lstrip().startswith((b"{", b"["))
 
 
 def _has_events(read: bytes) -> bool:
-    """Whether what has come begins like a stream of events."""
+    """Return True if the bytes begin like a stream of events."""
     return read[:_OPENING_BYTES].lstrip(_BEFORE_FIELDS).startswith(_FIELDS)
 
 
 class _EventSeen:
-    """Whether an event that says something is complete yet; then `name` and `data` are its own."""
+    """Looks for the first complete event with content. Then `name` and `data` are its own."""
 
     def __init__(self, reads: Answers) -> None:
         self.name: str | None = None
@@ -270,7 +275,7 @@ class _EventSeen:
         return False
 
     def end(self, read: bytes) -> None:
-        """Take what no empty line has ended for an event, where none was seen before it."""
+        """Take the rest for an event, if no event was seen and no empty line ended it."""
         if not (self.data or self.name) and (event := bytes(read[self._start :]).strip()):
             self._is_told(event, data_of(event))
 
@@ -282,22 +287,21 @@ class _EventSeen:
         return is_told
 
     def _is_error(self, data: bytes) -> bool:
-        """Whether an event without content reports that a request is too large: an error may have any name and any
-        form."""
+        """Return True if an event without content reports an excess. Such an error may have any name and form."""
         if self._reads.ANSWER_KEY in data[:_OPENING_BYTES] or _SENTENCE_KEY.search(data) is None:
             return False
         return classify_event(data) is not None or media_refusal_in(data, failed=False) is not None
 
 
 def _may_report(read: bytes, reads: Answers) -> bool:
-    """Whether an error may stand in what is there: an answer that names none of its wrappers is read no further."""
+    """Return True if an error may be in the bytes. A response that names none of its wrappers is read no further."""
     if reads.ANSWER_KEY not in read[:_OPENING_BYTES]:
         return True
     return _holds_wrapper(read.lower()) is not None  # a pattern that knows no case takes up to twice as long
 
 
 def _reports_error(content: bytes, reads: Answers) -> bool:
-    """Whether JSON begins like an error report and not like an answer."""
+    """Return True if JSON begins like an error report and not like a response."""
     opening = content[:_OPENING_BYTES].lstrip()
     if not opening.startswith((b"{", b"[")) or reads.ANSWER_KEY in opening:
         return False

@@ -113,19 +113,19 @@ class Attempts:
         return second, original
 
     async def send_once(self, attempt: Attempt) -> Sent:
-        """Send the draft, and the original where only the draft is refused; no other follows an overflow."""
+        """Send the prompt once. If only a rewritten prompt is refused, send the original."""
         answer, sent = await self._deliver(attempt, attempt.first)
         return await self._mend_rewrite(attempt, (answer, sent))
 
     async def send_unread(self, attempt: Attempt) -> Sent:
-        """Send the client's bytes and read nothing of the answer: for when a fault of ours stood in the way."""
+        """Send the client's bytes and read nothing of the response, after a fault of ours."""
         response = await self._respond(attempt, attempt.route.headers, attempt.received.body)
         return UpstreamAnswer(response), attempt.first
 
     async def _smaller(self, attempt: Attempt, sent: Draft, stated: StatedLimit, most: int | None) -> Sent | None:
-        """The first answer to a smaller request that is no overflow; None where there is none.
+        """Return the first response to a smaller prompt that is no overflow, None if there is none.
 
-        most: the most output that the upstream allows, where it has said so.
+        most: the most output that the upstream allows, if it has stated that.
         """
         ladder = retries(sent, stated, attempt.counted.retries)
         self._learn(attempt, sent, stated)
@@ -154,7 +154,7 @@ class Attempts:
         return None
 
     async def _draft(self, attempt: Attempt, step: Retry[Draft], most: int | None) -> Draft | None:
-        """What a step of the ladder sends; where a fault of ours leaves nothing, that without half of the history."""
+        """Return the prompt of a retry. After a fault of ours, it is the last one without half of the history."""
         case = attempt.counted
         if step.lowers_output:
             lowered = self._fail_open.call(
@@ -195,8 +195,10 @@ class Attempts:
         attempt.named = self._fail_open.call(learn, case)
 
     async def _retry_capped(self, attempt: Attempt, refused: Sent) -> Sent:
-        """What is answered to the most output that a refusal allows; the refusal itself where that fails, unless the
-        prompt overflows then."""
+        """Send the prompt with the most output that the refusal allows.
+
+        Return the refusal that was given if that fails, but an overflow of the prompt itself.
+        """
         capped = self._fail_open.call(lambda: self._capped_draft(attempt.counted, *refused), None)
         if capped is None:
             return refused
@@ -213,7 +215,7 @@ class Attempts:
         return None if most is None else self._drafter.with_capped_output(case, sent, most)
 
     async def _deliver(self, attempt: Attempt, draft: Draft) -> Sent:
-        """Send a draft; where a template refuses the record's place among the messages, in its other shapes too."""
+        """Send a prompt. If its form is refused, send it in another form."""
         draft = await self._without_refused_reasoning(attempt, draft)
         refusal = await self._send(attempt, draft)
         if not refusal.is_refusal and attempt.named is not None and draft.tokens > SMALL_PROMPT:
@@ -283,7 +285,7 @@ class Attempts:
         return answer, unmarked
 
     def _is_plausible(self, case: CompactionContext, draft: Draft, stated: StatedLimit) -> bool:
-        """Whether a refusal is one for size: not where a cache serves so much that only the rest counted."""
+        """Return True if a refusal is one for size. It is not if a cache serves so much that only the rest counted."""
         if stated.is_uncached and self._windows.was_answered_lately(case.place, case.chain.session):
             return False
         window = case.route.window
@@ -291,7 +293,7 @@ class Attempts:
         return is_plausible(stated, case.real_tokens(draft.tokens), window.tokens if window else None, largest)
 
     async def _without_thinking(self, attempt: Attempt, refusal: UpstreamAnswer, draft: Draft) -> Sent:
-        """The answer to the same without thinking, where that is bound to a prompt which is another now."""
+        """Send the prompt without thinking, which is bound to the prompt it was made for."""
         case = attempt.counted
         self._fail_open.call(lambda: self._windows.saw_thinking_bound(case.place), None)
         attempt.named = case = self._fail_open.call(lambda: with_newest_lessons(case, attempt.active.router), case)
@@ -328,7 +330,7 @@ class Attempts:
         return await self._request(attempt, *((headers, received) if is_received else (plain, draft.body)))
 
     def _asking(self, case: CompactionContext, draft: Draft, *, is_metered: bool) -> bytes | None:
-        """The draft with a question for the usage; None where the stream tells it anyway, or must not be asked."""
+        """Return the prompt with a request for usage, None if the stream reports it anyway or must not be asked."""
         fields = case.request.settings.usage_fields
         if not fields or not self._windows.experience(case.place).tells_usage:
             return None

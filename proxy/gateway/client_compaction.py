@@ -127,7 +127,7 @@ class CompactionAnswers:
         self._engine.observe(note("compaction_item", tenant, upstream=route.name, model=model, what=what))
 
     async def _reread(self, received: Received, request: CountedRequest, body: bytes) -> CountedRequest:
-        """The request with another body."""
+        """Read the request with another body."""
         encoding = received.active.router.encoding
         read = await self._engine.reader.read(body, received.caller.scope, encoding, request.dialect)
         if read is None:
@@ -135,7 +135,7 @@ class CompactionAnswers:
         return structs.replace(read, is_ours=True)
 
     async def _with_body(self, received: Received, case: CompactionContext, read: CountedRequest) -> CompactionContext:
-        """The case of the request that was read in the place of its own."""
+        """Return the case with another request in place of its own."""
         dropped = case.request.received_tokens - read.tokens
         request = structs.replace(read, dropped_tokens=max(0, dropped))
         named = named_as(request, case.caller, case.mode, case.label, case.route, case.experience)
@@ -144,8 +144,7 @@ class CompactionAnswers:
     async def edit(
         self, received: Received, case: CompactionContext, compaction: ClientCompaction
     ) -> tuple[ClientCompaction, CompactionContext]:
-        """The request as its client wants it to be edited: without old results, and if it is as long as that, with an
-        item, as the next one will be."""
+        """Edit the request as its client asks: without old results, and with an item if it is long enough."""
         settled = compaction.settled
         compaction, case = await self.clear_results(received, case, compaction)
         if settled.asked.how is None or not await self.is_due(case, settled):
@@ -158,7 +157,7 @@ class CompactionAnswers:
     async def clear_results(
         self, received: Received, case: CompactionContext, compaction: ClientCompaction
     ) -> tuple[ClientCompaction, CompactionContext]:
-        """The request without the old results that its client wants to be left out."""
+        """Leave out the old results that the client wants to be cleared."""
         clearing, request = compaction.settled.asked.clearing, case.request
         if clearing is None:
             return compaction, case
@@ -193,7 +192,7 @@ class CompactionAnswers:
         return case.real_tokens(tokens_with(conversation, standing_of(decision.record))) >= threshold
 
     async def make(self, case: CompactionContext, settled: Settled) -> MadeItem:
-        """An item for the history of a request."""
+        """Make an item for the history of a request."""
         made = await self._engine.clients.maker.make(case, settled, settled.asked.instructions)
         self._observe(case.route, case.caller.tenant, case.request.settings.model, "made")
         engine, model = self._engine, case.request.settings.model
@@ -224,7 +223,7 @@ class CompactionAnswers:
     async def _stream(
         self, exchange: Exchange, case: CompactionContext, compaction: ClientCompaction, headers: Callable[[], Headers]
     ) -> ClientCompaction:
-        """The same as events, which begin at once."""
+        """Write the response as events, which begin at once."""
         dialect = case.request.dialect
         compacting = dialect.compacting
         assert compacting is not None  # noqa: S101 - as above
@@ -255,7 +254,7 @@ def compaction_of(settled: Settled, request: CountedRequest, exchange: Exchange)
 
 
 def for_settled(route: Route, dialect: Dialect) -> Route:
-    """The route without the names of what was taken out of a request, and for an answer that may be written into."""
+    """Return the route without the names of features that were taken out, and for a response that may be changed."""
     headers = [*without(route.headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
     names = tuple(name.encode() for name in dialect.compacting.BETAS) if dialect.compacting else ()
     betas = betas_of(headers)
@@ -267,7 +266,7 @@ def for_settled(route: Route, dialect: Dialect) -> Route:
 
 
 def rewriting(attempt: Attempt, compaction: ClientCompaction, answer: UpstreamAnswer) -> Rewriting | None:
-    """What is passed on of a model's answer in its place; None for all of it as it is."""
+    """Return what rewrites the model's response, None to pass it on as it is."""
     if not 200 <= attempt.status < 300 or answer.response.header(b"content-encoding") not in (None, b"identity"):
         return None
     inserter = compaction.inserter(attempt.head.dialect)
@@ -277,14 +276,14 @@ def rewriting(attempt: Attempt, compaction: ClientCompaction, answer: UpstreamAn
 
 
 def item_in(compaction: ClientCompaction, rewritten: Rewriting | None) -> Literal["made", "read"] | None:
-    """Whether an answer has an item of ours, or the request had; None for neither."""
+    """Return `made` if the response has an item of ours, `read` if the request had one, else None."""
     if compaction.made is not None and rewritten is not None:
         return "made"
     return "read" if compaction.settled.read else None
 
 
 def counted_before(attempt: Attempt, compaction: ClientCompaction) -> WholeRewritten | None:
-    """What is passed on of a count: with what it was before something was cleared."""
+    """Return what adds the count before something was cleared, None if nothing was."""
     clearing, cleared = attempt.head.dialect.clearing, compaction.cleared
     if clearing is None or cleared is None or attempt.status != 200:
         return None
@@ -318,7 +317,7 @@ def _check_whole(request: CountedRequest, settled: Settled) -> None:
 
 
 def _kept_user_items(case: CompactionContext) -> list[Mapping[str, object]]:
-    """The user's newest messages as items, in their order."""
+    """Return the user's newest messages as items, in their order."""
     request, endpoint = case.request, case.request.dialect.compact_endpoint
     assert endpoint is not None  # noqa: S101 - it was asked for
     left = min(_MOST_KEPT, int(_KEPT_SHARE * case.limits.budget.movable))

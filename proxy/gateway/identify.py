@@ -18,7 +18,7 @@ _MODES: dict[bytes, Mode] = {b"off": "off", b"on": "on", b"shadow": "shadow", b"
 
 
 def identify(head: ApiHead, active: Active) -> tuple[Caller, Mode]:
-    """Who is calling, under which policy, and what they want of us; control headers count once or not at all."""
+    """Return the caller and the mode of a request. A control header may be sent once."""
     if hops(head.headers) >= MAX_HOPS:
         raise errors.LoopError(
             "This request passed the proxy several times: an upstream's base_url leads back to the proxy."
@@ -58,7 +58,7 @@ def _check_admin_token(headers: Headers, query: bytes, active: Active) -> None:
 
 
 def _mode(head: ApiHead, caller: Caller) -> Mode:
-    """The header's word, else the policy's mode."""
+    """Return the mode that the header names, else the policy's."""
     asked = head.header(b"x-compaction")
     if asked is None:
         return caller.policy.mode

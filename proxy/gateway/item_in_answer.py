@@ -15,7 +15,7 @@ _LONGEST, _LONGEST_EVENT = 16 * 1024 * 1024, 2 * 1024 * 1024
 
 
 class ItemInAnswer:
-    """What is passed on of a stream, in place of what has come of it: whole events."""
+    """Puts an item into a stream. It passes on whole events."""
 
     def __init__(self, inserter: Inserter) -> None:
         self._inserter = inserter
@@ -54,7 +54,7 @@ class WholeRewritten:
 
 
 def with_item(answer: bytes, inserter: Inserter) -> bytes:
-    """A whole answer with the item; itself if it is no object."""
+    """Return a whole response with the item, or unchanged if it is no object."""
     told = decode_object(answer)
     return answer if told is None else msgspec.json.encode(inserter.whole(told))
 

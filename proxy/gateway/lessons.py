@@ -39,7 +39,10 @@ class Lessons:
         return attempt.tap
 
     def warning(self, attempt: Attempt, answer: UpstreamAnswer) -> str | None:
-        """Whether the upstream read the prompt whole: by this answer where it is all there, else by the last one."""
+        """Return a warning if the upstream did not read the whole prompt.
+
+        It is known by this response if that is complete, else by the last one.
+        """
         named, sent = attempt.named, attempt.draft
         if named is None or not _teaches(attempt, named):
             return None

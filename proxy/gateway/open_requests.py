@@ -10,7 +10,7 @@ _NEVER = float("inf")
 
 
 class OpenRequests:
-    """One per process."""
+    """Ends requests that take too long. One per process."""
 
     def __init__(self) -> None:
         # Each with its end, in seconds that go forward, and how many seconds it has in all.
@@ -22,7 +22,7 @@ class OpenRequests:
         return len(self._open)
 
     def add(self, exchange: Exchange, seconds: float) -> None:
-        """It is ended by a RequestDeadlineError so many seconds after it began, unless it is removed before."""
+        """End the exchange by a RequestDeadlineError so many seconds after it began, unless it is removed before."""
         end = exchange.began + seconds
         self._open[exchange] = end, seconds
         if end < self._due:

@@ -119,7 +119,7 @@ class RelaySink:
         return more
 
     def may_speak(self) -> bool:
-        """Whether something of ours may stand here: between two events, and not behind the last."""
+        """Return True if an event of ours may be written here: between two events, and not after the last."""
         return self._is_between_events and not self._has_ended and not (self._tap is not None and self._tap.is_whole)
 
     @property
@@ -138,7 +138,7 @@ async def _end_begun_stream(answer: UpstreamAnswer, exchange: Exchange) -> None:
 
 
 class _EventsAfterSigns:
-    """What is passed on of a stream that a sign has begun: its events, decoded and without a byte order mark."""
+    """Decodes the events of a stream that a sign of life has begun, without their byte order mark."""
 
     def __init__(self, decoder: content_coding.Decoder, chosen: Chosen | None) -> None:
         self._decoder = decoder
@@ -169,7 +169,7 @@ class _WithoutMark:
 
 
 def _with_status(error: object, answer: UpstreamAnswer) -> object:
-    """An error with what its client would have read off its head: status, and when to come again."""
+    """Return an error with what its client would have read in the header block: status, and when to come again."""
     is_told = answer.response.status < _FAILED or answer.overflow is not None
     if is_told or not isinstance(error, dict) or not isinstance(said := error.get("message"), str):
         return error
@@ -190,6 +190,6 @@ def _decode_chunk(chunk: bytes, decoder: content_coding.Decoder) -> bytes:
 
 
 def _takes_events(answer: UpstreamAnswer) -> bool:
-    """Whether an event of ours may follow: not inside a compressed content, nor where a length was promised."""
+    """Return True if an event of ours may follow: not in compressed content, nor if a length was promised."""
     header = answer.response.header
     return answer.is_event_stream and header(b"content-encoding") is None and header(b"content-length") is None

@@ -56,7 +56,7 @@ def headers_of(attempt: Attempt) -> Headers:
 
 
 def _base_headers(draft: Draft, named: RoutedRequest | None, route: Route) -> Headers:
-    """Those that do not depend on what is sent."""
+    """Return the headers that do not depend on what is sent."""
     headers = [(b"x-compaction", draft.outcome.encode()), (b"x-compaction-reason", draft.reason.encode())]
     if named is not None:
         headers.append((b"x-compaction-session", named.chain.name.encode()))

@@ -89,7 +89,7 @@ class UsageTap:
             self._tail, self._cut = self._tail[-_TAIL:], True
 
     def usage(self) -> Usage | None:
-        """What was reported, once the whole body has passed."""
+        """Return the reported usage, after the whole body has passed."""
         if self._told is None or self._lately:
             self._fold()
             self._told = (self._read(),)
@@ -97,13 +97,13 @@ class UsageTap:
 
     @property
     def ends(self) -> bytes:
-        """The first and the last of the body, as far as it has passed."""
+        """Return the first and the last bytes of the body that have passed."""
         self._fold()
         return self._head + self._tail
 
     @property
     def is_whole(self) -> bool:
-        """Whether a stream has said all that it will, as far as it has passed."""
+        """Return True if a stream that has passed so far is complete."""
         self._fold()
         if not self._is_event_stream:
             return False
@@ -130,11 +130,11 @@ class UsageTap:
 
 
 def _end_of_object(tail: bytes, key: bytes) -> Iterator[bytes]:
-    """An object with the usage of the one of which this is the end; nothing where it has none.
+    """Yield an object with the usage of the object that ends here, nothing if it has none.
 
-    Inside a text of JSON quotes are escaped, so the bytes of the key are a key or a value there. With a brace put
-    before them the rest is an object by itself only if they are a key of the outermost object: a key further in is
-    followed by one closing brace too many, and a value by no colon.
+    Quotes are escaped in JSON strings, so the bytes of the key are a key or a value. With a brace before them, the rest
+    is an object only if they are a key of the outermost object. A key further in has one closing brace too many after
+    it, and a value has no colon.
     """
     end = len(tail)
     for _ in range(_TRIES):
@@ -151,8 +151,10 @@ def _end_of_object(tail: bytes, key: bytes) -> Iterator[bytes]:
 
 
 def _end_of_event(tail: bytes, key: bytes) -> Iterator[bytes]:
-    """The usage of the event of which this is the end, wherever it stands in it, as an object with nothing else: some
-    last events repeat the whole answer."""
+    """Yield an object with the usage of the event that ends here, wherever it is in the event.
+
+    Some last events repeat the whole response.
+    """
     start = end = tail.rfind(key)
     for _ in range(_TRIES if start >= 0 else 0):
         end = tail.find(b"}", end + 1)
@@ -164,7 +166,7 @@ def _end_of_event(tail: bytes, key: bytes) -> Iterator[bytes]:
 
 
 def usage_at_once(answer: UpstreamAnswer, reads: Answers) -> Usage | None:
-    """What an answer reports that has come whole before any of it was relayed; None for any other."""
+    """Return the usage of a response that came whole before any of it was relayed, None for any other."""
     body = answer.response.body
     if answer.usage is not None or not body.is_complete:
         return answer.usage
@@ -175,7 +177,7 @@ def usage_at_once(answer: UpstreamAnswer, reads: Answers) -> Usage | None:
 
 
 class WithoutUsage:
-    """Leaves the event out of a stream that tells nothing but its usage, for a client that did not ask for it."""
+    """Leaves out the event of a stream that has only the usage, for a client that did not ask for it."""
 
     def __init__(self, reads: Answers) -> None:
         self._reads = reads
