@@ -22,7 +22,7 @@ class Background:
         self._draining = False
 
     def start(self, name: str, work: Coroutine[None, None, object]) -> bool:
-        """Whether the work was begun; it is not where too much is under way, or the process is about to end.
+        """Begin work in the background. Return False if too much is in flight or the process is about to end.
 
         A failure is logged as `{name}_failed`.
         """

@@ -43,9 +43,9 @@ class RepeatedCancel:
 
 
 class within:  # noqa: N801 - reads as asyncio.timeout does
-    """`async with within(seconds)`: as `asyncio.timeout`, with a cancellation that is repeated. None is no limit.
+    """Limit a block to so many seconds, None for no limit: as `asyncio.timeout`, with a cancellation that is repeated.
 
-    Raises TimeoutError where the block was ended; a block that obeys no cancellation but ends is taken as it ended.
+    Raises TimeoutError if the block was ended. A block that obeys no cancellation but ends is taken as it ended.
     """
 
     def __init__(self, seconds: float | None) -> None:
@@ -64,7 +64,7 @@ class within:  # noqa: N801 - reads as asyncio.timeout does
 
     @property
     def has_expired(self) -> bool:
-        """Return True if the time is up, which tells a timeout from any other cancellation of the block."""
+        """Return True if the time is up. It distinguishes a timeout from any other cancellation of the block."""
         return self._ending.has_begun
 
     async def __aexit__(
@@ -78,7 +78,7 @@ class within:  # noqa: N801 - reads as asyncio.timeout does
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancel these tasks, more than once where it takes that, and wait until they have ended; a few seconds at most."""
+    """Cancel these tasks, repeatedly if necessary, and wait a few seconds at most until they have ended."""
     for _ in range(_TIMES):
         for task in tasks:
             task.cancel()

@@ -23,7 +23,7 @@ def raise_limit() -> None:
 
 
 def requests_that_fit() -> int | None:
-    """How many requests may be under way at once with all files this process may open; None for any number."""
+    """Return how many requests may be in flight with all files this process may open, None for any number."""
     limits = _limits()
     if limits is None or limits[1] < 0:  # RLIM_INFINITY
         return None
@@ -31,7 +31,7 @@ def requests_that_fit() -> int | None:
 
 
 def most_requests(wanted: int | None) -> int:
-    """What holds for `server.max_requests`: as it was set; else 1,000, or as many as fit."""
+    """Return `server.max_requests` in effect: as it was set, else 1,000 or as many as fit."""
     if wanted is not None:
         return wanted
     fit = requests_that_fit()
@@ -39,7 +39,7 @@ def most_requests(wanted: int | None) -> int:
 
 
 def are_used_up(error: OSError) -> bool:
-    """Whether this error came of there being no file left to open; a failed look-up of a name does not say so."""
+    """Return True if there is no file left to open. A failed lookup of a name does not say so."""
     if error.errno in _USED_UP:
         return True
     try:
@@ -50,7 +50,7 @@ def are_used_up(error: OSError) -> bool:
 
 
 def _limits() -> tuple[int, int] | None:
-    """The soft and the hard limit; None where a system has none."""
+    """Return the soft and the hard limit, None if a system has none."""
     try:
         import resource
     except ImportError:

@@ -19,11 +19,11 @@ class FailOpen:
         self._event = event
 
     def for_event(self, event: str) -> "FailOpen":
-        """The same under another name."""
+        """Return the same shield that logs under another name."""
         return FailOpen(self._fault, event)
 
     def call(self, work: Callable[[], _T], otherwise: _T) -> _T:
-        """What `work` returns; `otherwise` where it fails."""
+        """Return the result of `work`, `otherwise` if it fails."""
         try:
             return work()
         except ProxyError:
@@ -32,7 +32,7 @@ class FailOpen:
             return self._failed_open(error, otherwise)
 
     async def run(self, work: Awaitable[_T], otherwise: _T, seconds: float | None = None) -> _T:
-        """What the work gives; `otherwise` where it fails or takes too many seconds."""
+        """Return the result of the work, `otherwise` if it fails or takes too many seconds."""
         try:
             if seconds is None:
                 return await work

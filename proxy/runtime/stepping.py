@@ -12,7 +12,7 @@ _Work = Coroutine[Any, Any, None]
 
 
 def start(work: _Work, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None] | None:
-    """Run `work` up to where it waits, and return the task that it goes on as; None if it has ended.
+    """Run `work` until it waits. Return the task that goes on with it, None if it has ended.
 
     Until then it belongs to the task that calls this, if there is one. Raises what `work` raises until then.
     """
@@ -54,5 +54,5 @@ class _Begun(Coroutine[Any, Any, None]):
         raise TypeError("run by a task alone")
 
     def __getattr__(self, name: str) -> object:
-        """What shows where it waits: `cr_frame`, `cr_await`, `cr_code`."""
+        """Return attributes of the coroutine that show where it waits: `cr_frame`, `cr_await`, `cr_code`."""
         return getattr(self._work, name)

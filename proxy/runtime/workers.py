@@ -16,5 +16,5 @@ class Workers:
         self._executor = executor
 
     async def run(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """What `work` returns, or raises, in a thread."""
+        """Run `work` in a thread. Return its result, or raise its error."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, lambda: work(*args, **kwargs))

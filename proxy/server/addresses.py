@@ -17,25 +17,25 @@ def address(host: str, port: int) -> str:
 
 
 def reachable(host: str, port: int) -> str:
-    """Where this machine reaches a server that listens there."""
+    """Return the address at which this machine reaches a server that listens there."""
     return address(_ANY.get(host, host), port)
 
 
 def of_proxy(config: Config) -> str | None:
-    """The URL at which a proxy with this config is to be found; None where it takes any free port."""
+    """Return the URL of a proxy with this config, None if it takes any free port."""
     server = config.server
     return f"http://{reachable(server.host, server.port)}" if server.port else None
 
 
 def named_url(given: str) -> str:
-    """The URL of a proxy that was named, as clients are given it too: with /v1 at its end. Raises ValueError."""
+    """Return the URL of a proxy that a user has named, with or without /v1 at its end. Raises ValueError."""
     if not given.lower().startswith(("http://", "https://")):
         raise ValueError(f"{given!r} is no address, which begins with http:// or https://, as in http://127.0.0.1:8795")
     return given.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 def leading_back(config: Config, host: str, port: int) -> Iterator[str]:
-    """What is wrong with each upstream that is the proxy itself, if it listens there."""
+    """Return a problem for each upstream that is the proxy itself, if it listens there."""
     names = _names(host)
     for name, upstream in config.upstreams.items():
         parts = urlsplit(upstream.base_url)

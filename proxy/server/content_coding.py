@@ -37,7 +37,7 @@ def decompress(content: bytes, coding: bytes, limit: int) -> bytes:
 
 
 def unpack(content: bytes, coding: bytes, most_kept: int, limit: int) -> bytes | None:
-    """As `decompress`; None for what says more than `most_kept` bytes, of which none are kept then."""
+    """Decompress a content. Return None, and keep nothing, if it has more than `most_kept` bytes."""
     most = min(_PIECE, limit + 1)
     for pieces in _ways(content, coding, most):
         try:
@@ -48,7 +48,7 @@ def unpack(content: bytes, coding: bytes, most_kept: int, limit: int) -> bytes |
 
 
 def _ways(content: bytes, coding: bytes, most: int) -> Iterator[Iterator[bytes]]:
-    """How a content may be decoded, `most` bytes a piece; each raises its library's error for what is not so."""
+    """Return the decoders for a content, `most` bytes a piece. Each raises its library's error for invalid content."""
     match coding:
         case b"zstd":
             yield _unzstd(content, most)
@@ -117,7 +117,7 @@ def _inputs(content: bytes) -> Iterator[bytes]:
 
 
 def decoder(coding: bytes | None, limit: int) -> Decoder | None:
-    """What decodes a content while it arrives, `limit` bytes a piece at most; None for a coding not read here."""
+    """Return a decoder for content as it arrives, `limit` bytes a piece at most. None for a coding not read here."""
     used = (coding or b"identity").lower()
     if used == b"identity":
         return bytes

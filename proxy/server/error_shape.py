@@ -11,14 +11,14 @@ class ErrorShape(Protocol):
     WAITING: bytes
 
     def error_body(self, error: object, status: int, /) -> bytes:
-        """The body of an answer that reports an error."""
+        """Return the body of a response that reports an error."""
 
     def error_event(self, error: object, status: int, /, *, ends: bool) -> bytes:
-        """An event that reports it in a stream; `ends`: nothing follows it."""
+        """Return an event that reports an error in a stream. ends: nothing follows it."""
 
 
 class JSONErrors:
-    """For an application whose clients speak no API that is known."""
+    """Errors for an application whose clients use no known API."""
 
     WAITING = b": waiting\n\n"
 

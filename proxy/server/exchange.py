@@ -74,18 +74,18 @@ class Exchange:
 
     @property
     def client_id(self) -> str | None:
-        """The client's id of this request; None if it has none that is fit for a log."""
+        """Return the client's id of this request, None if it has none that is fit for a log."""
         return _fit(self.head.header(_GIVEN_ID))
 
     @property
     def upstream_id(self) -> str | None:
-        """The upstream's id of it; None as above."""
+        """Return the upstream's id of the request, None as above."""
         return _fit(first(self._response_headers, _GIVEN_ID))
 
     # its end
 
     def begin_work(self) -> None:
-        """From now on `end` and a disconnect end the work for it. Raises what has ended it already."""
+        """Let `end` and a disconnect end the work from now on. Raises what has ended it already."""
         if self.disconnected:
             self.ended_by = self.ended_by or ClientGoneError()
         if self.ended_by is not None:
@@ -94,7 +94,7 @@ class Exchange:
         self._watching = self._loop.call_later(_WATCH_AFTER, self._watch)
 
     def end_work(self) -> None:
-        """From now on only its response is written."""
+        """End the work for the request. From now on only its response is written."""
         self._is_worked_on = False
         self.ended_by = None  # by which it would lead back to itself, once it is raised
         if self._ending is not None:

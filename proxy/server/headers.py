@@ -31,7 +31,7 @@ _UNFIT = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
-    """The first value of a header; names are lower case, as ASGI gives them."""
+    """Return the first value of a header. Names are lower case, as ASGI has them."""
     for key, value in headers:  # a generator would take twice as long
         if key == name:
             return value
@@ -39,13 +39,13 @@ def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
 
 
 def bearer_key(value: bytes) -> bytes:
-    """The key in a header (RFC 6750, section 2.1); of another scheme than Bearer all of its value counts as the key."""
+    """Return the key in a header (RFC 6750, section 2.1). Of another scheme than Bearer the whole value is the key."""
     scheme, *key = value.split(None, 1) or [b""]
     return b"".join(key).strip() if scheme.lower() == b"bearer" else value.strip()
 
 
 def our_cookie(port: int) -> str:
-    """The name of the cookie of a proxy that listens on this port."""
+    """Return the name of the cookie of a proxy that listens on this port."""
     return f"concertina-{port}"
 
 
@@ -54,14 +54,16 @@ def without(headers: Headers, name: bytes) -> Headers:
 
 
 def hops(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """How many proxies of this kind the request has passed."""
+    """Return how many proxies of this kind the request has passed."""
     value = first(headers, HOP) or b"0"
     return int(value[:4]) if value.isdigit() else 0
 
 
 def to_client(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The upstream's headers for the client: all but the hop-by-hop ones and ours, values and order as they came. Names
-    are in lower case."""
+    """Return the upstream's headers for the client: all but the hop-by-hop ones and ours, in their order.
+
+    Names are in lower case.
+    """
     headers = [*headers]
     named = named_by_connection(headers)
     return [
@@ -78,7 +80,7 @@ def _passes_to_client(name: bytes) -> bool:
 
 
 def hyphenated(name: bytes) -> bytes:
-    """Return the name of a header as servers read it that take _ for -, such as those behind CGI and WSGI."""
+    """Return the name of a header as servers read it that take _ for -, for example with CGI and WSGI."""
     return name.replace(b"_", b"-")
 
 

@@ -29,7 +29,7 @@ class Peers:
 
     @asynccontextmanager
     async def sharing(self, exposition: Exposition) -> AsyncIterator[Exposition]:
-        """Tell others what this worker has counted; gives what tells of all, each sample with its `worker`."""
+        """Offer this worker's counts to the others. Yield what returns the counts of all, with `worker`."""
 
         async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(await exposition())
@@ -49,7 +49,7 @@ class Peers:
 
 
 async def _ask_peer(path: Path) -> bytes:
-    """What another worker has counted; nothing where it does not say."""
+    """Return the counts of another worker, nothing if it does not respond."""
     try:
         async with within(_PATIENCE):
             reader, writer = await asyncio.open_unix_connection(path)

@@ -26,7 +26,7 @@ _FIRST_INHERITED = 3
 
 
 def settings(app: Served) -> uvicorn.Config:
-    """The server's settings; the protocol is named, since uvicorn falls back to a laxer parser without a word."""
+    """Return uvicorn's settings. They name the protocol, since uvicorn falls back to a laxer parser silently."""
     return uvicorn.Config(
         app,
         http=HttpProtocol,
@@ -47,10 +47,10 @@ Listens = Callable[[], list[socket.socket]]
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises OSError where the address is taken or not ours.
+    """Return a listening socket. Raises OSError if the address is taken or not ours.
 
-    asyncio turns Nagle's algorithm off only on sockets it made itself: without this every answer waits 40 ms for the
-    client's delayed acknowledgement.
+    asyncio turns Nagle's algorithm off only on its own sockets. Without this each response waits 40 ms for the client's
+    delayed acknowledgement.
     """
     listener = socket.create_server((host, port), backlog=_BACKLOG, family=_family(host))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -59,11 +59,11 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def listen_apart(host: str, port: int) -> tuple[socket.socket, Listens]:
-    """What holds an address for several processes, and how each of them gets a socket of its own there.
+    """Hold an address for several processes. Yield what returns a socket of its own there for each of them.
 
-    The system spreads connections over the sockets that listen, so each is made by the process that serves it, listens
-    once that is ready, and is gone with it: no connection waits for a process that has died. One socket for all would
-    do, but the first process that wakes takes all connections that have come by then. Raises OSError like `listen`.
+    The system spreads connections over the listening sockets. The process that serves a connection also accepts it, and
+    no connection waits for a process that has died. With one socket for all, the first process that wakes takes all
+    connections that have come by then. Raises OSError like `listen`.
     """
     if sys.platform != "linux":  # elsewhere the newest socket gets all connections
         alone = listen(host, port)
@@ -76,7 +76,7 @@ def listen_apart(host: str, port: int) -> tuple[socket.socket, Listens]:
 
 
 def _shared_socket(host: str, port: int) -> socket.socket:
-    """A socket at an address that others have too; it does not listen."""
+    """Return a socket at an address that others have too. It does not listen."""
     made = socket.socket(_family(host), socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -93,10 +93,10 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 def inherited_sockets() -> list[socket.socket]:
-    """The listening sockets that a supervisor passes, which keep new connections while processes come and go.
+    """Return the listening sockets that a supervisor passes, which keep new connections while processes change.
 
     systemd's protocol (sd_listen_fds(3)): LISTEN_FDS of them from descriptor 3 on, for the process LISTEN_PID. Raises
-    OSError where one is no listening TCP socket.
+    OSError if one is no listening TCP socket.
     """
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return []
@@ -120,7 +120,7 @@ def _accept_all(listener: socket.socket) -> Iterator[socket.socket]:
 
 
 class OrderlyServer(uvicorn.Server):
-    """Ends in order: what is under way is finished, and what cannot be is told so."""
+    """Ends in order: requests in flight are finished, and clients of those that cannot be get an error."""
 
     def __init__(self, app: Served, grace: float = _GRACE_SECONDS) -> None:
         super().__init__(settings(app))
@@ -128,7 +128,7 @@ class OrderlyServer(uvicorn.Server):
         self._grace = grace
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal drains, a second one ends at once."""
+        """Drain at the first signal, and end at once at a second one."""
         self.force_exit = self.should_exit
         super().handle_exit(sig, frame)
 
@@ -157,9 +157,11 @@ class OrderlyServer(uvicorn.Server):
         self.app.report_end()
 
     async def _stop_accepting(self, sockets: list[socket.socket]) -> None:
-        """What was accepted in this moment is served: asyncio makes a connection of it one turn of its loop later. What
-        waits to be accepted is served too: it would be reset with the listener, and a front end that has sent a POST
-        there may not send it again."""
+        """Stop accepting, but serve what has been accepted or waits for that.
+
+        asyncio makes a connection one turn of its loop later. A connection that waits in the listener would be reset
+        with it, and a front end that has sent a POST there may not send it again.
+        """
         loop = asyncio.get_running_loop()
         for listener in sockets:
             loop.remove_reader(listener)

@@ -42,7 +42,7 @@ _MOST_JOINED = 64 * 1024
 
 
 class HeadWriter:
-    """Writes a response's header block together with the first bytes behind it: each write is a system call.
+    """Writes a response's header block together with its first bytes: each write is a system call.
 
     It leaves in the next turn of the loop if no bytes follow.
     """

@@ -10,7 +10,7 @@ LONGEST_END = 4
 
 
 def split_events(read: bytes) -> list[bytes]:
-    """The events of a stream as they came; the last may be unfinished."""
+    """Return the events of a stream as they came. The last may be unfinished."""
     return EVENT_END.split(read)
 
 
@@ -49,12 +49,12 @@ class EventSplitter:
 
 
 def data_of(event: bytes | bytearray) -> bytes:
-    """What an event says; empty where it has no data."""
+    """Return the data of an event, empty if it has none."""
     return b"\n".join(_values(event, b"data:"))
 
 
 def name_of(event: bytes | bytearray) -> str | None:
-    """The event's name, None where it has none."""
+    """Return the name of an event, None if it has none."""
     names = _values(event, b"event:")
     return names[-1].decode("utf-8", "replace") if names else None
 

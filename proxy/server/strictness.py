@@ -15,8 +15,10 @@ Header = tuple[bytes, bytes]
 
 
 def check_target(method: bytes, url: bytes) -> None:
-    """A URL's host is as good as any, since nothing is chosen by it; a fragment or a user has no place there, and its
-    path has to be written."""
+    """Raise InvalidRequestError or URITooLongError for a target that is no path or URL with a path.
+
+    The host of a URL decides nothing. A fragment or a user has no place in it.
+    """
     if len(url) > MAX_LINE:
         raise URITooLongError
     is_path = url.startswith(b"/")
@@ -35,7 +37,7 @@ def check_size(headers: Sequence[Header], number: int) -> None:
 
 
 def check_fields(headers: Sequence[Header], version: str, known_hosts: list[bytes] | None) -> list[bytes]:
-    """The values of Host, which are checked unless they are known to be fine. Names are in lower case."""
+    """Return the values of Host. They are checked unless they are known to be valid. Names are in lower case."""
     if version not in ("1.1", "1.0"):
         raise InvalidRequestError("The request is not HTTP/1.1.")
     hosts, codings = [], []

@@ -83,9 +83,9 @@ class KeepAlive:
             self._timer = None
 
     def watch(self, may: Callable[[], bool]) -> None:
-        """Write signs from now on where the response pauses, if `may` returns True there.
+        """Write signs from now on when the response pauses and `may` returns True.
 
-        A pause is noticed at the second tick in a row without `heard`, so what passes starts no timer.
+        A pause is noticed at the second tick in a row without `heard`, so that passing bytes start no timer.
         """
         self.stop()
         self._may, self._is_silent = may, False

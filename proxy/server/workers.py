@@ -70,7 +70,7 @@ class Supervisor:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
 
     def _become(self, number: int, begins: int) -> int:
-        """In the worker, which ends here."""
+        """Become the worker, in its process, which ends here."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -125,6 +125,6 @@ class Supervisor:
 
 
 def _end_with(alive: int) -> None:
-    """Drain as if told to once the supervisor is gone: nobody would ever end this worker."""
+    """Drain when the supervisor has ended: no signal would end this worker."""
     os.read(alive, 1)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -30,7 +30,7 @@ _HEADERS = [(b"accept", b"application/json"), (b"accept-encoding", b"identity"),
 
 @dataclass(slots=True)
 class _UpstreamState:
-    """What is known of an upstream since it was asked `at`."""
+    """What an upstream has answered. at: when it was asked."""
 
     at: float
     windows: dict[str, int]
@@ -42,14 +42,14 @@ class WindowAsker:
     """Asks for lists of models (`max_model_len`, `context_length` …), llama.cpp's `/props`, Ollama's `/api/show`."""
 
     def __init__(self, client: UpstreamClient, windows: Windows, clock: Callable[[], float]) -> None:
-        """`clock` tells seconds that only go forward."""
+        """`clock` returns seconds that only go forward."""
         self._client = client
         self._windows = windows
         self._clock = clock
         self._asked: OrderedDict[str, _UpstreamState] = OrderedDict()
 
     def is_due(self, upstream: Upstream, model: str) -> bool:
-        """Whether this upstream may know more of the model than we do."""
+        """Return True if this upstream may know more about the model than the proxy does."""
         if upstream.provider != "openai" or is_deployment(upstream.base_url):
             return False
         asked = self._asked.get(upstream.base_url)

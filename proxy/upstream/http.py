@@ -29,14 +29,13 @@ class RequestTemplate(NamedTuple):
 
 
 class UpstreamClient:
-    """One pool of connections an upstream; entered once at start, left at shutdown.
+    """Sends requests to upstreams over one pool of connections each. Entered at the start, left at shutdown.
 
-    No cookies, redirects, decompression or retries, and no proxy but the one that the config or the environment of the
-    start names: nothing that a client sends can name one. What a client sent is sent once,
-    and what an upstream answers is what the client gets. Only where a connection that was used before has ended without
-    a byte of an answer is anything sent once more: what is idempotent and has no body, and what the upstream's system
-    has not taken a byte of. Where `provider: litellm` is
-    configured, chat requests are translated on the way, and their answers on the way back.
+    It has no cookies, redirects, decompression or retries. The only proxy is the one of the config or the environment.
+    Nothing that a client sends can name one. A request is sent once, and its response is the client's. It is sent once
+    more only if a used connection has ended without a byte of a response, and the request is idempotent and has no
+    body, or the upstream's system has not taken a byte of it. With `provider: litellm` chat requests are translated,
+    and their responses are translated back.
     """
 
     def __init__(
@@ -69,7 +68,10 @@ class UpstreamClient:
         return await self._relay(upstream, method, url, headers, body)
 
     def template(self, upstream: Upstream, url: str, headers: Headers) -> RequestTemplate | None:
-        """What can be posted there again and again; None if it would be translated. Raises InvalidRequestError."""
+        """Return a request that can be posted again with other bodies, None if it would be translated.
+
+        Raises InvalidRequestError.
+        """
         if upstream.provider == "litellm":
             return None
         pool = self._pool(upstream)

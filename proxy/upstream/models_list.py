@@ -54,12 +54,12 @@ def windows_of_list(body: bytes) -> tuple[dict[str, int], Family | None]:
 
 
 def window_of_props(body: bytes) -> int | None:
-    """From llama.cpp's `GET /props`: of one slot, which is what a request gets; raises MsgspecError."""
+    """Return the window of llama.cpp's `GET /props`: of one slot, which is what a request gets. Raises MsgspecError."""
     return msgspec.json.decode(body, type=_Props).default_generation_settings.n_ctx
 
 
 def window_of_show(body: bytes) -> int | None:
-    """From Ollama's `POST /api/show`: what it is set to, else what the model could do; raises MsgspecError."""
+    """Return the window of Ollama's `POST /api/show`: as it is set, else what the model can do. Raises MsgspecError."""
     shown = msgspec.json.decode(body, type=_ShownModel)
     if (set_to := _NUM_CTX.search(shown.parameters)) is not None:
         return int(set_to[1])

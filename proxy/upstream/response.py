@@ -20,21 +20,21 @@ class TruncatedError(Exception):
 
 
 class Sink(Protocol):
-    """Where a body's bytes go as they come."""
+    """Takes the bytes of a body as they come."""
 
     def take(self, chunk: bytes, *, is_last: bool) -> bool:
-        """Whether more may follow at once; if not, the body waits for `resume`."""
+        """Take bytes. Return True if more may follow at once, else the body waits for `resume`."""
 
 
 class BodySource(Protocol):
-    """Where an answer's bytes come from, codings untouched: taken piece by piece, or poured into a sink."""
+    """The bytes of a response's body with their codings: taken piece by piece, or poured into a sink."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it has come, so that nothing can be waited for."""
+        """Return True if all bytes have come."""
 
     def take(self) -> bytes:
-        """What has come and was not taken yet."""
+        """Return the bytes that have come and were not taken yet."""
 
     def untake(self, chunk: bytes) -> None:
         """Give back what was taken, before anything else is."""
@@ -61,11 +61,11 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
     body: BodySource
 
     def header(self, name: bytes) -> bytes | None:
-        """The first value of a header, by its name in lower case."""
+        """Return the first value of a header, by its name in lower case."""
         return first(self.headers, name)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body's bytes as they arrive, once; raises TruncatedError."""
+        """Yield the body's bytes as they arrive, once. Raises TruncatedError."""
         while True:
             if chunk := self.body.take():
                 yield chunk
@@ -73,7 +73,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
                 return
 
     async def read(self, limit: int) -> bytes | None:
-        """The whole body, or None if it is over `limit` bytes; raises TruncatedError."""
+        """Return the whole body, None if it is over `limit` bytes. Raises TruncatedError."""
         parts: list[bytes] = []
         size = 0
         async for chunk in self.chunks():
@@ -150,7 +150,7 @@ class IteratedBody:
 
 
 def whole_body(content: bytes) -> IteratedBody:
-    """A body that is there already."""
+    """Return a body that is complete."""
 
     async def nothing() -> AsyncIterator[bytes]:
         for piece in tuple[bytes, ...]():
@@ -163,5 +163,5 @@ def whole_body(content: bytes) -> IteratedBody:
 
 
 def is_event_stream(headers: Headers) -> bool:
-    """By its type."""
+    """Return True if the content type is that of an event stream."""
     return (first(headers, b"content-type") or b"").lower().startswith(_EVENT_STREAM)

@@ -40,12 +40,12 @@ MediaSource = Literal["config", "provider"]
 class Route(msgspec.Struct, frozen=True):
     """An upstream for one request.
 
-    place:  where it goes, as lessons are kept.
-    window: of the model, None while it is unknown (then only an overflow leads to a compaction).
-    exact:  counted with the model's own tokenizer.
-    trace:  that the request belongs to; None where it is not traced.
-    mount:  where its client has its API.
-    media:  what of them it takes, by the config or as its maker says (`media_source`).
+    place:  the key of what was learned of the model there.
+    window: of the model, None if it is unknown. Then only an overflow leads to a compaction.
+    exact:  True if tokens are counted with the model's own tokenizer.
+    trace:  of the request, None if it is not traced.
+    mount:  the path at which its client has its API.
+    media:  the limits for media, by the config or as its maker states them (`media_source`).
     """
 
     name: str
@@ -61,21 +61,21 @@ class Route(msgspec.Struct, frozen=True):
 
     @property
     def is_login(self) -> bool:
-        """Whether it goes by a login that is for requests of its own client alone."""
+        """Return True if it uses a login that is for requests of its own client alone."""
         return is_login(self.headers)
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryTarget:
-    """Which model summarizes, where, with whose credential.
+    """A model that summarizes, with its upstream and credential.
 
-    place:       the model at its upstream, for one caller: nobody's failures cool down another's summarizer.
+    place:       the model at its upstream for one caller. A failure of one caller pauses no other's summarizer.
     name:        of the upstream.
-    window:      its context window, in its own tokens; None if unknown.
-    calibration: its own tokens per token of our estimate; >= 1.
-    output_key:  the field that limits an answer, as the model's clients name it.
-    trace:       of the request that it summarizes for; None where that is not traced.
-    mount:       where it is asked.
+    window:      its context window in its own tokens, None if unknown.
+    calibration: its own tokens per token of our estimate, >= 1.
+    output_key:  the field that limits a response, as the model's clients name it.
+    trace:       of the request that it summarizes for, None if that is not traced.
+    mount:       the path at which it is asked.
     key:         the id of the issued key whose conversation it summarizes.
     """
 
@@ -100,7 +100,7 @@ class SummaryTarget:
 
 @dataclass(frozen=True, slots=True)
 class _RoutedModel:
-    """What the config and its name say of a model."""
+    """The settings of a model in the config, and its name."""
 
     configured_window: int | None
     encoding: str
@@ -133,7 +133,7 @@ class Router:
             )
 
     def _allows_at_base(self, paths: Iterable[str], head: ApiHead, caller: Caller) -> bool:
-        """Whether a path leads to the same address as one under /v1 that the caller may ask for."""
+        """Return True if a path leads to the same address as one under /v1 that the caller may ask for."""
         names, prefix = resource(head.reading), head.reading.mount.prefix
         if not prefix:
             return False
@@ -143,16 +143,16 @@ class Router:
 
     @property
     def depends_on_models(self) -> bool:
-        """Whether the model of a request may decide which upstream it goes to."""
+        """Return True if the model of a request may decide which upstream it goes to."""
         return any(rule.upstream for rule in self._config.models)
 
     def plain(self, head: ApiHead, caller: Caller, model: str = "") -> Route:
-        """The route of a request that is relayed as it is; `model` where one is known."""
+        """Return the route of a request that is relayed as it is. model: if it is known."""
         name, upstream, place = self._goes_to(head, caller, model)
         return Route(name, upstream, _headers(head, caller, upstream, readable=False), place)
 
     def conversation(self, head: ApiHead, caller: Caller, model: str) -> Route:
-        """The route of a request that is counted, and of which the answer is looked into."""
+        """Return the route of a request that is counted, and whose response is read."""
         name, upstream, place = self._goes_to(head, caller, model)
         route = Route(name, upstream, [], place, mount=head.mount)
         return self.measure(self.with_headers(route, head, caller))
@@ -163,7 +163,7 @@ class Router:
         return msgspec.structs.replace(route, headers=headers, trace=head.trace)
 
     def measure(self, route: Route) -> Route:
-        """The route with what is known of its model's window now."""
+        """Return the route with the newest window of its model."""
         window, model = self._window(route.place), route.place.model
         is_exact = window is not None and self._model(model).exact
         rule, media = self._config.rule_for(model), self._media(route, window)
@@ -173,7 +173,7 @@ class Router:
         return msgspec.structs.replace(route, window=window, exact=is_exact, media=media, media_source=source)
 
     def _media(self, route: Route, window: Window | None) -> MediaLimits:
-        """By the model's rule, else as Anthropic says of its models."""
+        """Return the limits for media by the model's rule, else as Anthropic states them for its models."""
         rule = self._config.rule_for(route.place.model)
         known = NO_MEDIA_LIMITS
         is_claude = _CLAUDE in route.place.model.lower()
@@ -185,7 +185,7 @@ class Router:
         return known._replace(bytes=rule.max_request_bytes or known.bytes, pictures=rule.max_pictures or known.pictures)
 
     def media_limits(self, place: ModelKey) -> MediaLimits:
-        """What was learned of media there."""
+        """Return the limits for media that were learned there."""
         return self._windows.media_limits(place)
 
     @property
@@ -202,7 +202,7 @@ class Router:
         )
 
     def _upstream(self, head: ApiHead, caller: Caller, model: str) -> tuple[str, Upstream]:
-        """Name and settings of what answers this request; raises NotFoundError where nothing does."""
+        """Return name and settings of the upstream for this request. Raises NotFoundError if there is none."""
         spoken = head.spoken.name if head.spoken else None
         asked = caller.tenant, model, spoken
         found = self._chosen.get(asked) or self._choice(*asked)
@@ -223,15 +223,15 @@ class Router:
         return self._windows.experience(place)
 
     def takes_copies(self, place: ModelKey) -> bool:
-        """Whether requests may be changed there."""
+        """Return True if requests may be changed there."""
         return self._windows.takes_copies(place)
 
     def longest_answer(self, place: ModelKey, session: bytes) -> int | None:
-        """Of those seen there lately, in tokens; None where too few were."""
+        """Return the longest of the latest responses there in tokens, None if there were too few."""
         return self._windows.longest_answer(place, session)
 
     def has_overflowed(self, place: ModelKey, chain: Chain) -> bool:
-        """Whether a conversation has overflowed there, and may go on from the record that this led to."""
+        """Return True if a conversation has overflowed there, and may go on from the record that this led to."""
         return self._windows.has_overflowed(place, lambda: chain.session)
 
     def may_try_larger(self, place: ModelKey) -> bool:
@@ -241,11 +241,11 @@ class Router:
         return self._model(model).configured_window
 
     def is_exact(self, model: str) -> bool:
-        """Whether its tokens are counted with its own tokenizer."""
+        """Return True if its tokens are counted with its own tokenizer."""
         return self._model(model).exact
 
     def names(self, model: str) -> bool:
-        """Whether the config has a rule for this very model."""
+        """Return True if the config has a rule for this very model."""
         return self._model(model).is_named
 
     def encoding(self, model: str) -> str:
@@ -254,9 +254,9 @@ class Router:
     def summary_target(
         self, caller: Caller, request: CountedRequest, route: Route, session: bytes
     ) -> SummaryTarget | None:
-        """The policy's summarizer, or the request's own model under its own credential; None for no model at all.
+        """Return the policy's summarizer, or the request's own model under its own credential. None: no model.
 
-        A client's credential is never sent to another upstream than the one it was meant for, and a login never with
+        A client's credential is never sent to another upstream than the one it was meant for. A login is never used for
         requests of ours.
         """
         settings = caller.policy.summarizer
@@ -309,7 +309,7 @@ class Router:
 
 
 def conversation_url(route: Route, head: ApiHead) -> str:
-    """Where a request of a conversation is posted, however its client spelled the path; litellm has its own paths."""
+    """Return the URL of a request of a conversation, however its client spells the path. litellm has its own paths."""
     prefix = head.reading.mount.prefix if route.upstream.provider == "openai" else ""
     return resource_url(route.upstream.base_url, resource(head.reading), head.target, prefix)
 
@@ -335,6 +335,6 @@ def with_static(headers: Headers, upstream: Upstream) -> Headers:
 
 
 def _key(caller: Caller, upstream: Upstream) -> tuple[bytes, bytes] | None:
-    """The key of the tenant, else of the upstream, as a header; None: the client's own credential passes."""
+    """Return the key of the tenant, else of the upstream, as a header. None lets the client's own credential pass."""
     key = caller.upstream_key or upstream.api_key.get_secret_value()
     return credential(key, upstream.auth) if key else None

@@ -53,7 +53,7 @@ class SummarizerError(Exception):
 
 
 class FormRefusedError(SummarizerError):
-    """The question's form was refused, by a template that takes no user behind a tool's result, say: others may do."""
+    """The form of the question was refused, e.g. a user's message after a tool's result. Other forms may pass."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("refused", reason)
@@ -79,7 +79,7 @@ class Summarizer:
     """Asks summarizers and remembers which ones failed lately."""
 
     def __init__(self, client: UpstreamClient, clock: Callable[[], float], observe: Hook) -> None:
-        """`clock` tells seconds that only go forward."""
+        """`clock` returns seconds that only go forward."""
         self._client = client
         self._clock = clock
         self._observe = observe
@@ -87,7 +87,10 @@ class Summarizer:
         self._paused: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def is_cooling_down(self, target: SummaryTarget, *, is_aligned: bool = False) -> bool:
-        """Whether it failed lately and is left alone; or only with questions at the end of a session's own prompt."""
+        """Return True if it failed lately and is paused.
+
+        is_aligned: for questions at the end of a session's own prompt only.
+        """
         return self._clock() < self._failures.get(_key(target, is_aligned), (0, 0.0))[1]
 
     def cooling_down(self) -> set[tuple[str, str]]:
@@ -166,8 +169,10 @@ class Summarizer:
     def note_failure(
         self, target: SummaryTarget, kind: Kind, *, is_aligned: bool = False, of_form: bool = False
     ) -> None:
-        """Leave this summarizer alone for a while, or questions behind a session's prompt: longer with every failure in
-        a row, and for a day where it was their form that was refused."""
+        """Pause this summarizer, or its questions at the end of a session's prompt.
+
+        The pause gets longer with each failure in a row. It is a day if the form of the question was refused.
+        """
         key = _key(target, is_aligned)
         failures, _ = self._failures.pop(key, (0, 0.0))
         pauses = (_FORM_COOLDOWN,) if is_aligned and of_form else _pauses(kind, is_aligned=is_aligned)
@@ -234,7 +239,7 @@ def _result(error: BaseException, deadline: within | None) -> CallResult:
 
 
 def _is_soon(retry_after: bytes | None) -> bool:
-    """Whether a summarizer may be asked again within our pause; a date is as good as never."""
+    """Return True if a summarizer may be asked again within the pause. A date counts as never."""
     try:
         return retry_after is None or float(retry_after) <= _PAUSE
     except ValueError:

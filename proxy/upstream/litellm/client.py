@@ -39,7 +39,7 @@ _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "litellm")
 
 
 class Relay(Protocol):
-    """How a request is sent: `UpstreamClient`'s way, with its connections, timeouts and rules."""
+    """Sends a request as `UpstreamClient` does, with its connections, timeouts and rules."""
 
     def __call__(
         self, upstream: Upstream, method: str, url: str, headers: Headers, body: bytes, /
@@ -52,11 +52,11 @@ class _StoppedError(Exception):
 
 @dataclass(slots=True)
 class _ChatRequest:
-    """One chat request on its way: whom litellm may ask for it, and what came back.
+    """One chat request for litellm: the host that it may ask, and the response.
 
-    answer:  the provider's, as soon as its head is there; there is never a second one.
-    report:  the beginning of its body, where it is an error.
-    failure: what prevented an answer, or cut it off.
+    answer:  the provider's response, when its header block is there. There is never a second one.
+    report:  the beginning of its body, if it is an error.
+    failure: the error that prevented a response, or cut it off.
     refused: the host that litellm wanted to ask beside the upstream.
     """
 
@@ -95,7 +95,7 @@ class _ChatRequest:
             self.answer.close()
 
     def answer_of_error(self, error: Exception) -> UpstreamResponse:
-        """An error as an answer with the provider's status, headers and words; where it has none, ours is raised."""
+        """Return an error with the provider's status, headers and words. Raises our own error without one."""
         if isinstance(self.failure, ProxyError):
             raise self.failure from None
         if self.failure is not None:
@@ -121,7 +121,7 @@ class _ChatRequest:
         return self.response(400 if overflow else status, b"application/json", body)
 
     def response(self, status: int, kind: bytes, body: bytes | _Events) -> UpstreamResponse:
-        """An answer to the client under the provider's headers (rate limits, request ids, Retry-After)."""
+        """Return the response to the client under the provider's headers (rate limits, request ids, Retry-After)."""
         told = to_client(self.answer.headers) if self.answer is not None else []
         headers = [(name, value) for name, value in told if name not in _OF_THE_BODY]
         headers.append((b"content-type", kind))
@@ -134,7 +134,7 @@ _CALL: ContextVar[_ChatRequest | None] = ContextVar("litellm_call", default=None
 
 
 class _Transport(httpx.AsyncBaseTransport):
-    """In place of litellm's own: every request it makes is one of the call at hand, or none at all."""
+    """Replaces litellm's own transport: each request it makes is the one of the call at hand, or none."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         call = _CALL.get()
@@ -202,7 +202,7 @@ class LitellmClient:
         return frozenset(map(str, listed)) | frozenset(JSONProviderRegistry.list_providers())
 
     async def complete(self, upstream: Upstream, asked: Mapping[str, object], headers: Headers) -> UpstreamResponse:
-        """The answer to a chat request, once its first chunk is there; raises ProxyError."""
+        """Return the response to a chat request when its first chunk is there. Raises ProxyError."""
         call = _ChatRequest(upstream, self._relay, first(headers, HOP) or b"1")
         ours, quiet = _CALL.set(call), is_internal_call.set(True)
         try:
@@ -223,7 +223,7 @@ class LitellmClient:
 
 
 def _arguments(upstream: Upstream, asked: Mapping[str, object], key: str | None) -> dict[str, object]:
-    """The call's arguments; what the upstream's settings say stands last, so that nothing else can say it."""
+    """Return the arguments of the call. The upstream's settings come last, so that nothing overrides them."""
     return {
         **asked,
         "model": _litellm_name(upstream.litellm_provider, str(asked["model"])),
@@ -239,7 +239,7 @@ def _arguments(upstream: Upstream, asked: Mapping[str, object], key: str | None)
 
 
 def _litellm_name(provider: str | None, model: str) -> str:
-    """The model as litellm wants it, `provider/model`; without a configured provider the client names it so."""
+    """Return the model as litellm names it, `provider/model`. Without a configured provider the client names it so."""
     return model if provider is None or model.startswith(f"{provider}/") else f"{provider}/{model}"
 
 
@@ -290,7 +290,7 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 def _status(error: Exception, answer: UpstreamResponse | None) -> int:
-    """The provider's status; for an error inside an answer that began well, or one of litellm's own, what that says."""
+    """Return the provider's status, or that of an error within a response or of litellm's own."""
     if answer is not None and answer.status >= 300:
         return answer.status
     status = getattr(error, "status_code", None)
@@ -298,13 +298,13 @@ def _status(error: Exception, answer: UpstreamResponse | None) -> int:
 
 
 def _words_of_error(error: Exception) -> str:
-    """What litellm says of an error, without its traceback and its advice to itself."""
+    """Return litellm's message of an error, without its traceback and its advice."""
     said = str(getattr(error, "message", error))
     return said.partition("\nTraceback")[0].partition(" To drop these, set")[0].strip()[:_MAX_SAID]
 
 
 def _as_openai(chunk: Any) -> Any:
-    """A chunk as OpenAI has it: the one that tells the usage has no choices."""
+    """Return a chunk as OpenAI writes it: the one with the usage has no choices."""
     if getattr(chunk, "usage", None) is not None and not any(choice.finish_reason for choice in chunk.choices):
         chunk.choices = []
     return chunk

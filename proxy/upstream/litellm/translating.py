@@ -36,7 +36,7 @@ class NoSuchPathError(InvalidRequestError):
 
 
 def parameters(headers: Headers, body: bytes) -> dict[str, object]:
-    """What a request asks for, `model` among it. Raises InvalidRequestError for what cannot be passed on."""
+    """Return the parameters of a request, `model` among them. Raises InvalidRequestError if one cannot be passed."""
     request = _decode_request(headers, body)
     given = {name: value for name, value in request.items() if value is not None and name not in LEFT_OUT}
     model = given.get("model")
@@ -68,7 +68,7 @@ def _decode_request(headers: Headers, body: bytes) -> Mapping[str, object]:
 
 
 def key_of(headers: Headers) -> str | None:
-    """The key that the request carries: the tenant's or the upstream's if they have one, else the client's."""
+    """Return the key that the request carries: the tenant's, else the upstream's, else the client's."""
     scheme, _, key = (first(headers, b"authorization") or b"").strip().partition(b" ")
     if scheme.lower() != b"bearer":
         key = first(headers, b"x-api-key") or first(headers, b"api-key") or b""
@@ -76,9 +76,9 @@ def key_of(headers: Headers) -> str | None:
 
 
 def error_body(report: bytes, said: str, code: str | None) -> bytes:
-    """A provider's error in OpenAI's shape: its own words and type, whatever shape they came in.
+    """Return a provider's error in OpenAI's shape, with its own words and type.
 
-    said: what there is to say where the report holds no words. code: ours, in place of the provider's.
+    said: the message if the report holds no words. code: ours, in place of the provider's.
     """
     error = _error_in(report)
     message = next(

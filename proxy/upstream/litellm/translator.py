@@ -41,10 +41,10 @@ class Translator:
         self._loading = asyncio.Lock()
 
     async def load(self, upstreams: Mapping[str, Upstream]) -> None:
-        """Load litellm if one of these upstreams needs it; raises ConfigError where it does not know a provider.
+        """Load litellm if one of these upstreams needs it. Raises ConfigError for an unknown provider.
 
-        That takes 4 s in a worker thread, and still holds up the event loop four times for 0.1 to 0.2 s (measured), so
-        it is to be done before requests are served.
+        That takes 4 s in a worker thread, and blocks the event loop four times for 0.1 to 0.2 s (measured). So it
+        is done before requests are served.
         """
         if all(upstream.provider != "litellm" for upstream in upstreams.values()):
             return

@@ -17,7 +17,7 @@ _WITHOUT_BODY = (_NO_CONTENT, 304)
 
 
 class NotHTTPError(Exception):
-    """What came is no answer in HTTP/1.1."""
+    """The bytes are no response in HTTP/1.1."""
 
 
 class AnswerReader:
@@ -45,7 +45,7 @@ class AnswerReader:
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
 
     def take(self) -> bytes:
-        """What has come of the body since the last time."""
+        """Return the bytes of the body that have come since the last call."""
         pieces = self._pieces
         if not pieces:
             return b""
@@ -58,11 +58,11 @@ class AnswerReader:
 
     @property
     def bytes_to_come(self) -> int:
-        """Bytes of the body that are to come; 0 or less where that is not stated."""
+        """Return the bytes of the body that are to come, 0 or less if that is not stated."""
         return self._left or 0
 
     def feed(self, data: bytes) -> int:
-        """How many bytes of the body these held; raises NotHTTPError."""
+        """Parse bytes. Return how many of them belong to the body. Raises NotHTTPError."""
         self.is_untouched = False
         if self._parser is None:
             return self._count_head(data)
@@ -84,7 +84,7 @@ class AnswerReader:
         return size
 
     def end(self) -> None:
-        """The connection has ended, in order: so has an answer that says nothing of its length."""
+        """Note that the connection has ended in order, and with it a response that does not state its length."""
         if self._left is not None and self._left < 0:
             self.is_complete = True
 
@@ -126,7 +126,7 @@ class AnswerReader:
             self.is_complete = True
 
     def _delimit(self, version: str) -> None:
-        """How the end of the body is found (RFC 9112, sections 6.1 and 6.3)."""
+        """Find out how the body ends (RFC 9112, sections 6.1 and 6.3)."""
         codings: list[bytes] = []
         length = None
         for name, value in self.headers:
@@ -148,7 +148,7 @@ class AnswerReader:
 
     @property
     def _is_read(self) -> bool:
-        """Whether nothing is left for the parser: what follows is counted."""
+        """Return True if nothing is left for the parser: the rest is only counted."""
         return self.is_complete or self._left is not None
 
     def _parse(self, parser: HttpResponseParser, data: bytes) -> None:

@@ -36,13 +36,13 @@ _ACKNOWLEDGED = struct.Struct("120xQ").unpack_from
 
 
 class ConnectionOwner(Protocol):
-    """Where connections go when their answers are complete."""
+    """Takes connections back when their responses are complete."""
 
     def give_back(self, connection: "Connection") -> None:
-        """It can be asked again."""
+        """Take back a connection that can be used again."""
 
     def on_lost(self, connection: "Connection") -> None:
-        """It cannot, and is closed; said once."""
+        """Note once that a connection is closed."""
 
 
 class Connection(asyncio.Protocol):
@@ -54,7 +54,7 @@ class Connection(asyncio.Protocol):
     """
 
     def __init__(self, owner: ConnectionOwner, upstream: Upstream, proxy: Proxy | None = None) -> None:
-        """`proxy`: that reads what is sent; None where none does."""
+        """`proxy`: reads the requests, None without one."""
         self.proxy = proxy
         self.idle_since = 0.0
         self.is_open = False
@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
         return answer
 
     def begin(self, head: bytes, body: Body, *, has_no_body: bool, chunked: bool, began: float) -> "PendingResponse":
-        """The same without waiting for the answer."""
+        """Send a request without waiting for the response."""
         answer = self._answer = PendingResponse(self, has_no_body=has_no_body)
         total = self._upstream.total_timeout
         self._ends = _FOREVER if total is None else began + total
@@ -184,13 +184,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can be asked, as far as that is known in this turn of the loop."""
+        """Return True if it can be used, as far as that is known in this turn of the loop."""
         return self.is_open and not self._transport.is_closing()
 
     # what the answer asks for
 
     def finish(self, *, may_continue: bool) -> None:
-        """The answer is complete."""
+        """Note that the response is complete."""
         self._answer = None
         if may_continue and self._sending is None and self.is_usable:
             self._is_used, self.idle_since = True, self.loop.time()
@@ -211,7 +211,7 @@ class Connection(asyncio.Protocol):
         self._transport.resume_reading()
 
     def close(self) -> None:
-        """Nothing more is sent or received: where an answer is under way the upstream can stop working on it."""
+        """Close it. If a response is in flight, the upstream can stop working on it."""
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None
@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _is_awaited(self) -> bool:
-        """Whether it is the upstream's turn; not while a client sends slowly, or takes slowly."""
+        """Return True if it is the upstream's turn. It is not while a client sends or reads slowly."""
         answer = self._answer
         is_sent = self._sending is None or self._is_here
         return answer is not None and not answer.is_paused and (is_sent or answer.reader.is_begun)
@@ -306,7 +306,7 @@ class PendingResponse:
 
     @property
     def _is_nearly_whole(self) -> bool:
-        """Whether little of the body is still to come, so that it is better read with its head; events are not."""
+        """Return True if little of the body is to come, so that it is read with its header block. Events are not."""
         is_short = self._error is None and 0 < self.reader.bytes_to_come <= _MOST_AWAITED
         return is_short and not is_event_stream(self.reader.headers)
 
@@ -391,13 +391,13 @@ class PendingResponse:
             self._wake()
 
     def fail(self, error: BaseException) -> None:
-        """It will not be completed."""
+        """End the response with an error."""
         self._error = error
         self.close()
         self._wake()
 
     def lose(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """Note that the connection has ended."""
         if exc is None:
             self.reader.end()
         if self.reader.is_complete:

@@ -29,7 +29,7 @@ _Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, _Where]
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where an upstream is: host and port, and whether it speaks TLS."""
+    """The host and port of an upstream, and whether it uses TLS."""
 
     host: str
     port: int
@@ -46,8 +46,7 @@ def trusting_context() -> ssl.SSLContext:
 async def dial(
     origin: ServerAddress, context: ssl.SSLContext | None, protocol: Callable[[], _P], proxy: Proxy | None = None
 ) -> _P:
-    """A connection with this protocol, by a proxy where there is one; raises ProxyError that says why there is none, in
-    words of ours."""
+    """Connect with this protocol, through a proxy if there is one. Raises ProxyError with the reason in our words."""
     loop = asyncio.get_running_loop()
     try:
         connected = await (_connect_host(origin) if proxy is None else _connect_tunnel(origin, proxy))
@@ -89,7 +88,7 @@ async def _connect_tunnel(origin: ServerAddress, proxy: Proxy) -> socket.socket:
 
 
 def _named_itself(origin: ServerAddress) -> list[_Address]:
-    """The address that a host is by itself, which needs no thread to be looked up in; empty for a name."""
+    """Return the address that a host is by itself, which needs no lookup in a thread. Empty for a name."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with suppress(OSError):
             socket.inet_pton(family, origin.host)
@@ -141,7 +140,7 @@ async def _connect_address(address: _Address) -> socket.socket:
 
 
 def _alternating(found: Sequence[_Address]) -> list[_Address]:
-    """One address of each family in turn, the resolver's first one first (RFC 8305, section 4)."""
+    """Return one address of each family in turn, the resolver's first one first (RFC 8305, section 4)."""
     first = [address for address in found if address[0] == found[0][0]]
     others = [address for address in found if address[0] != found[0][0]]
     return [address for address in chain.from_iterable(zip_longest(first, others)) if address is not None]

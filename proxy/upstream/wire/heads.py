@@ -17,24 +17,24 @@ _REMEMBERED = 1_024
 
 
 def is_chunked(headers: Iterable[tuple[bytes, bytes]], body: Body) -> bool:
-    """Whether a body goes out in chunks: one that comes in pieces, of a length that nobody has stated."""
+    """Return True if a body is sent in chunks: it comes in pieces, and its length is not stated."""
     return body is not None and not isinstance(body, bytes) and not _states_length(headers)
 
 
 def request_head(
     method: str, target: str, host: bytes, headers: Iterable[tuple[bytes, bytes]], body: Body, origin: bytes = b""
 ) -> bytes:
-    """Headers go out byte for byte as they came, in their order, with what frames the body behind them.
+    """Return a header block with the client's headers byte for byte, in their order, and with the body's framing.
 
-    origin: what stands before the target for a proxy (RFC 9112, section 3.2.2); empty where none reads it.
+    origin: written before the target for a proxy (RFC 9112, section 3.2.2), empty if none reads it.
 
-    Raises InvalidRequestError for what would end a line, or the head, before its time.
+    Raises InvalidRequestError for a value that would end a line, or the block.
     """
     return head_begun(method, target, host, [*headers, *_framing(method, headers, body)], origin) + b"\r\n"
 
 
 def head_begun(method: str, target: str, host: bytes, headers: Headers, origin: bytes = b"") -> bytes:
-    """The head without the line that ends it. Raises as `request_head` does."""
+    """Return the header block without the line that ends it. Raises as `request_head` does."""
     where = target.encode("latin-1", "replace")
     if not _TARGET.fullmatch(where):
         raise InvalidRequestError("The request's target must be a path.")
@@ -60,7 +60,7 @@ def _states_length(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 @lru_cache(_REMEMBERED)
 def _header_begin(name: bytes) -> bytes:
-    """The beginning of a header's line."""
+    """Return the beginning of a header's line."""
     if not _TOKEN.fullmatch(name):
         raise InvalidRequestError("A header of the request has a name that is none.")
     return name + b": "

@@ -20,10 +20,10 @@ _TURNS = 10
 
 
 class Pool:
-    """To be closed at shutdown.
+    """The connections to one upstream. It is closed at shutdown.
 
-    base: what the URLs of this upstream begin with; host: what its requests are for.
-    origin, headers: what a proxy that reads the requests wants of each: before its target, and beside its headers.
+    base: the beginning of this upstream's URLs. host: the host of its requests.
+    origin, headers: written before the target and beside the headers for a proxy that reads the requests.
     """
 
     def __init__(self, upstream: Upstream, proxy: Proxy | None = None) -> None:
@@ -56,7 +56,7 @@ class Pool:
         return self._places - len(self._idle)
 
     def idle(self) -> Connection | None:
-        """A connection that can be asked at once; None where there is none."""
+        """Return a connection that can be used at once, None if there is none."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable:  # else its end has come, and is about to be said
@@ -64,7 +64,7 @@ class Pool:
         return None
 
     async def connect(self) -> Connection:
-        """A connection, a new one or one that was given back meanwhile.
+        """Return a connection: a new one, or one that was given back meanwhile.
 
         Raises UpstreamConnectionError, UpstreamTimeoutError or OutOfFilesError.
         """
@@ -142,7 +142,7 @@ class Pool:
         return connection
 
     async def _turn(self) -> Connection | None:
-        """A connection that was given back, or None for the place of one that has left."""
+        """Return a connection that was given back, None for the slot of one that has ended."""
         waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:

@@ -41,7 +41,7 @@ async def tunnel(connected: socket.socket, host: str, port: int, proxy: Proxy) -
 
 
 def unreached_error(proxy: Proxy) -> UpstreamConnectionError:
-    """The proxy is not there, or is none."""
+    """Return the error for a proxy that is not there, or that is none."""
     return UpstreamConnectionError(
         f"The proxy before the upstream cannot be reached; does it run, and is {proxy.source} right? {_AROUND}.",
         "proxy",
@@ -49,7 +49,7 @@ def unreached_error(proxy: Proxy) -> UpstreamConnectionError:
 
 
 def unauthorized_error(proxy: Proxy) -> UpstreamConnectionError:
-    """The proxy wants other credentials, or any."""
+    """Return the error for a proxy that asks for credentials."""
     return UpstreamConnectionError(
         f"The proxy before the upstream refuses us without credentials that it knows ({UNAUTHORIZED});"
         f" put them into {proxy.source}, as http://USER:PASSWORD@HOST:PORT.",
