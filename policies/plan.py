@@ -59,7 +59,7 @@ class Compact:
 
     must: failure is no option. with_model: whether a model's summary is worth its price.
     budget: what the record and the rest of the request may take. target: what the request is to come down to, in
-    tokens, where the cut may still move to what the record leaves (`Compactor.fit`); None where it may not, since the
+    tokens, if the cut may still move to what the record leaves (`RecordBuilder.fit`); None if it may not, since the
     request is not full. growth: tokens by which the tail of a record made ahead grows until the record is needed.
     """
 

@@ -18,7 +18,6 @@ from proxy.engine.client_compaction.clients import ClientCompactions
 from proxy.engine.client_compaction.expansion import Expander
 from proxy.engine.client_compaction.making import ItemMaker
 from proxy.engine.client_compaction.sealed_items import ItemSealer
-from proxy.engine.compactions import Compactions
 from proxy.engine.compactor import Compactor
 from proxy.engine.cooler import Cooler
 from proxy.engine.decider import Decider
@@ -27,6 +26,7 @@ from proxy.engine.engine import Engine
 from proxy.engine.excerpts import Excerpts
 from proxy.engine.media import MediaAger
 from proxy.engine.quoter import Quoter
+from proxy.engine.record_builder import RecordBuilder
 from proxy.engine.stability import Stability
 from proxy.engine.standing import StandingRecords
 from proxy.engine.thinking import ThinkingTrimmer
@@ -102,20 +102,20 @@ async def open_engine(
         excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
         checkpoints, lineages = sessions.checkpoints, sessions.lineages
         writer = Writer(checkpoints, summarizer, tokenizer, prompts, windows, spending, workers, time.monotonic)
-        compactor = Compactor(checkpoints, summarizer, writer, spending, tokenizer, workers, observe, time.time)
-        compactions = Compactions(standing, compactor, stability, sessions, background)
+        builder = RecordBuilder(summarizer, writer, spending, tokenizer, workers, observe, time.time)
+        compactor = Compactor(standing, builder, stability, sessions, background)
         quoter = Quoter(
             tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"), Cache(memory, "sent")
         )
         media, thinking = MediaAger(cooler, workers, memory), ThinkingTrimmer(sealed, cooler, stored)
         decider = Decider(standing, cooler, media, thinking, quoter, stability, lineages)
         looking = None if read_only is None else read_only.drafter
-        drafter = Drafter(decider, looking, standing, compactions, sessions, tokenizer, workers, observe)
-        ahead = Ahead(standing, compactions, excerpts, summarizer, sessions, stability, windows, observe)
-        maker = ItemMaker(standing, compactions, cooler, lineages, items, time.time)
+        drafter = Drafter(decider, looking, standing, compactor, sessions, tokenizer, workers, observe)
+        ahead = Ahead(standing, compactor, excerpts, summarizer, sessions, stability, windows, observe)
+        maker = ItemMaker(standing, compactor, builder, cooler, lineages, items, time.time)
         return Engine(
             tokenizer, windows, tallies, metrics, observe, reader, ClientCompactions(Expander(items), maker), drafter,
-            ahead, compactor, standing, summarizer, spending, sessions,
+            ahead, builder, standing, summarizer, spending, sessions,
             background, workers, memory, read_only,
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ from policies.record.lineage import may_rebuild
 from policies.record.record import Record
 from proxy.dialects.base import Usage
 from proxy.engine.case import CompactionContext, RoutedRequest
-from proxy.engine.compactions import Compactions
+from proxy.engine.compactor import Compactor
 from proxy.engine.draft import Draft, standing_of
 from proxy.engine.excerpts import Excerpts
 from proxy.engine.job import Job
@@ -48,7 +48,7 @@ class Ahead:
     """Calibrates, notes how a compaction went, and prepares what the next requests will want; one per process."""
 
     _standing: StandingRecords
-    _compactions: Compactions
+    _compactor: Compactor
     _excerpts: Excerpts
     _summarizer: Summarizer
     _sessions: Sessions
@@ -123,7 +123,7 @@ class Ahead:
         started = self._sessions.lineages.first_seen(case.chain.first_link)
         rebuild = await self._is_rebuilt(case, standing, target, plan)
         job = Job(case, view, plan, standing or case.carried, target, started, _DEADLINE, rebuild)
-        await self._compactions.ahead(job)
+        await self._compactor.prefetch(job)
 
     async def _is_rebuilt(
         self, case: CompactionContext, standing: Record | None, target: SummaryTarget, plan: Compact

@@ -1,280 +1,222 @@
-"""Carrying out a plan to compact: one record a cut, made once for everybody who needs it."""
+"""Checkpoints of conversations, each made once for all requests that can use it."""
 
 import asyncio
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import assert_never
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
-from msgspec import structs
-
-from policies.plan import soft_share
-from policies.record import record as records
-from policies.record.record import Cause, Record, WrittenSummary
-from policies.transcript import CountTokens
-from proxy.callers.spending import Spending
-from proxy.engine.fitting import fitted_job
+from policies.record.record import Record
 from proxy.engine.job import Job
-from proxy.engine.writer import Bill, Writer
-from proxy.models.table import MAX_NAME
-from proxy.models.tokenizer import Tokenizer
-from proxy.observing.compactions import ended_by
-from proxy.observing.events import CompactionEnded, CompactionStarted, Hook
-from proxy.observing.hooks import observe_traced
-from proxy.records.checkpoints import Checkpoints, place_key
+from proxy.engine.record_builder import CompactionError, RecordBuilder
+from proxy.engine.stability import Stability
+from proxy.engine.standing import StandingRecords
+from proxy.records.checkpoints import is_of, place_key
 from proxy.records.locks import claim
-from proxy.runtime.deadlines import within
-from proxy.runtime.workers import Workers
-from proxy.upstream.routes import NO_MODEL, SummaryTarget
-from proxy.upstream.summarizer import Summarizer, SummarizerError
+from proxy.records.sessions import Sessions
+from proxy.runtime.background import Background
 
-# A record that leaves more than this beside tools and head is not worth keeping (docs/design.md, "Budget").
-_MOST_LEFT = 0.9
-# Of those for which answers were of no use.
-_MOST_REASONS = 8
+# Compactions in flight that one request joins, one after the other, before it begins its own.
+_MOST_JOINED = 3
+# The claim of a conversation's next record names the message at this share of M after the parent's. It is the same
+# message for every request of the conversation, however much that has grown.
+_CLAIMED_AT = 0.25
 
 
-class CompactionError(Exception):
-    """No record could be made, and none was owed: the request goes on without it. The text is the reason."""
+@dataclass(slots=True, eq=False)
+class _CompactionFlight:
+    """One compaction in flight, and how many requests wait for it."""
+
+    job: Job
+    task: asyncio.Task[Record]
+    waiting: int = 0
 
 
 @dataclass(eq=False, repr=False)
 class Compactor:
-    """Makes records; one per engine. `clock` returns Unix seconds."""
+    """Makes the next checkpoints of conversations, one at a time for each span of a branch; one per process.
 
-    _checkpoints: Checkpoints
-    _summarizer: Summarizer
-    _writer: Writer
-    _spending: Spending
-    _tokenizer: Tokenizer
-    _workers: Workers
-    _observe: Hook
-    _clock: Callable[[], float]
+    A model's summary is paid for as soon as it is begun. If all clients that waited for one disconnect, it continues in
+    the background, as far as there is room, and the next request finds it.
+    """
 
-    async def compact(self, job: Job) -> Record:
-        """The record of a job: found, made by another replica meanwhile, or made here. Raises CompactionError."""
+    _standing: StandingRecords
+    _builder: RecordBuilder
+    _stability: Stability
+    _sessions: Sessions
+    _background: Background
+    _flights: dict[str, list[_CompactionFlight]] = field(default_factory=dict)
+    """By the tag of their conversation."""
+    _claims: set[str] = field(default_factory=set)
+    """Keys that this process has claimed."""
+
+    async def checkpoint(self, job: Job) -> Record:
+        """Return the record with which the job's request goes on: joined, found or made. Raises CompactionError."""
+        is_firm = False
+        for _ in range(_MOST_JOINED):
+            if (flight := self._joinable(job, is_firm=is_firm)) is None:
+                break
+            try:
+                if (record := await self._join_flight(job, flight, is_firm=is_firm)) is not None:
+                    return record
+            except TimeoutError:
+                if not job.plan.must:
+                    raise CompactionError("pending") from None
+                job = replace(job, target=None)
+                break
+            except CompactionError as error:
+                if _is_as_firm(flight.job, job) or not (job.plan.must or str(error) == "pending"):
+                    raise
+                # The first request to get here begins a compaction that gives up less soon. The others join it.
+                is_firm = True
+        return await self._wait_for_flight(self._begin(job))
+
+    async def prefetch(self, job: Job) -> None:
+        """Make a record before a request needs it, unless one is in flight."""
+        if self._joinable(job) is None and not self._is_overtaken(job):
+            with suppress(CompactionError):
+                await self._wait_for_flight(self._begin(job))
+
+    def _joinable(self, job: Job, *, is_firm: bool = False) -> _CompactionFlight | None:
+        """Return a compaction in flight that covers more of the job's own request than its parent, wherever it is cut.
+
+        After an overflow its cut must be the job's, and it must be for an overflow too, since nothing else is small
+        enough. is_firm: it must not give up sooner than the job.
+        """
+        is_overflow = job.plan.trigger == "overflow_retry"
+        for flight in self._flights.get(job.case.chain.tag, ()):
+            cut = job.case.cut_at(flight.job.digest)
+            if is_overflow and (flight.job.plan.trigger, cut) != (job.plan.trigger, job.plan.cut.position):
+                continue
+            if cut is not None and cut > job.covered and (not is_firm or _is_as_firm(flight.job, job)):
+                return flight
+        return None
+
+    def _is_overtaken(self, job: Job) -> bool:
+        """Return True if a record is in flight for a request that continues this one. This job's would not be used."""
+        digests = job.case.chain.digests
+        last = len(digests) - 1
+        flights = self._flights.get(job.case.chain.tag, ())
+        return any(flight.job.case.chain.digests[last : last + 1] == digests[last:] for flight in flights)
+
+    def _begin(self, job: Job) -> _CompactionFlight:
+        flight = _CompactionFlight(job, asyncio.create_task(self._claim_and_make(job)))
+        self._flights.setdefault(job.case.chain.tag, []).append(flight)
+        flight.task.add_done_callback(lambda _: self._forget(flight))
+        return flight
+
+    def _forget(self, flight: _CompactionFlight) -> None:
+        flights = self._flights.get(flight.job.case.chain.tag, [])
+        if flight in flights:
+            flights.remove(flight)
+        if not flights:
+            self._flights.pop(flight.job.case.chain.tag, None)
+
+    async def _join_flight(self, job: Job, flight: _CompactionFlight, *, is_firm: bool) -> Record | None:
+        """Return the record of another request's flight, None if it is of another branch.
+
+        A firm flight is waited for like the job's own. Raises CompactionError, and TimeoutError if it takes longer than
+        the job may wait.
+        """
+        record = await self._wait_for_flight(flight, None if is_firm else job.join_timeout)
+        if record.covered > job.covered and is_of(record, job.case.chain.digests, record.covered):
+            return record
+        self._forget(flight)
+        return None
+
+    async def _wait_for_flight(self, flight: _CompactionFlight, seconds: float | None = None) -> Record:
+        """Return the record of a flight. Raises CompactionError, and TimeoutError after so many seconds."""
+        flight.waiting += 1
+        try:
+            await asyncio.wait((flight.task,), timeout=seconds)
+        finally:
+            flight.waiting -= 1
+            if not flight.waiting and not flight.task.done():
+                self._continue_in_background(flight)
+        if not flight.task.done():
+            raise TimeoutError
+        if flight.task.cancelled():  # the process ends
+            raise CompactionError("pending")
+        return flight.task.result()
+
+    def _continue_in_background(self, flight: _CompactionFlight) -> None:
+        flight.waiting += 1
+        if not self._background.start("summary", self._wait_and_list(flight)):
+            self._forget(flight)
+            flight.task.cancel()
+
+    async def _wait_and_list(self, flight: _CompactionFlight) -> None:
+        """Wait for a flight without a request, and list its session, since something is stored of it then.
+
+        The flight's own case names the session: the requests that waited for it may be of others.
+        """
+        with suppress(CompactionError):
+            record = await flight.task
+            case = flight.job.case
+            await self._sessions.add(case.caller, case.chain, case.label, case.request.settings.model, record)
+
+    async def _claim_and_make(self, job: Job) -> Record:
+        """Return the next record of a conversation, made here or by another replica. Raises CompactionError.
+
+        A job that cannot wait makes a record without the claim. So does an overflow, since no other record is small
+        enough, and a fork of a conversation that this process has claimed.
+        """
+        if job.plan.trigger == "overflow_retry" or (key := _claim_key(job)) in self._claims:
+            return await self._make(job)
+        seconds = 0.0 if job.plan.trigger == "background" else job.JOIN_WAIT
+        store = self._sessions.sealed.store
+        self._claims.add(key)
+        try:
+            async with claim(store, key, lambda: self._standing.newer(job.case, job.covered), seconds) as taken:
+                if isinstance(taken, Record):
+                    return taken
+                if taken is None and not job.plan.must:
+                    raise CompactionError("pending")
+                return await self._make(job)
+        finally:
+            self._claims.discard(key)
+
+    async def _make(self, job: Job) -> Record:
+        """Make and publish a record, and note the result in the state of its lineage. Raises CompactionError."""
+        tag, case, lineages = job.case.chain.tag, job.case, self._sessions.lineages
+        try:
+            record = await self._build_once(await self._builder.fit(job))
+        except CompactionError as error:
+            if str(error) == "no_gain":
+                await lineages.gained_nothing(tag, job.parent, case.request.tokens)
+            await lineages.note_failure(tag, job.parent)
+            raise
+        await lineages.note_compaction(tag, record, len(case.conversation.messages))
+        await self._stability.note(case, job.parent, record)
+        return record
+
+    async def _build_once(self, job: Job) -> Record:
+        """Return the published record of a cut, built by one replica if a model is asked. Raises CompactionError."""
         if job.target is None:
-            found = await self._look(job)
-            return found or await self._publish(job, await self.make(job))
-        key = place_key(job.case.chain, job.plan.cut.position)
-        store = self._checkpoints.sealed.store
-        async with claim(store, f"lock:{key}", lambda: self._look(job), job.join_timeout) as taken:
+            return await self._stored(job) or await self._publish(job)
+        key = f"lock:{place_key(job.case.chain, job.plan.cut.position)}"
+        async with claim(self._sessions.sealed.store, key, lambda: self._stored(job), job.join_timeout) as taken:
             if isinstance(taken, Record):
                 return taken
             if taken is None and not job.plan.must:
                 raise CompactionError("pending")
-            return await self._publish(job, await self.make(job))
+            return await self._publish(job)
 
-    async def fit(self, job: Job) -> Job:
-        """Return the job with the cut that its record leaves room for."""
-        return await self._workers.run(fitted_job, job, self._count(job))
+    async def _stored(self, job: Job) -> Record | None:
+        record = await self._sessions.checkpoints.find(job.case.chain, [job.plan.cut.position])
+        return None if record is None else job.case.allowed_record(record)
 
-    def _count(self, job: Job) -> CountTokens:
-        """Tokens of a text, of each counted once for the job."""
-        encoding, counted = job.case.request.encoding, job.counted
-
-        def count(text: str) -> int:
-            if text not in counted:
-                counted[text] = self._tokenizer.count(text, encoding=encoding)
-            return counted[text]
-
-        return count
-
-    async def _look(self, job: Job) -> Record | None:
-        found = await self._checkpoints.find(job.case.chain, [job.plan.cut.position])
-        return None if found is None else job.case.allowed_record(found)
-
-    async def _publish(self, job: Job, record: Record) -> Record:
-        return job.case.allowed_record(await self._checkpoints.publish(job.case.chain, record))
-
-    async def make(self, job: Job) -> Record:
-        """Build a record without storing it. Emits CompactionStarted and CompactionEnded. Raises CompactionError."""
-        bill, started = Bill(), time.perf_counter()
-        self._observe(_started_event(job, self._clock()))
-        record, result = None, "internal_error"
-        try:
-            record = _with_cause(await self._worthwhile(job, bill), job, bill, _ms_since(started))
-        except CompactionError as error:
-            result = str(error)
-            raise
-        except asyncio.CancelledError:
-            result = "cancelled"
-            raise
-        finally:
-            if record is None:
-                ended = _failed_event(job, result, self._clock(), _ms_since(started), bill)
-            else:
-                case = job.case
-                ended = ended_by(
-                    record,
-                    tenant=case.caller.tenant,
-                    session=case.chain.name,
-                    label=case.label or None,
-                    for_model=case.request.settings.model[:MAX_NAME],
-                )
-            observe_traced(self._observe, ended, job.case.route.trace)
-        return record
-
-    async def _worthwhile(self, job: Job, bill: Bill) -> Record:
-        """One that saves next to nothing is thrown away."""
-        record = await (self._build(job, None) if job.target is None else self._record_by_model(job, job.target, bill))
-        tokens, fixed = record.making.tokens, job.cooled.conversation.fixed_tokens
-        if job.plan.trigger not in ("overflow_retry", "client") and tokens.after - fixed > _MOST_LEFT * (
-            tokens.before - fixed
-        ):
-            raise CompactionError("no_gain")
-        return record
-
-    async def _record_by_model(self, job: Job, target: SummaryTarget, bill: Bill) -> Record:
-        caller = job.case.caller
-        if not self._spending.allows(caller.tenant, caller.summary_tokens_per_day):
-            return await self._without_model(job, bill, "over_budget")
-        if self._summarizer.is_cooling_down(target):
-            return await self._without_model(job, bill, "summarizer_cooling_down")
-        try:
-            async with within(job.deadline) as deadline:
-                written = await self._writer.write(job, target, bill, deadline)
-        except TimeoutError:
-            self._summarizer.note_failure(target, "transient")
-            if bill.asks_aligned:
-                self._summarizer.note_failure(target, "timeout", is_aligned=True)
-            return await self._without_model(job, bill, "summarizer_timeout")
-        except SummarizerError as error:
-            return await self._without_model(job, bill, f"summarizer_{error.kind}")
-        self._summarizer.note_success(target)
-        return await self._build(job, written)
-
-    async def _without_model(self, job: Job, bill: Bill, reason: str) -> Record:
-        bill.reason = reason
-        if not job.plan.must:
-            raise CompactionError(reason)
-        return await self._build(job, None)
-
-    async def _build(self, job: Job, written: WrittenSummary | None) -> Record:
-        return await self._workers.run(self._build_now, job, written)
-
-    def _build_now(self, job: Job, written: WrittenSummary | None) -> Record:
-        now = self._clock()
-        record = records.build(
-            job.span,
-            job.parent,
-            job.statements,
-            written,
-            budget=job.plan.budget,
-            settings=job.policy.ledger,
-            trigger=job.plan.trigger,
-            tokens_before=job.plan.tokens_before,
-            tokens_kept=job.cooled.conversation.fixed_tokens + job.plan.cut.kept,
-            segments=job.policy.summarizer.history_segments,
-            title=_title(job.started, now),
-            started=job.started,
-            now=now,
-            kept=job.kept,
-            most_names=job.most_names,
-            names=job.names,
-            judge=job.judge,
-            count=self._count(job),
-        )
-        # What it is made of was masked whole.
-        return structs.replace(record, is_masked=job.policy.secrets == "mask")
+    async def _publish(self, job: Job) -> Record:
+        record = await self._builder.build(job)
+        return job.case.allowed_record(await self._sessions.checkpoints.publish(job.case.chain, record))
 
 
-def _title(started: float, ended: float) -> str:
-    start, end = (datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in (started, ended))
-    return f"Summary of conversation from {start} to {end}"
+def _is_as_firm(other: Job, job: Job) -> bool:
+    """Return True if the other job gives up no sooner. One in the background gives up if another has the claim."""
+    return other.plan.must >= job.plan.must and other.plan.trigger != "background"
 
 
-def _started_event(job: Job, at: float) -> CompactionStarted:
-    case, plan, target = job.case, job.plan, job.target
-    return CompactionStarted(
-        at=at,
-        tenant=case.caller.tenant,
-        session=case.chain.name,
-        label=case.label or None,
-        trigger=plan.trigger,
-        upstream=target.name if target else None,
-        model=target.model if target else None,
-        covered=plan.cut.position,
-        tokens_before=plan.tokens_before,
-    )
-
-
-def _ms_since(started: float) -> float:
-    return round(1000 * (time.perf_counter() - started), 1)
-
-
-def _with_cause(record: Record, job: Job, bill: Bill, ms: float) -> Record:
-    """Return the record with what it was made for, and what that took."""
-    target = job.target
-    cause = Cause(
-        used=_used(job),
-        threshold=_threshold(job),
-        reason=bill.reason,
-        refused=_refusal_reasons(job, bill),
-        ms=ms,
-        upstream=target.name if target else None,
-        model=target.model if target else None,
-        calls=bill.calls,
-        spent=bill.spent,
-        fixed=job.cooled.conversation.fixed_tokens,
-    )
-    return structs.replace(record, making=structs.replace(record.making, cause=cause))
-
-
-def _used(job: Job) -> float:
-    return round(job.plan.budget.share(job.plan.tokens_before), 3)
-
-
-def _failed_event(job: Job, result: str, at: float, ms: float, bill: Bill) -> CompactionEnded:
-    case, plan, cut, target, spent = job.case, job.plan, job.plan.cut, job.target, bill.spent
-    return CompactionEnded(
-        at=at,
-        tenant=case.caller.tenant,
-        session=case.chain.name,
-        label=case.label or None,
-        trigger=plan.trigger,
-        result=result,
-        reason=bill.reason or result,
-        ms=ms,
-        for_model=case.request.settings.model[:MAX_NAME],
-        upstream=target.name if target else None,
-        model=target.model if target else None,
-        used=_used(job),
-        threshold=_threshold(job),
-        cut=cut.level,
-        strategy=cut.strategy,
-        fallback_reason=cut.fallback_reason,
-        adjustment=cut.adjustment,
-        adjustment_delta=cut.adjustment_delta,
-        rounds=cut.units_total,
-        rounds_kept=cut.units_kept,
-        covered=cut.position,
-        tokens_before=plan.tokens_before,
-        refused=_refusal_reasons(job, bill),
-        calls=bill.calls,
-        tokens_in=spent.prompt_tokens,
-        tokens_out=spent.completion_tokens,
-        usd=spent.usd,
-    )
-
-
-def _refusal_reasons(job: Job, bill: Bill) -> tuple[str, ...]:
-    case = job.case
-    if case.summarizer is None and case.route.is_login and job.policy.summarizer.model != NO_MODEL:
-        return ("login",)
-    return tuple(bill.refused[:_MOST_REASONS])
-
-
-def _threshold(job: Job) -> float | None:
-    """The share of the room from which on this was due; None where it was due for something else."""
-    match job.plan.trigger:
-        case "background":
-            return round(soft_share(job.plan.budget, job.policy), 3)
-        case "proactive" | "tool_execution":
-            due = job.policy.compaction_threshold
-            return due if job.plan.budget.share(job.plan.tokens_before) >= due else None  # due by its messages
-        case "manual" | "overflow_retry" | "client":
-            return None
-        case _:
-            assert_never(job.plan.trigger)
+def _claim_key(job: Job) -> str:
+    case, tokens_from = job.case, job.case.conversation.tokens_from
+    covered, least = job.covered, _CLAIMED_AT * case.limits.budget.movable
+    newer = [cut for cut in case.cuts if cut > covered]
+    cut = next((cut for cut in newer if tokens_from[covered] - tokens_from[cut] >= least), (newer or [covered])[-1])
+    return f"claim:{{{case.chain.tag}}}:{case.chain.digests[cut].hex()}"

@@ -12,13 +12,13 @@ from policies.record.record import Record
 from policies.record.texts import texts_for
 from proxy.dialects import bounds
 from proxy.engine.case import CompactionContext, Outcome, RoutedRequest
-from proxy.engine.compactions import Compactions
-from proxy.engine.compactor import CompactionError
+from proxy.engine.compactor import Compactor
 from proxy.engine.decider import Bypass, Decider, Decision, bypass_reason, draft_or_original, small_reason
 from proxy.engine.draft import Copy, Draft, body_of, draft_of, standing_of, unsealed_draft, untouched_draft, with_output
 from proxy.engine.job import Job
 from proxy.engine.media import media_left
 from proxy.engine.prompt_view import PromptView
+from proxy.engine.record_builder import CompactionError
 from proxy.engine.standing import StandingRecords
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import Hook, note
@@ -38,7 +38,7 @@ class Drafter:
     _read_only: "Drafter | None"
     """That of the read-only engine, which plans in shadow mode. None in the read-only engine itself."""
     _standing: StandingRecords
-    _compactions: Compactions
+    _compactor: Compactor
     _sessions: Sessions
     _tokenizer: Tokenizer
     _workers: Workers
@@ -142,7 +142,7 @@ class Drafter:
             target = case.summarizer if rung.with_model and stated.with_model else None
             plan = Compact(rung.cut, rung.budget, standing_of(record), True, "overflow_retry", refused.tokens)
             began = time.perf_counter()
-            record = await self._compactions.next(self._job(case, view, plan, record, target))
+            record = await self._compactor.checkpoint(self._job(case, view, plan, record, target))
             waited = time.perf_counter() - began
             if case.binds_thinking:
                 view = await self._decider.cool(case, record)
@@ -237,7 +237,7 @@ class Drafter:
         record, view, job = decision.record, decision.cooled, self.job(case, decision, plan)
         began, since = time.perf_counter(), self._sessions.lineages.now()
         try:
-            made = await self._compactions.next(job)
+            made = await self._compactor.checkpoint(job)
         except CompactionError as error:
             draft = draft_of(case, view, record, _outcome_after_failure(error, decision), str(error))
             return structs.replace(draft, waited=time.perf_counter() - began)

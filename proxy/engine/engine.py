@@ -14,8 +14,8 @@ from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.engine.ahead import Ahead
 from proxy.engine.case import RoutedRequest
 from proxy.engine.client_compaction.clients import ClientCompactions
-from proxy.engine.compactor import Compactor
 from proxy.engine.drafter import Drafter
+from proxy.engine.record_builder import RecordBuilder
 from proxy.engine.standing import StandingRecords
 from proxy.memory import Memory
 from proxy.models.tokenizer import Tokenizer
@@ -43,7 +43,7 @@ class Engine:
     clients: ClientCompactions
     drafter: Drafter
     ahead: Ahead
-    compactor: Compactor
+    builder: RecordBuilder
     standing: StandingRecords
     summarizer: Summarizer
     spending: Spending
@@ -56,7 +56,7 @@ class Engine:
     def read_only(self) -> "Engine":
         """Return the same engine over a store that is only read, with silent listeners.
 
-        It decides as this one, and makes no record unless its compactor is asked for one, which is stored nowhere.
+        It decides as this one. It builds a record only if its builder is called, and stores none.
         """
         return self._read_only or self
 

@@ -1,33 +1,21 @@
-"""Which checkpoint a request goes on from, and whose turn it is to make the next one."""
+"""Lookup of the checkpoint that a request goes on from."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
-from typing import Literal
+from collections.abc import Collection
 
 from policies.plan import is_crowded, tokens_with
 from policies.record.record import Record
 from proxy.engine.case import CompactionContext
 from proxy.engine.draft import standing_of
-from proxy.records.locks import claim
 from proxy.records.sessions import Sessions
-
-# How far into what is not covered yet the turn to make the next summary is pinned, as a share of M: the same message
-# for every request of a conversation, however much it has grown meanwhile.
-_PIN = 0.25
-
-Taken = Record | Literal[True]
-"""A record that was made meanwhile, or the turn to make one."""
 
 
 class StandingRecords:
     """Finds the checkpoint in use; one per process. `lookups` counts where: `memory`, `store`, `miss`."""
 
     def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
         self._checkpoints = sessions.checkpoints
         self.lookups: Counter[str] = Counter()
-        self._turns: set[str] = set()
 
     async def in_use(self, case: CompactionContext) -> Record | None:
         """The checkpoint to send: the newest, unless what stood before it fits.
@@ -77,29 +65,8 @@ class StandingRecords:
         self.lookups["store" if found else "memory" if known else "miss"] += 1
         return found or known
 
-    @asynccontextmanager
-    async def turn(
-        self, case: CompactionContext, standing: Record | None, seconds: float
-    ) -> AsyncIterator[Taken | Literal[False]]:
-        """Claim the making of the next record of a conversation.
-
-        Yield a record that another replica has made, True if it is the caller's turn while the block lasts, False if it
-        is still another's after so many seconds. A request that cannot wait makes a record all the same.
-        """
-        key = f"claim:{{{case.chain.tag}}}:{case.chain.digests[self._pin(case, standing)].hex()}"
-        if key in self._turns:  # by a fork, whose record is none for this one
-            yield True
-            return
-        self._turns.add(key)
-        try:
-            async with claim(self._sessions.sealed.store, key, lambda: self._newer(case, standing), seconds) as taken:
-                yield taken or False
-        finally:
-            self._turns.discard(key)
-
-    async def _newer(self, case: CompactionContext, standing: Record | None) -> Record | None:
-        """A checkpoint that goes beyond this one, made by any replica."""
-        covered = standing.covered if standing else 0
+    async def newer(self, case: CompactionContext, covered: int) -> Record | None:
+        """Return a checkpoint that covers more than so many messages, made by any replica."""
         return await self._known_record(case, [cut for cut in case.cuts if cut > covered])
 
     async def _parent(self, case: CompactionContext, record: Record) -> Record | None:
@@ -122,12 +89,3 @@ class StandingRecords:
         covered, now = standing.covered if standing else 0, tokens_with(case.conversation, standing)
         is_too_long = is_crowded(case.conversation, covered, now, case.limits, case.caller.policy)
         return self._fits(case, record, share) and not is_too_long
-
-    def _pin(self, case: CompactionContext, standing: Record | None) -> int:
-        tokens_from = case.conversation.tokens_from
-        covered = standing.covered if standing else 0
-        pinned = _PIN * case.limits.budget.movable
-        newer = [cut for cut in case.cuts if cut > covered]
-        return next(
-            (cut for cut in newer if tokens_from[covered] - tokens_from[cut] >= pinned), (newer or [covered])[-1]
-        )

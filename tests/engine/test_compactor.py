@@ -14,8 +14,8 @@ import pytest
 
 from policies.record.record import VERSION, Segment
 from policies.settings import BisectSettings, PolicySettings, SummarizerSettings
-from proxy.engine.compactor import CompactionError
 from proxy.engine.job import Job
+from proxy.engine.record_builder import CompactionError
 from proxy.models.tokenizer import DEFAULT_ENCODING
 from proxy.observing.events import CompactionEnded, CompactionStarted, Event, Note, SummarizerCalled
 from proxy.records.checkpoints import Checkpoints, place_key
@@ -33,13 +33,13 @@ async def test_a_summary_is_written_validated_stored_and_found_again() -> None:
     model = Model()
     async with replica(model) as one:
         work = await job(one.target())
-        record = await one.compactor.compact(work)
+        record = await one.compactor.checkpoint(work)
         assert "the task goes on as the user asked for it" in record.text
         assert "Never touch config/prod.yaml." not in record.text  # it is the anchor, and stands behind the record
         assert record.making.algorithm == "single"
         assert record.making.model == "gpt-4o"
         assert await one.checkpoints.find(work.case.chain, [work.plan.cut.position]) == record
-        assert await one.compactor.compact(work) == record
+        assert await one.compactor.checkpoint(work) == record
     assert len(model.asked) == 1
 
 
@@ -73,9 +73,9 @@ async def test_a_failing_summarizer_is_never_stored_and_never_needed(answer: tup
     async with replica(Model(lambda _: answer)) as one:
         optional = await job(one.target())
         with pytest.raises(CompactionError, match=reason):
-            await one.compactor.compact(optional)
+            await one.compactor.checkpoint(optional)
         assert await one.checkpoints.find(optional.case.chain, [optional.plan.cut.position]) is None
-        record = await one.compactor.compact(replace(optional, plan=replace(optional.plan, must=True)))
+        record = await one.compactor.checkpoint(replace(optional, plan=replace(optional.plan, must=True)))
         assert record.making.algorithm == "deterministic"
         assert "bash({}) -> not known" in record.text
 
@@ -87,18 +87,18 @@ async def test_a_failing_summarizer_is_left_alone_for_a_while() -> None:
         work = await job(one.target())
         for _ in range(5):
             with pytest.raises(CompactionError):
-                await one.compactor.compact(work)
+                await one.compactor.checkpoint(work)
         assert len(model.asked) == 2  # one try and its retry
         now += 61
         model.answer = lambda _: completion(GOOD)
-        assert (await one.compactor.compact(work)).making.algorithm == "single"
+        assert (await one.compactor.checkpoint(work)).making.algorithm == "single"
 
 
 async def test_an_unusable_answer_gets_one_reminder_with_its_reason() -> None:
     answers = iter([completion("no headings here"), completion(GOOD)])
     model = Model(lambda _: next(answers))
     async with replica(model) as one:
-        record = await one.compactor.compact(await job(one.target()))
+        record = await one.compactor.checkpoint(await job(one.target()))
     assert record.making.algorithm == "single"
     assert "it has 0 of the 9 sections" in str(model.asked[1]["messages"])
 
@@ -108,7 +108,7 @@ async def test_a_summarizer_that_never_answers_is_given_up_at_the_deadline() -> 
     gate = asyncio.Event()
     async with replica(Model(gate=gate)) as one:
         with pytest.raises(CompactionError, match="summarizer_timeout"):
-            await one.compactor.compact(await job(one.target(), policy=policy))
+            await one.compactor.checkpoint(await job(one.target(), policy=policy))
         gate.set()
 
 
@@ -126,9 +126,9 @@ async def test_one_transient_error_leaves_the_aligned_form_in_use(failure: tuple
     async with replica(model, clock=lambda: now, log=log) as one:
         work = await job(replace(one.target(window=100_000), name="elsewhere"))
         with pytest.raises(CompactionError, match="summarizer_transient"):
-            await one.compactor.compact(work)
+            await one.compactor.checkpoint(work)
         now += 61
-        await one.compactor.compact(work)
+        await one.compactor.checkpoint(work)
     assert [is_aligned(request) for request in model.asked] == [True, True, True]
     paused = [
         line for line in map(msgspec.json.decode, log.getvalue().splitlines()) if line["event"] == "summarizer_paused"
@@ -143,9 +143,9 @@ async def test_a_plain_question_follows_where_the_aligned_form_alone_fails_again
         work = await job(replace(one.target(window=100_000), name="elsewhere"))
         for pause in (61, 301):
             with pytest.raises(CompactionError, match="summarizer_transient"):
-                await one.compactor.compact(work)
+                await one.compactor.checkpoint(work)
             now += pause
-        await one.compactor.compact(work)
+        await one.compactor.checkpoint(work)
     assert [is_aligned(request) for request in model.asked] == [True] * 4 + [False]
 
 
@@ -157,7 +157,7 @@ async def test_a_call_that_is_cut_off_says_by_what_and_pauses_for_a_deadline_alo
     async with replica(model) as one:
         one.summarizer._observe = events.append
         target = replace(one.target(window=100_000), name="elsewhere")
-        making = asyncio.create_task(one.compactor.compact(await job(target, policy=policy)))
+        making = asyncio.create_task(one.builder.build(await job(target, policy=policy)))
         while not model.asked:  # noqa: ASYNC110 - the other side of a socket sets no event here
             await asyncio.sleep(0)
         if not is_late:
@@ -179,7 +179,7 @@ async def test_an_overflow_is_bisected_and_merged() -> None:
         return OVERFLOW if len(str(request["messages"])) > 12_000 else completion(GOOD)
 
     async with replica(Model(small)) as one:
-        record = await one.compactor.compact(await job(one.target(), number=80))
+        record = await one.compactor.checkpoint(await job(one.target(), number=80))
     assert record.making.algorithm == "bisect_v1"
     assert record.making.chunk_count > 1
     assert record.making.calls <= 16
@@ -198,7 +198,7 @@ async def test_a_merge_of_short_parts_may_be_as_long_as_its_target() -> None:
 
     model = Model(small)
     async with replica(model) as one:
-        record = await one.compactor.compact(await job(one.target(), number=80))
+        record = await one.compactor.checkpoint(await job(one.target(), number=80))
     (merge,) = [asked for asked in model.asked if "You merge" in str(asked["messages"])]
     source = TOKENIZER.count(str(merge["messages"][1]["content"]), DEFAULT_ENCODING)
     assert source / 2 < TOKENIZER.count(longer, DEFAULT_ENCODING) < 400
@@ -208,7 +208,7 @@ async def test_a_merge_of_short_parts_may_be_as_long_as_its_target() -> None:
 async def test_a_known_window_needs_no_overflow() -> None:
     model = Model()
     async with replica(model) as one:
-        record = await one.compactor.compact(await job(one.target(window=4_000), number=80))
+        record = await one.compactor.checkpoint(await job(one.target(window=4_000), number=80))
     assert record.making.algorithm == "bisect_v1"
     for request in model.asked:
         prompt = sum(TOKENIZER.count(message["content"], DEFAULT_ENCODING) for message in request["messages"])
@@ -226,7 +226,7 @@ async def test_another_error_during_a_bisection_ends_it() -> None:
 
     async with replica(Model(fail_second)) as one:
         with pytest.raises(CompactionError, match="summarizer_refused"):
-            await one.compactor.compact(await job(one.target(), number=80))
+            await one.compactor.checkpoint(await job(one.target(), number=80))
     assert calls <= 9  # the parts that were already under way side by side
 
 
@@ -241,11 +241,11 @@ async def test_the_parts_of_a_failed_bisection_are_not_paid_for_again() -> None:
     async with replica(model, clock=lambda: now) as one:
         work = await job(one.target(window=4_000), number=80)
         with pytest.raises(CompactionError):
-            await one.compactor.compact(work)
+            await one.compactor.checkpoint(work)
         parts = len(model.asked) - 1
         merging = False
         now += 3_600
-        await one.compactor.compact(work)
+        await one.compactor.checkpoint(work)
     assert parts > 1
     assert len(model.asked) == parts + 2
 
@@ -279,7 +279,7 @@ async def test_a_part_that_is_no_text_is_recalled_as_far_as_it_is_one() -> None:
 async def test_bisection_may_be_limited() -> None:
     policy = PolicySettings(bisect=BisectSettings(max_calls=3))
     async with replica(model := Model()) as one:
-        record = await one.compactor.compact(await job(one.target(window=3_000), number=120, policy=policy))
+        record = await one.compactor.checkpoint(await job(one.target(window=3_000), number=120, policy=policy))
     assert len(model.asked) <= 3
     assert record.making.truncated
 
@@ -288,7 +288,7 @@ async def test_twenty_callers_at_once_cost_one_call() -> None:
     model = Model(gate=asyncio.Event())
     async with replica(model) as one:
         work = await job(one.target())
-        tasks = [asyncio.create_task(one.compactor.compact(work)) for _ in range(20)]
+        tasks = [asyncio.create_task(one.compactor.checkpoint(work)) for _ in range(20)]
         while not model.asked:  # noqa: ASYNC110 - the model's server sets no event
             await asyncio.sleep(0)
         assert model.gate is not None
@@ -302,10 +302,10 @@ async def test_two_replicas_share_one_call_and_send_the_same_bytes() -> None:
     store = MemoryStore()
     model = Model(gate=asyncio.Event())
     async with replica(model, store) as one, replica(Model(), store) as other:
-        first = asyncio.create_task(one.compactor.compact(await job(one.target())))
+        first = asyncio.create_task(one.compactor.checkpoint(await job(one.target())))
         while not model.asked:  # noqa: ASYNC110 - the model's server sets no event
             await asyncio.sleep(0)
-        second = asyncio.create_task(other.compactor.compact(await job(other.target())))
+        second = asyncio.create_task(other.compactor.checkpoint(await job(other.target())))
         assert model.gate is not None
         model.gate.set()
         assert (await first).text == (await second).text
@@ -319,7 +319,7 @@ async def test_a_waiter_gives_up_after_join_wait_and_forwards(monkeypatch: pytes
         work = await job(one.target())
         await store.lock(f"lock:{place_key(work.case.chain, work.plan.cut.position)}", "a dead replica", 60)
         with pytest.raises(CompactionError, match="pending"):
-            await one.compactor.compact(work)
+            await one.compactor.checkpoint(work)
 
 
 async def test_a_waiter_takes_over_when_the_lock_is_given_up_without_a_record() -> None:
@@ -337,7 +337,7 @@ async def test_a_waiter_takes_over_when_the_lock_is_given_up_without_a_record() 
         work = await job(one.target(), must=True)
         lock = f"lock:{place_key(work.case.chain, work.plan.cut.position)}"
         await store.lock(lock, "a replica whose client leaves", 60)
-        waiting = asyncio.create_task(one.compactor.compact(work))
+        waiting = asyncio.create_task(one.compactor.checkpoint(work))
         await refused.wait()
         await store.lock(lock, "a replica whose client leaves", 0)
         assert (await waiting).making.algorithm == "single"
@@ -349,7 +349,7 @@ async def test_the_loser_of_a_race_sends_the_winners_text() -> None:
     store = MemoryStore()
     async with replica(Model(), store) as one, replica(Model(), store) as other:
         work = await job(None, must=True)
-        mine = await one.compactor.compact(work)
+        mine = await one.compactor.checkpoint(work)
         late = msgspec.structs.replace(mine, text="written later")
         assert await other.checkpoints.publish(work.case.chain, late) == mine
 
@@ -357,7 +357,7 @@ async def test_the_loser_of_a_race_sends_the_winners_text() -> None:
 async def test_a_record_of_another_prefix_is_kept_nowhere() -> None:
     async with replica(Model()) as one, replica(Model(), store := MemoryStore()) as other:
         work = await job(None, must=True)
-        strange = msgspec.structs.replace(await one.compactor.compact(work), digest="00" * 32)
+        strange = msgspec.structs.replace(await one.compactor.checkpoint(work), digest="00" * 32)
         assert await other.checkpoints.publish(work.case.chain, strange) == strange
         assert other.checkpoints.recall(work.case.chain, [strange.covered]) is None
         assert await store.get_many([place_key(work.case.chain, strange.covered)]) == [None]
@@ -366,7 +366,7 @@ async def test_a_record_of_another_prefix_is_kept_nowhere() -> None:
 async def test_a_deterministic_record_needs_no_model_and_no_lock() -> None:
     model = Model()
     async with replica(model) as one:
-        record = await one.compactor.compact(await job(None))
+        record = await one.compactor.checkpoint(await job(None))
     assert record.making.algorithm == "deterministic"
     assert model.asked == []
 
@@ -374,18 +374,19 @@ async def test_a_deterministic_record_needs_no_model_and_no_lock() -> None:
 async def test_a_tenants_daily_tokens_bound_what_summaries_cost() -> None:
     async with replica(model := Model()) as one:
         first = await job(one.target(), summary_tokens_per_day=100)
-        assert (await one.compactor.compact(first)).making.algorithm == "single"
-        second = await job(one.target(), number=50, summary_tokens_per_day=100, must=True)
-        assert (await one.compactor.compact(second)).making.algorithm == "deterministic"
+        record = await one.compactor.checkpoint(first)
+        assert record.making.algorithm == "single"
+        second = await job(one.target(), number=50, parent=record, summary_tokens_per_day=100, must=True)
+        assert (await one.compactor.checkpoint(second)).making.algorithm == "deterministic"
     assert len(model.asked) == 1
 
 
 @pytest.mark.requirement("R0 3.4", "R0 6.1", "R2 Solution fetch", "R2 Effect 2")
 async def test_the_next_generation_continues_from_the_last() -> None:
     async with replica(model := Model()) as one:
-        first = await one.compactor.compact(await job(one.target(), number=40))
+        first = await one.compactor.checkpoint(await job(one.target(), number=40))
         later = await job(one.target(), number=80, parent=first)
-        second = await one.compactor.compact(later)
+        second = await one.compactor.checkpoint(later)
     assert second.generation == 2
     assert second.parent == first.digest
     asked = str(model.asked[1]["messages"])
@@ -412,7 +413,7 @@ async def test_a_damaged_record_is_a_miss(damage: Callable[[bytes], bytes]) -> N
     store = MemoryStore()
     async with replica(Model(), store) as one:
         work = await job(None)
-        await one.compactor.compact(work)
+        await one.compactor.checkpoint(work)
         place, key = place_key(work.case.chain, work.plan.cut.position), record_key(work)
         at, value = await store.get_many([place, key])
         assert at is not None
@@ -430,7 +431,7 @@ async def test_a_record_that_is_not_of_this_prefix_or_version_is_a_miss(change: 
     store = MemoryStore()
     async with replica(Model(), store) as one:
         work = await job(None)
-        record = msgspec.structs.replace(await one.compactor.compact(work), **change)
+        record = msgspec.structs.replace(await one.compactor.checkpoint(work), **change)
         key = record_key(work)
         await store.put(key, Sealer(None).seal(key, msgspec.json.encode(record)), 60)
         assert (
@@ -451,9 +452,8 @@ async def test_the_newest_checkpoint_is_found_in_two_round_trips() -> None:
     store = Counting()
     async with replica(Model(), store) as one:
         older = await job(None, number=40)
-        newer = await job(None, number=80)
-        await one.compactor.compact(older)
-        await one.compactor.compact(newer)
+        newer = await job(None, number=80, parent=await one.compactor.checkpoint(older))
+        await one.compactor.checkpoint(newer)
         fresh = Checkpoints(SealedStore(store, Sealer(None), 60))
         store.calls = 0
         found = await fresh.find(newer.case.chain, range(1, len(newer.case.chain.digests)))
@@ -476,7 +476,7 @@ async def test_a_store_that_is_down_costs_nothing_but_memory() -> None:
 
     async with replica(model := Model(), CircuitBreaker(Failing(), lambda: 0.0)) as one:
         work = await job(one.target())
-        record = await one.compactor.compact(work)
+        record = await one.compactor.checkpoint(work)
         assert one.checkpoints.recall(work.case.chain, [work.plan.cut.position]) == record
     assert len(model.asked) == 1
 
@@ -487,10 +487,10 @@ async def test_insights_are_shown_to_the_summarizer_unless_a_policy_says_no(insi
     model = Model()
     policy = PolicySettings(summarizer=SummarizerSettings(insights=insights))
     async with replica(model) as one:
-        first = await one.compactor.compact(await job(None, must=True))
+        first = await one.compactor.checkpoint(await job(None, must=True))
         told = (Segment("Looked at the modules.", ("memory is the slow one",)),)
         parent = msgspec.structs.replace(first, segments=told)
-        await one.compactor.compact(await job(one.target(), number=80, parent=parent, policy=policy))
+        await one.compactor.checkpoint(await job(one.target(), number=80, parent=parent, policy=policy))
     (question,) = model.asked
     assert "- Looked at the modules." in str(question)
     assert ("memory is the slow one" in str(question)) == insights
@@ -512,7 +512,7 @@ async def test_the_end_is_told_also_of_what_is_cancelled_or_fails_by_our_fault(
     log = BytesIO()
     async with replica(Model(), log=log) as one:
         monkeypatch.setattr(one.summarizer, "ask", fails)
-        making = asyncio.create_task(one.compactor.compact(await job(one.target())))
+        making = asyncio.create_task(one.builder.build(await job(one.target())))
         await asked.wait()
         making.cancel()
         with suppress(asyncio.CancelledError, ZeroDivisionError):
@@ -527,8 +527,8 @@ async def test_the_log_says_why_answers_were_refused_and_nothing_they_held() -> 
     log = BytesIO()
     async with replica(Model(lambda _: next(answers)), log=log) as one:
         with pytest.raises(CompactionError, match="summarizer_invalid"):
-            await one.compactor.compact(await job(one.target()))
-        await one.compactor.compact(await job(None))
+            await one.compactor.checkpoint(await job(one.target()))
+        await one.compactor.checkpoint(await job(None))
     lines = map(msgspec.json.decode, log.getvalue().splitlines())
     refused, fine = (line for line in lines if line["event"] == "compaction")
     assert refused["refused"] == ["it has 0 of the 9 sections", "it was not finished (finish_reason unknown)"]
@@ -542,7 +542,7 @@ async def test_a_bisection_that_ran_into_its_own_bounds_is_no_fault_of_the_summa
     async with replica(model) as one:
         work = await job(one.target(), policy=policy)
         with pytest.raises(CompactionError, match="summarizer_bounded"):
-            await one.compactor.compact(work)
+            await one.compactor.checkpoint(work)
         assert not one.summarizer.is_cooling_down(one.target())
 
 
@@ -553,7 +553,7 @@ async def test_the_beginning_of_a_compaction_is_told_before_its_end(answer: tupl
     async with replica(Model(lambda _: answer)) as one:
         work = await job(one.target())
         with suppress(CompactionError):
-            await replace(one.compactor, _observe=told.append).make(work)
+            await replace(one.builder, _observe=told.append).build(work)
     started, *_, ended = told
     assert isinstance(started, CompactionStarted)
     assert isinstance(ended, CompactionEnded)

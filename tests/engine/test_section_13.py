@@ -16,7 +16,7 @@ from policies.record.texts import texts_for
 from policies.record.validation import Invalid, SummaryAnswer, validate
 from policies.settings import PolicySettings, SummarizerSettings
 from policies.transcript import MARKERS, Utterance
-from proxy.engine.compactor import CompactionError
+from proxy.engine.record_builder import CompactionError
 from proxy.stores.memory import MemoryStore
 from tests.support import scenarios
 from tests.support.compacting import GOOD, OVERFLOW, Model, completion, job, replica
@@ -376,7 +376,7 @@ async def test_the_deadline_may_strike_in_the_middle_of_a_bisection() -> None:
     async with replica(model) as one:
         work = await job(one.target(), number=80, policy=policy)
         with pytest.raises(CompactionError, match="summarizer_timeout"):
-            await one.compactor.compact(work)
+            await one.compactor.checkpoint(work)
         assert len(model.asked) > 2
         assert model.gate is not None
         model.gate.set()

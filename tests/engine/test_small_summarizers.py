@@ -74,7 +74,7 @@ async def test_most_messages_are_read_though_the_window_is_small_unknown_or_told
     summarizer = SmallSummarizer(window, states=states)
     async with replica(model := Model(summarizer)) as one:
         work = await job(one.target(window=told), number=300)
-        making = (await one.compactor.compact(work)).making
+        making = (await one.compactor.checkpoint(work)).making
     assert making.algorithm == "bisect_v1"
     assert len(summarizer.read) >= least * len(work.source)
     assert making.calls <= 16
@@ -91,6 +91,6 @@ async def test_a_short_span_is_read_by_a_summarizer_of_a_tiny_window(
     summarizer = SmallSummarizer(window)
     async with replica(Model(summarizer)) as one:
         work = await job(one.target(window=told), number=80)
-        making = (await one.compactor.compact(work)).making
+        making = (await one.compactor.checkpoint(work)).making
     assert making.algorithm == "bisect_v1"
     assert len(summarizer.read) >= least * len(work.source)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.engine.compactions import Compactions
+from proxy.engine.compactor import Compactor
 from tests.support.long_conversations import LONG, SMALL_WINDOW, is_summary
 from tests.support.responses import gzipped
 from tests.support.upstreams import (
@@ -376,13 +376,13 @@ async def test_a_compaction_goes_on_for_the_others_who_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     summarizing, finish, joined = asyncio.Event(), asyncio.Event(), asyncio.Semaphore(0)
-    following = Compactions.next
+    following = Compactor.checkpoint
 
-    async def joining(compactions: Compactions, job: Job) -> Record:
+    async def joining(compactor: Compactor, job: Job) -> Record:
         joined.release()
-        return await following(compactions, job)
+        return await following(compactor, job)
 
-    monkeypatch.setattr(Compactions, "next", joining)
+    monkeypatch.setattr(Compactor, "checkpoint", joining)
 
     async def script(call: Call) -> None:
         await call.read()

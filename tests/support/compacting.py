@@ -27,14 +27,20 @@ from proxy.engine.case import CompactionContext
 from proxy.engine.compactor import Compactor
 from proxy.engine.job import Job
 from proxy.engine.prompt_view import PromptView
+from proxy.engine.record_builder import RecordBuilder
+from proxy.engine.stability import Stability
+from proxy.engine.standing import StandingRecords
 from proxy.engine.writer import Writer
+from proxy.memory import Memory
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows, place_of
 from proxy.observing.log import Log
 from proxy.observing.log_lines import LogLines
 from proxy.records.checkpoints import Checkpoints
+from proxy.records.sessions import Sessions
 from proxy.runtime import workers as threads
+from proxy.runtime.background import Background
 from proxy.runtime.workers import Workers
 from proxy.stores import Sealer
 from proxy.stores.base import Store
@@ -96,6 +102,7 @@ class Replica:
     """One process's compactor, and the address of its summarizer."""
 
     compactor: Compactor
+    builder: RecordBuilder
     checkpoints: Checkpoints
     summarizer: Summarizer
     url: str
@@ -125,14 +132,17 @@ async def replica(
 ) -> AsyncIterator[Replica]:
     async with serve(model) as url, UpstreamClient() as client:
         with ThreadPoolExecutor(2) as executor:
-            checkpoints = Checkpoints(SealedStore(store or MemoryStore(), Sealer(None), 3600.0))
+            sessions = Sessions(SealedStore(store or MemoryStore(), Sealer(None), 3600.0), Memory())
             lines = LogLines(Log("info", clock, log or BytesIO()))
             summarizer = Summarizer(client, clock, lines)
             windows = Windows(ModelTable(), SealedStore(MemoryStore(), Sealer(None), 600.0), clock)
             spending, workers = Spending(clock), Workers(executor)
-            writer = Writer(checkpoints, summarizer, TOKENIZER, read_prompts(), windows, spending, workers, clock)
-            compactor = Compactor(checkpoints, summarizer, writer, spending, TOKENIZER, workers, lines, clock)
-            yield Replica(compactor, checkpoints, summarizer, url)
+            records = sessions.checkpoints
+            writer = Writer(records, summarizer, TOKENIZER, read_prompts(), windows, spending, workers, clock)
+            builder = RecordBuilder(summarizer, writer, spending, TOKENIZER, workers, lines, clock)
+            background = Background(lambda *_: None)
+            compactor = Compactor(StandingRecords(sessions), builder, Stability(sessions), sessions, background)
+            yield Replica(compactor, builder, records, summarizer, url)
 
 
 async def job(
@@ -145,7 +155,7 @@ async def job(
     parent: Record | None = None,
     summary_tokens_per_day: int | None = None,
 ) -> Job:
-    """A compaction of a session of `number` rounds, as a request would decide on it."""
+    """Return a compaction of a session of `number` rounds, as a request would decide on it, with a cut that stays."""
     messages = [system(), user(TASK), *rounds(number, size=size)]
     with ThreadPoolExecutor(1) as workers:
         request = await RequestReader(TOKENIZER, threads.Workers(workers)).read(
@@ -161,6 +171,6 @@ async def job(
     place = place_of(caller.tenant, caller.scope, upstream.base_url, request.settings.model)
     route = Route("elsewhere", upstream, [], place)
     case = CompactionContext(request, caller, "on", route, chain, "", ModelProfile(), None, target)
-    plan = replace(plan, must=must, budget=budget)
+    plan = replace(plan, must=must, budget=budget, target=None)
     cooled = PromptView(request.conversation)
     return Job(case, cooled, plan, parent, target, started=1e9, deadline=policy.summarizer.timeout)

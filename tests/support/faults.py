@@ -37,7 +37,7 @@ FAULTS = {
         "proxy.engine.writer.bisect",
         "proxy.engine.writer.render",
         "proxy.engine.writer.validate",
-        "proxy.engine.compactor.records.build",
+        "proxy.engine.record_builder.records.build",
     ),
     "assembling": ("proxy.engine.draft.assemble", "proxy.dialects.json_array.rebuild"),
 }

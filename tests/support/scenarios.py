@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from proxy.engine.compactions import Compactions
+from proxy.engine.compactor import Compactor
 from proxy.runtime.background import Background
 from proxy.runtime.stepping import _Begun
 from tests.support.model_server import ModelServer
@@ -237,7 +237,7 @@ class Sent:
         return [message for message in self.messages if message["role"] in ("system", "developer")]
 
 
-_UNDER_WAY = {work.__qualname__ for work in (RequestResponseCycle.run_asgi, Background._run, Compactions._make_record)}
+_UNDER_WAY = {work.__qualname__ for work in (RequestResponseCycle.run_asgi, Background._run, Compactor._claim_and_make)}
 
 
 class Stage:

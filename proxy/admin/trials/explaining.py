@@ -20,9 +20,9 @@ from proxy.callers.tenants import Caller
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import DEFAULT_DIALECT, shown_paths, written_in
 from proxy.engine.case import CompactionContext, context_of_pasted
-from proxy.engine.compactor import CompactionError
 from proxy.engine.explaining.explainer import explain, preview_request
 from proxy.engine.explaining.explanation import Explanation, MessageFate
+from proxy.engine.record_builder import CompactionError
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError
 from proxy.observing.events import note
 from proxy.records.index import Target
@@ -131,7 +131,7 @@ class Explaining:
                 return Made(name, None, "No summary is due, so the summarizer was not asked.")
             self._tell(visitor, "summarizer_asked", case.caller, session)
             try:
-                record = await engine.compactor.make(job)
+                record = await engine.builder.build(job)
             except CompactionError as error:
                 return Made(name, None, why.reason(str(error)))
         return Made(name, await engine.workers.run(records.view_of, record, job.parent))

@@ -23,11 +23,12 @@ from proxy.dialects.json_array import split_items
 from proxy.engine.case import CompactionContext
 from proxy.engine.client_compaction.expansion import Settled
 from proxy.engine.client_compaction.sealed_items import VERSION, CompactionItem, ItemSealer, text_digest
-from proxy.engine.compactions import Compactions
+from proxy.engine.compactor import Compactor
 from proxy.engine.cooler import Cooler
 from proxy.engine.draft import standing_of
 from proxy.engine.job import Job
 from proxy.engine.prompt_view import PromptView
+from proxy.engine.record_builder import RecordBuilder
 from proxy.engine.standing import StandingRecords
 from proxy.records.lineages import Lineages
 
@@ -74,7 +75,8 @@ class ItemMaker:
     """Makes items; one per process. `clock` tells Unix seconds."""
 
     _standing: StandingRecords
-    _compactions: Compactions
+    _compactor: Compactor
+    _builder: RecordBuilder
     _cooler: Cooler
     _lineages: Lineages
     _items: ItemSealer
@@ -135,8 +137,9 @@ class ItemMaker:
         plan = Compact(chosen, room.budget, standing_of(parent), True, "client", now)
         started, deadline = self._lineages.first_seen(case.chain.first_link), case.caller.policy.summarizer.timeout
         job = Job(case, view, plan, parent, case.summarizer if cut is not None else None, started, deadline)
-        is_kept = cut is not None and case.mode != "off"  # as it is where the text of an erased session is in it
-        return await (self._compactions.next(job) if is_kept else self._compactions.make_unpublished(job))
+        # Nothing is stored of an erased session, which has mode `off`. No other request can use a record of no message.
+        is_published = cut is not None and case.mode != "off"
+        return await (self._compactor.checkpoint(job) if is_published else self._builder.build(job))
 
     async def _tail(
         self, case: CompactionContext, view: PromptView, covered: int, most: int
