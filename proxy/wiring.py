@@ -13,18 +13,18 @@ from proxy.callers.spending import Spending
 from proxy.callers.store_secret import secret_in_force
 from proxy.config.loading import Config
 from proxy.dialects.reader import RequestReader
-from proxy.engine.ahead import Ahead
 from proxy.engine.client_compaction.clients import ClientCompactions
 from proxy.engine.client_compaction.expansion import Expander
 from proxy.engine.client_compaction.making import ItemMaker
 from proxy.engine.client_compaction.sealed_items import ItemSealer
 from proxy.engine.compactor import Compactor
 from proxy.engine.cooler import Cooler
-from proxy.engine.decider import Decider
 from proxy.engine.drafter import Drafter
 from proxy.engine.engine import Engine
 from proxy.engine.excerpts import Excerpts
 from proxy.engine.media import MediaAger
+from proxy.engine.planner import Planner
+from proxy.engine.prefetch import Prefetch
 from proxy.engine.quoter import Quoter
 from proxy.engine.record_builder import RecordBuilder
 from proxy.engine.stability import Stability
@@ -108,14 +108,14 @@ async def open_engine(
             tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"), Cache(memory, "sent")
         )
         media, thinking = MediaAger(cooler, workers, memory), ThinkingTrimmer(sealed, cooler, stored)
-        decider = Decider(standing, cooler, media, thinking, quoter, stability, lineages)
+        planner = Planner(standing, cooler, media, thinking, quoter, stability, lineages)
         looking = None if read_only is None else read_only.drafter
-        drafter = Drafter(decider, looking, standing, compactor, sessions, tokenizer, workers, observe)
-        ahead = Ahead(standing, compactor, excerpts, summarizer, sessions, stability, windows, observe)
+        drafter = Drafter(planner, looking, standing, compactor, sessions, tokenizer, workers, observe)
+        prefetch = Prefetch(standing, compactor, excerpts, summarizer, sessions, stability, windows, observe)
         maker = ItemMaker(standing, compactor, builder, cooler, lineages, items, time.time)
         return Engine(
             tokenizer, windows, tallies, metrics, observe, reader, ClientCompactions(Expander(items), maker), drafter,
-            ahead, builder, standing, summarizer, spending, sessions,
+            prefetch, builder, standing, summarizer, spending, sessions,
             background, workers, memory, read_only,
         )  # fmt: skip
 

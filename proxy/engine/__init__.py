@@ -1,1 +1,1 @@
-"""What is sent for a request: case, decision, draft, compaction, cooling, work done ahead, explanation."""
+"""The prompt of a request: plan, draft, compaction, short forms, recall, prefetch, explanation."""

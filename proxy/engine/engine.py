@@ -11,10 +11,10 @@ from proxy.config.loading import Config
 from proxy.dialects.base import Dialect
 from proxy.dialects.compaction import CompactionRequestError
 from proxy.dialects.reader import CountedRequest, RequestReader
-from proxy.engine.ahead import Ahead
 from proxy.engine.case import RoutedRequest
 from proxy.engine.client_compaction.clients import ClientCompactions
 from proxy.engine.drafter import Drafter
+from proxy.engine.prefetch import Prefetch
 from proxy.engine.record_builder import RecordBuilder
 from proxy.engine.standing import StandingRecords
 from proxy.memory import Memory
@@ -42,7 +42,7 @@ class Engine:
     reader: RequestReader
     clients: ClientCompactions
     drafter: Drafter
-    ahead: Ahead
+    prefetch: Prefetch
     builder: RecordBuilder
     standing: StandingRecords
     summarizer: Summarizer

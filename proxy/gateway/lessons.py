@@ -6,10 +6,10 @@ from msgspec import structs
 
 from policies.experience import was_cut_off
 from proxy.api.headers import for_questions
-from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import RoutedRequest, with_newest_lessons
 from proxy.engine.engine import Engine
 from proxy.engine.explaining.compositions import Compositions
+from proxy.engine.prefetch import is_worth_following
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.stages import Attempt
 from proxy.gateway.usage import UsageTap, usage_at_once
@@ -58,10 +58,10 @@ class Lessons:
         if named is None:
             return
         if _teaches(attempt, named):
-            engine.ahead.learn(named, sent, usage)
+            engine.prefetch.learn(named, sent, usage)
             if not named.is_far_below(sent.tokens) and is_worth_following(attempt.counted, sent):
                 following = with_newest_lessons(attempt.counted, attempt.active.router)
-                engine.background.start("follow_up", engine.ahead.after(following, sent, usage))
+                engine.background.start("follow_up", engine.prefetch.after(following, sent, usage))
         is_shown = sent.copy is not None or not named.is_far_below(sent.tokens)
         if is_shown and self.compositions.is_news(named, sent):
             engine.background.start("compose", self.compositions.tell(attempt.counted, sent))

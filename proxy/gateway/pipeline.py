@@ -10,11 +10,11 @@ from proxy.api.paths import EXPLAIN, resource
 from proxy.callers.admission import Admission
 from proxy.callers.key_usage import KeyUsage
 from proxy.config.settings import Upstream
-from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import CompactionContext
 from proxy.engine.client_compaction.clients import ClientCompaction
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
+from proxy.engine.prefetch import is_worth_following
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.attempts import REFUSED, Attempts
 from proxy.gateway.client_compaction import CompactionAnswers, counted_before, item_in, rewriting

@@ -350,7 +350,7 @@ async def test_a_large_result_is_summarized_once_where_rounds_are_quicker_than_t
         case, _ = await play._draft(agent.messages, "on")
         large = [index for index, message in enumerate(case.conversation.body) if message.role == "tool"][:3]
         assert case.summarizer is not None
-        preparing = partial(play.engine.ahead._excerpts.prepare, case, case.summarizer, large)
+        preparing = partial(play.engine.prefetch._excerpts.prepare, case, case.summarizer, large)
         await asyncio.gather(preparing(), preparing())
     assert len(play.summaries.begun) == len(set(play.summaries.begun)) == 3
 

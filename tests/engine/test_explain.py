@@ -25,10 +25,10 @@ from proxy.callers.tenants import Tenants
 from proxy.dialects.table import CHAT
 from proxy.engine.case import CompactionContext, Mode, case_of
 from proxy.engine.cooler import Content, content_key
-from proxy.engine.decider import draft_or_original
 from proxy.engine.draft import Draft
 from proxy.engine.explaining.explainer import explain
 from proxy.engine.explaining.explanation import Explanation
+from proxy.engine.planner import draft_or_original
 from proxy.observing.log import Log
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
@@ -389,7 +389,7 @@ async def test_a_fault_of_ours_is_told_and_goes_nowhere(tmp_path: Path, monkeypa
     def explode(*_: object, **__: object) -> None:
         raise RuntimeError(CONTENT)
 
-    monkeypatch.setattr("proxy.engine.decider.decide", explode)
+    monkeypatch.setattr("proxy.engine.planner.decide", explode)
     async with stage(tmp_path) as play:
         reply = await play.send(DUE, path=EXPLAIN)
         assert error(reply) == (500, "internal_error")
@@ -550,7 +550,7 @@ def test_a_short_form_that_is_not_frozen_yet_is_not_remembered(bench: Opened) ->
     async def play() -> None:
         case, before = await used.explain(messages, "on")
         (first, *_) = [message.index for message in before.messages if message.fate == "cooled"]
-        cooler = used.engine.drafter._decider._cooler
+        cooler = used.engine.drafter._planner._cooler
         await cooler.keep_summary(content_key(case, Content(first - 1, 0)), "nothing new in it")
         after, draft = await used.compare(messages, "on")
         assert after.tokens_sent == draft.tokens < before.tokens_sent

@@ -18,9 +18,9 @@ from proxy.callers.tenants import Tenants
 from proxy.commands.mcp_server import _utterances_of
 from proxy.config.loading import load
 from proxy.dialects.base import Usage
-from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import case_of, with_newest_lessons
 from proxy.engine.explaining.explainer import explain
+from proxy.engine.prefetch import is_worth_following
 from proxy.engine.replay.replay import with_window
 from proxy.engine.replay.stand_in import StandIn
 from proxy.models.tokenizer import Tokenizer
@@ -133,7 +133,7 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
             explained = await explain(engine, case, request)
             seen.shown.append(msgspec.json.encode(explained.pinned).decode())
             if is_worth_following(case, draft):
-                await engine.ahead.after(with_newest_lessons(case, router), changed(draft), Usage(draft.tokens, 30))
+                await engine.prefetch.after(with_newest_lessons(case, router), changed(draft), Usage(draft.tokens, 30))
             seen.asked += [call.body.decode() for call in stand_in.take_calls()]
             if draft.record is None:
                 continue

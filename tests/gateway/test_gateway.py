@@ -18,7 +18,7 @@ from backports import zstd
 
 from proxy.dialects.base import Usage
 from proxy.dialects.json_array import model_of
-from proxy.engine.ahead import Ahead
+from proxy.engine.prefetch import Prefetch
 from proxy.gateway import stages
 from proxy.gateway.usage import UsageTap
 from proxy.observing.events import PromptComposed
@@ -466,7 +466,7 @@ async def test_a_policy_that_refuses_lets_everything_else_pass(tmp_path: Path) -
 async def test_a_policy_that_refuses_does_so_after_a_fault_of_ours_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.engine.decider.decide", explode)
+    monkeypatch.setattr("proxy.engine.planner.decide", explode)
     monkeypatch.setattr("proxy.dialects.reader.json_array.parse", explode)
     async with stage(tmp_path, **CLOSED) as play:
         reply = await play.send(DUE)
@@ -501,7 +501,7 @@ class Followed:
         self.go_on.set()
         self.done = asyncio.Event()
 
-    async def after(self, _: Ahead, case: CompactionContext, sent: Draft, usage: Usage | None) -> None:
+    async def after(self, _: Prefetch, case: CompactionContext, sent: Draft, usage: Usage | None) -> None:
         self.calls.append((case, sent, usage))
         await self.go_on.wait()
         self.done.set()
@@ -511,10 +511,10 @@ class Followed:
 def followed(monkeypatch: pytest.MonkeyPatch) -> Followed:
     followed = Followed()
 
-    async def after(ahead: Ahead, case: CompactionContext, sent: Draft, usage: Usage | None) -> None:
-        await followed.after(ahead, case, sent, usage)
+    async def after(prefetch: Prefetch, case: CompactionContext, sent: Draft, usage: Usage | None) -> None:
+        await followed.after(prefetch, case, sent, usage)
 
-    monkeypatch.setattr(Ahead, "after", after)
+    monkeypatch.setattr(Prefetch, "after", after)
     return followed
 
 
@@ -575,7 +575,7 @@ async def test_what_is_billed_teaches_where_nothing_else_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: Followed, content: bytes, settings: dict[str, object]
 ) -> None:
     learned: list[Usage | None] = []
-    monkeypatch.setattr(Ahead, "learn", lambda _ahead, _case, _sent, usage: learned.append(usage))
+    monkeypatch.setattr(Prefetch, "learn", lambda _prefetch, _case, _sent, usage: learned.append(usage))
     unknown = content.replace(MODEL.encode(), b"nobody-knows-this-model") if settings else content
     async with stage(tmp_path, ModelServer(window=None), **settings) as play:
         assert (await play.send(unknown)).status == 200
@@ -641,7 +641,7 @@ async def test_a_fault_in_what_follows_is_logged_and_no_more(tmp_path: Path, mon
     async def fail(*_: object) -> None:
         explode()
 
-    monkeypatch.setattr(Ahead, "after", fail)
+    monkeypatch.setattr(Prefetch, "after", fail)
     async with stage(tmp_path) as play:
         assert (await play.send(FLOOR)).status == 200
         assert (await play.send(SMALL)).status == 200

@@ -18,9 +18,9 @@ FAULTS = {
         "proxy.models.windows.Windows.resolve",
     ),
     "planning": (
-        "proxy.engine.decider.needs_attention",
+        "proxy.engine.planner.needs_attention",
         "proxy.engine.case.legal_cuts",
-        "proxy.engine.decider.decide",
+        "proxy.engine.planner.decide",
         "proxy.upstream.routes.Router.summary_target",
     ),
     "the store": (

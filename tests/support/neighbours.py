@@ -18,8 +18,8 @@ from msgspec.structs import replace as changed
 
 from proxy.api.head import ApiHead
 from proxy.dialects.base import Usage
-from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import case_of, with_newest_lessons
+from proxy.engine.prefetch import is_worth_following
 from tests.support.dialects import PLAIN, Called, Entry, Writer, model, request_body, user
 from tests.support.scenarios import prose
 
@@ -176,7 +176,9 @@ class Judge:
         self.requests += 1
         self.compacted += draft.record is not None
         if is_worth_following(case, draft):
-            await engine.ahead.after(with_newest_lessons(case, self._router), changed(draft), Usage(draft.tokens, 30))
+            await engine.prefetch.after(
+                with_newest_lessons(case, self._router), changed(draft), Usage(draft.tokens, 30)
+            )
         return draft.body
 
     def _judge(self, name: str, sent: bytes, allowed: set[str]) -> None:

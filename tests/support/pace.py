@@ -144,8 +144,8 @@ class Play:
         case, draft = await self._draft(messages, "on")
         await asyncio.sleep(seconds)
         usage = Usage(draft.tokens, 40)
-        self.engine.ahead.learn(case, draft, usage)
-        task = asyncio.create_task(self.engine.ahead.after(case, draft, usage))
+        self.engine.prefetch.learn(case, draft, usage)
+        task = asyncio.create_task(self.engine.prefetch.after(case, draft, usage))
         self._following.add(task)
         task.add_done_callback(self._following.discard)
         return draft

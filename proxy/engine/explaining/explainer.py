@@ -18,13 +18,13 @@ from policies.record.record import Record, RoundCounts
 from policies.transcript import CountTokens
 from proxy.dialects.reader import CountedRequest
 from proxy.engine.case import CompactionContext
-from proxy.engine.decider import Decision
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.engine.explaining import explanation
 from proxy.engine.explaining.fates import SentPrompt, fates, indexes_of, sent_with
 from proxy.engine.job import Job
 from proxy.engine.media import media_figures
+from proxy.engine.planner import Decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from proxy.config.loading import Config
 from proxy.config.settings import ModelRule
 from proxy.dialects.base import Dialect, Usage
 from proxy.dialects.reader import CountedRequest
-from proxy.engine.ahead import is_worth_following
 from proxy.engine.case import CompactionContext, case_of, with_newest_lessons
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
+from proxy.engine.prefetch import is_worth_following
 from proxy.engine.replay.figures import LEAST_CACHED, NO_PROXY, Replayed, ReplayTally, session_of, total_of
 from proxy.engine.replay.recordings import Recording, RecordingError
 from proxy.engine.replay.stand_in import ModelCall, StandIn
@@ -229,8 +229,8 @@ class _Player:
     async def _follow_up(self, case: CompactionContext, draft: Draft, usage: Usage) -> None:
         """What the gateway has done in the background; here it is done before the next request."""
         if case.mode != "off" and not _overflows(case, draft.tokens) and is_worth_following(case, draft):
-            self._engine.ahead.learn(case, draft, usage)
-            await self._engine.ahead.after(with_newest_lessons(case, self._router), draft, usage)
+            self._engine.prefetch.learn(case, draft, usage)
+            await self._engine.prefetch.after(with_newest_lessons(case, self._router), draft, usage)
 
     async def _add_call(
         self,

@@ -1,4 +1,4 @@
-"""What is done after an answer, so that the next request need not wait (docs/design.md, "Afterwards")."""
+"""Work after a response, so that the next request need not wait (docs/design.md, "Afterwards")."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -26,7 +26,7 @@ from proxy.upstream.summarizer import Summarizer
 
 # Share of M below which nothing is prepared for the next request.
 _WORTH_FOLLOWING = 0.5
-# Nobody waits for it: all calls together may take this many seconds.
+# Seconds that all calls together may take. No request waits for them.
 _DEADLINE = 300.0
 # From this generation on, or after a shortened one, a summary is made anew from the whole history.
 _REBUILD_AT = 5
@@ -36,7 +36,7 @@ _USED_WINDOW = 0.7
 
 
 def is_worth_following(case: CompactionContext, sent: Draft) -> bool:
-    """Whether something may be done for the next request once this one's answer is with the client."""
+    """Return True if a draft is large enough to prepare something for the next request."""
     if case.is_far_below(sent.tokens):
         return False
     real = case.limits.real
@@ -44,8 +44,8 @@ def is_worth_following(case: CompactionContext, sent: Draft) -> bool:
 
 
 @dataclass(eq=False, repr=False)
-class Ahead:
-    """Calibrates, notes how a compaction went, and prepares what the next requests will want; one per process."""
+class Prefetch:
+    """Learns from a response, and prepares short forms and records for the next requests; one per process."""
 
     _standing: StandingRecords
     _compactor: Compactor
@@ -57,7 +57,7 @@ class Ahead:
     _observe: Hook
 
     def learn(self, named: RoutedRequest, sent: Draft, usage: Usage | None) -> None:
-        """Take what the upstream billed for a draft: how it counts, how much it takes, whether it read all of it."""
+        """Learn from a draft's bill: the upstream's ratio of tokens, its room, if it read the whole prompt."""
         if usage is None:
             return
         self._windows.saw_answer(
@@ -81,7 +81,10 @@ class Ahead:
         )
 
     async def after(self, case: CompactionContext, sent: Draft, usage: Usage | None) -> None:
-        """R3's double check, part 2, for a draft that was answered; `usage` is what the upstream billed."""
+        """Prepare for the next request after the response to a draft (R3's double check, part 2).
+
+        usage: the tokens that the upstream billed.
+        """
         if case.is_let_through:
             return
         # A request below the floor was sent without a look at the store.
@@ -108,7 +111,7 @@ class Ahead:
     async def _compact(
         self, case: CompactionContext, view: PromptView, used: Record | None, target: SummaryTarget
     ) -> None:
-        """Make the summary that a later request would have to wait for, unless one was made ahead already."""
+        """Make the summary that a later request would have to wait for, unless there is one already."""
         budget = case.limits.budget
         standing = await self._standing.newest(case)
         if (standing and standing.digest) != (used and used.digest):
@@ -128,7 +131,7 @@ class Ahead:
     async def _is_rebuilt(
         self, case: CompactionContext, standing: Record | None, target: SummaryTarget, plan: Compact
     ) -> bool:
-        """Whether a chain of summaries of summaries is old enough to begin anew, and it costs no more than promised."""
+        """Return True if enough summaries of summaries follow one another, and a new one costs no more than allowed."""
         if (
             standing is None
             or case.carried is not None
@@ -145,7 +148,7 @@ class Ahead:
 
 
 def _shares(case: CompactionContext, sent: Draft, usage: Usage | None) -> tuple[float, float]:
-    """Shares of M that the prompt took, and the prompt with its answer: by usage, else by our count."""
+    """Return the shares of M of the prompt, and of prompt and response: by usage, else by our count."""
     budget, real = case.limits.budget, case.usable_input()
     if usage is None or real is None:
         estimated = budget.share(sent.tokens)
@@ -155,8 +158,10 @@ def _shares(case: CompactionContext, sent: Draft, usage: Usage | None) -> tuple[
 
 
 def _worth_an_excerpt(case: CompactionContext, sent: Draft, view: PromptView) -> list[int]:
-    """What the next batch takes, if the session goes on like this: not with the very next request, before there is an
-    answer, nor once the next compaction has covered it."""
+    """Return the positions of the next batch's messages that are likely to be sent in a short form.
+
+    A message is not, if the very next request needs its short form, or the next compaction covers it first.
+    """
     room = case.limits.budget.at(soft_share(case.limits.budget, case.caller.policy)) - sent.tokens
     conversation = case.conversation
     average = conversation.kept_tokens(0) / len(conversation.units)
@@ -165,7 +170,7 @@ def _worth_an_excerpt(case: CompactionContext, sent: Draft, view: PromptView) ->
 
 
 def _calls(case: CompactionContext, target: SummaryTarget, cut: int) -> int:
-    """Calls that a summary of body[:cut] may take, tool results shortened as they are for summarizers."""
+    """Return the calls that a summary of body[:cut] may take. Tool results are shortened as for summarizers."""
     sizes = (min(m.tokens, _LONGEST_RESULT) if m.role == "tool" else m.tokens for m in case.conversation.body[:cut])
     parts = ceil(sum(sizes) * target.calibration / (_USED_WINDOW * (target.window or case.limits.budget.window)))
     return parts + 1 if parts > 1 else 1

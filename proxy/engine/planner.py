@@ -1,4 +1,4 @@
-"""What is to be done with a request, decided as a value: the drafter carries it out, `explain` shows it."""
+"""The plan for a request, as a value. The drafter carries it out, and `explain` shows it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -78,7 +78,7 @@ class Decision:
         return draft_or_original(case, draft_of(case, self.view, self.record, outcome, reason))
 
 
-class Decider:
+class Planner:
     """Plans requests by what is stored; one per engine."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Decider:
         self._stability = stability
         self._lineages = lineages
 
-    async def decide(self, case: CompactionContext) -> Decision:
+    async def plan(self, case: CompactionContext) -> Decision:
         """Return the plan for a request."""
         if (reason := bypass_reason(case)) is not None:
             return Decision(Bypass(reason))
@@ -127,7 +127,7 @@ class Decider:
         return view if view.media else None
 
     async def view_again(self, case: CompactionContext, record: Record | None) -> PromptView:
-        """Return the conversation as `decide` shows it after this record, by the media limits that the case has now."""
+        """Return the conversation as `plan` shows it after this record, by the media limits that the case has now."""
         if record is None and small_reason(case) is not None:
             return await self._small(case) or PromptView(case.conversation)
         return await self.cool(case, record)
