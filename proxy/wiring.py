@@ -18,18 +18,16 @@ from proxy.engine.client_compaction.expansion import Expander
 from proxy.engine.client_compaction.making import ItemMaker
 from proxy.engine.client_compaction.sealed_items import ItemSealer
 from proxy.engine.compactor import Compactor
-from proxy.engine.cooler import Cooler
 from proxy.engine.drafter import Drafter
 from proxy.engine.engine import Engine
 from proxy.engine.excerpts import Excerpts
-from proxy.engine.media import MediaAger
 from proxy.engine.planner import Planner
 from proxy.engine.prefetch import Prefetch
 from proxy.engine.quoter import Quoter
 from proxy.engine.record_builder import RecordBuilder
+from proxy.engine.shortener import Shortener
 from proxy.engine.stability import Stability
 from proxy.engine.standing import StandingRecords
-from proxy.engine.thinking import ThinkingTrimmer
 from proxy.engine.writer import Writer
 from proxy.memory import Cache, Memory
 from proxy.models.table import ModelTable
@@ -98,8 +96,6 @@ async def open_engine(
         stored: remembers values of the store. read_only: the read-only engine, None to build that one.
         """
         standing, stability, sealed = StandingRecords(sessions), Stability(sessions), sessions.sealed
-        cooler = Cooler(sealed, tokenizer, workers, stored, memory)
-        excerpts = Excerpts(cooler, summarizer, tokenizer, prompts, spending, workers)
         checkpoints, lineages = sessions.checkpoints, sessions.lineages
         writer = Writer(checkpoints, summarizer, tokenizer, prompts, windows, spending, workers, time.monotonic)
         builder = RecordBuilder(summarizer, writer, spending, tokenizer, workers, observe, time.time)
@@ -107,12 +103,13 @@ async def open_engine(
         quoter = Quoter(
             tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"), Cache(memory, "sent")
         )
-        media, thinking = MediaAger(cooler, workers, memory), ThinkingTrimmer(sealed, cooler, stored)
-        planner = Planner(standing, cooler, media, thinking, quoter, stability, lineages)
+        shortener = Shortener(sealed, tokenizer, workers, quoter, stored, memory)
+        excerpts = Excerpts(shortener.cooler, summarizer, tokenizer, prompts, spending, workers)
+        planner = Planner(standing, shortener, stability, lineages)
         looking = None if read_only is None else read_only.drafter
-        drafter = Drafter(planner, looking, standing, compactor, sessions, tokenizer, workers, observe)
+        drafter = Drafter(planner, shortener, looking, standing, compactor, sessions, tokenizer, workers, observe)
         prefetch = Prefetch(standing, compactor, excerpts, summarizer, sessions, stability, windows, observe)
-        maker = ItemMaker(standing, compactor, builder, cooler, lineages, items, time.time)
+        maker = ItemMaker(standing, compactor, builder, shortener.cooler, lineages, items, time.time)
         return Engine(
             tokenizer, windows, tallies, metrics, observe, reader, ClientCompactions(Expander(items), maker), drafter,
             prefetch, builder, standing, summarizer, spending, sessions,

@@ -360,6 +360,11 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         return frozenset(self.conversation.outline.foreign)
 
     @property
+    def has_stored_items(self) -> bool:
+        """Return True if its provider stores some of its messages, and the request names them."""
+        return any(message.stored for message in self.conversation.body)
+
+    @property
     def fits_whole(self) -> bool:
         """Whether the request as it came may fit its window, as far as that is known."""
         real = self.limits.real

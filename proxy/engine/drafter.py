@@ -19,6 +19,7 @@ from proxy.engine.media import media_left
 from proxy.engine.planner import Bypass, Decision, Planner, bypass_reason, draft_or_original, small_reason
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.record_builder import CompactionError
+from proxy.engine.shortener import Shortener
 from proxy.engine.standing import StandingRecords
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import Hook, note
@@ -35,6 +36,7 @@ class Drafter:
     """Plans requests and carries the plans out; one per engine. That of a read-only engine makes no record."""
 
     _planner: Planner
+    _shortener: Shortener
     _read_only: "Drafter | None"
     """That of the read-only engine, which plans in shadow mode. None in the read-only engine itself."""
     _standing: StandingRecords
@@ -127,7 +129,7 @@ class Drafter:
         case = await self._place_case(case)
         since = self._sessions.lineages.now()
         record = refused.record or await self._standing.newest(case)
-        view = refused.view or await self._planner.cool(case, record)
+        view = refused.view or await self._shortener.shorten(case, record)
         rung = ladder.next_rung(
             view.conversation,
             budget,
@@ -145,7 +147,7 @@ class Drafter:
             record = await self._compactor.checkpoint(self._job(case, view, plan, record, target))
             waited = time.perf_counter() - began
             if case.binds_thinking:
-                view = await self._planner.cool(case, record)
+                view = await self._shortener.shorten(case, record)
         outcome = _outcome_after_record(record, since, refused)
         draft = structs.replace(draft_of(case, view, record, outcome, "overflow_retry"), waited=waited)
         if rung.tail_tokens is not None:
@@ -162,7 +164,7 @@ class Drafter:
         record = refused.record
         if refused.copy is None and await self._standing.newest(case) is None:
             return None
-        draft = draft_of(case, await self._planner.without_thinking(case, record), record, "applied", refused.reason)
+        draft = draft_of(case, await self._shortener.remove_thinking(case, record), record, "applied", refused.reason)
         return structs.replace(draft, max_output=None, warning="thinking_removed")
 
     async def without_sealed(self, named: RoutedRequest, draft: Draft) -> Draft | None:
@@ -175,7 +177,10 @@ class Drafter:
         if case.is_let_through or not case.ages_media:
             return None
         case, record = await self.place(case), refused.record
-        view = await self._planner.view_again(case, record)
+        if record is None and small_reason(case) is not None:
+            view = await self._shortener.shorten_small(case) or PromptView(case.conversation)
+        else:
+            view = await self._shortener.shorten(case, record)
         outcome: Outcome = "cooled" if record is None else refused.outcome
         draft = draft_of(case, view, record, outcome, "media_shed")
         is_smaller = len(media_left(draft, view.media)) < len(media_left(refused, view.media))
@@ -243,7 +248,7 @@ class Drafter:
             return structs.replace(draft, waited=time.perf_counter() - began)
         waited = time.perf_counter() - began
         outcome = _outcome_after_record(made, since)
-        draft = draft_of(case, await self._planner.cool(case, made), made, outcome, plan.trigger)
+        draft = draft_of(case, await self._shortener.shorten(case, made), made, outcome, plan.trigger)
         draft = structs.replace(draft, waited=waited)
         if made.covered >= plan.cut.position or not _is_too_large(case, draft):
             return draft
@@ -282,7 +287,7 @@ class Drafter:
         assert rung.tail_tokens is not None  # noqa: S101 - the caller's condition
         kept = kept_behind(view.conversation, covered)
         limits = limits_for(view.conversation, kept, rung.tail_tokens, case.request.harness_shares(kept))
-        shorter = await self._planner.shorten(case, record, view, limits)
+        shorter = await self._shortener.cut(case, record, view, limits)
         cut = draft_of(case, shorter, record, draft.outcome, draft.reason)
         return structs.replace(cut, view=view, waited=draft.waited)
 

@@ -1,24 +1,18 @@
 """The plan for a request, as a value. The drafter carries it out, and `explain` shows it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
 from msgspec import structs
 
-from policies.conversation import MessageIndex
-from policies.oversize import kept_behind, least_tokens, oversized_messages
 from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
 from policies.record.record import Record
 from proxy.engine.case import CompactionContext, Outcome
-from proxy.engine.cooler import Cooler
 from proxy.engine.draft import Draft, draft_of, standing_of, untouched_draft
-from proxy.engine.media import MediaAger
 from proxy.engine.prompt_view import PromptView
-from proxy.engine.quoter import Quoter
+from proxy.engine.shortener import Shortener
 from proxy.engine.stability import Stability
 from proxy.engine.standing import StandingRecords
-from proxy.engine.thinking import ThinkingTrimmer, Use
 from proxy.records.lineages import Lineages
 
 
@@ -78,100 +72,33 @@ class Decision:
         return draft_or_original(case, draft_of(case, self.view, self.record, outcome, reason))
 
 
+@dataclass(eq=False, repr=False)
 class Planner:
     """Plans requests by what is stored; one per engine."""
 
-    def __init__(
-        self,
-        standing: StandingRecords,
-        cooler: Cooler,
-        media: MediaAger,
-        thinking: ThinkingTrimmer,
-        quoter: Quoter,
-        stability: Stability,
-        lineages: Lineages,
-    ) -> None:
-        self._standing = standing
-        self._cooler = cooler
-        self._media = media
-        self._thinking = thinking
-        self._quoter = quoter
-        self._stability = stability
-        self._lineages = lineages
+    _standing: StandingRecords
+    _shortener: Shortener
+    _stability: Stability
+    _lineages: Lineages
 
     async def plan(self, case: CompactionContext) -> Decision:
         """Return the plan for a request."""
         if (reason := bypass_reason(case)) is not None:
             return Decision(Bypass(reason))
         if (reason := small_reason(case)) is not None:
-            return Decision(Forward(reason), view=await self._small(case))
+            return Decision(Forward(reason), view=await self._shortener.shorten_small(case))
         force, policy = case.mode == "force", case.caller.policy
         record = await self._standing.in_use(case)
-        view = await self.cool(case, record)
+        view = await self._shortener.shorten(case, record)
         plan = decide(view.conversation, case.limits, policy, standing_of(record), force=force)
         if isinstance(plan, Compact):
             plan = await self._without_futile_model(case, plan, record, force=force)
-        if plan == Forward("nothing_to_compact") and _has_stored_items(case):
+        if plan == Forward("nothing_to_compact") and case.has_stored_items:
             return Decision(Bypass("stored_items"))
         if not isinstance(plan, Compact) or force:
             return Decision(plan, record, view)
         root = await self._stability.lost_since(case, record)
         return Decision(plan if root is None else replace(plan, with_model=False), record, view, root)
-
-    async def _small(self, case: CompactionContext) -> PromptView | None:
-        """A request that goes out as it came, but for media that its upstream has no room for, and for the thinking
-        that it had lost before it became small."""
-        view = await self._media.age(case, PromptView(case.conversation), 0)
-        if case.binds_thinking and await self._thinking.is_removed(case):
-            return await self._thinking.left_out(case, None, view, await self._thinking.use(case, None))
-        return view if view.media else None
-
-    async def view_again(self, case: CompactionContext, record: Record | None) -> PromptView:
-        """Return the conversation as `plan` shows it after this record, by the media limits that the case has now."""
-        if record is None and small_reason(case) is not None:
-            return await self._small(case) or PromptView(case.conversation)
-        return await self.cool(case, record)
-
-    async def cool(self, case: CompactionContext, record: Record | None) -> PromptView:
-        """The conversation as it is sent behind this record."""
-        use = await self._thinking.use(case, record)
-        view = await self._thinking.left_out(case, record, await self._fitting(case, record, use), use)
-        # Last: what names the front that thinking is bound to must not depend on what is asked behind it.
-        return await self._quoter.quote(case, record, view)
-
-    async def _fitting(self, case: CompactionContext, record: Record | None, use: Use | None) -> PromptView:
-        """The conversation with its thinking, large messages cooled and what would not fit cut."""
-        covered = record.covered if record else 0
-        if case.route.window is None:
-            return await self._media.age(case, PromptView(case.conversation), covered)
-        window = case.route.window.tokens
-        view = await self._cooler.cool(case, covered, use.first if use else None)
-        view = await self._media.age(case, view, covered)
-        # A turn without a legal cut has to be sent whole. Of stored items the provider alone knows the size.
-        newest = max(case.cuts, default=0)
-        if newest == 0 and _has_stored_items(case):
-            return view
-        if not case.cannot_take(least_tokens(view.conversation, newest)):
-            return view
-        harness = case.request.harness_shares(kept_behind(view.conversation, newest))
-        limits = oversized_messages(view.conversation, case.steady_budget(window), newest, harness)
-        return await self._cooler.cut(case, view, limits)
-
-    async def shorten(
-        self, case: CompactionContext, record: Record | None, view: PromptView, limits: Mapping[MessageIndex, int]
-    ) -> PromptView:
-        """The conversation with contents cut to so many tokens, by index of a message."""
-        use = await self._thinking.use(case, record)
-        # What names the cuts must not depend on what was left out; and what hardly fits has no room for quotations.
-        if use is not None or view.quotations:
-            view = await self._fitting(case, record, use)
-        return await self._thinking.left_out(case, record, await self._cooler.cut(case, view, limits), use)
-
-    async def without_thinking(self, case: CompactionContext, record: Record | None) -> PromptView:
-        """The conversation behind this record without any thinking, for good."""
-        everything = len(case.conversation.body)
-        view = await self._fitting(case, record, Use(everything, everything))
-        return await self._quoter.quote(case, record, await self._thinking.remove_all(case, record, view))
 
     async def _without_futile_model(
         self, case: CompactionContext, plan: Compact, record: Record | None, *, force: bool
@@ -211,10 +138,6 @@ def small_reason(case: CompactionContext) -> str | None:
     if needs_attention(case.conversation, case.limits, case.caller.policy):
         return None
     return "below_floor" if case.limits.known else "unknown_window"
-
-
-def _has_stored_items(case: CompactionContext) -> bool:
-    return any(message.stored for message in case.conversation.body)
 
 
 def draft_or_original(case: CompactionContext, draft: Draft) -> Draft:

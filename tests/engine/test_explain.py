@@ -550,7 +550,7 @@ def test_a_short_form_that_is_not_frozen_yet_is_not_remembered(bench: Opened) ->
     async def play() -> None:
         case, before = await used.explain(messages, "on")
         (first, *_) = [message.index for message in before.messages if message.fate == "cooled"]
-        cooler = used.engine.drafter._planner._cooler
+        cooler = used.engine.drafter._shortener.cooler
         await cooler.keep_summary(content_key(case, Content(first - 1, 0)), "nothing new in it")
         after, draft = await used.compare(messages, "on")
         assert after.tokens_sent == draft.tokens < before.tokens_sent
