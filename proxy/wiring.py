@@ -13,6 +13,7 @@ from proxy.callers.spending import Spending
 from proxy.callers.store_secret import secret_in_force
 from proxy.config.loading import Config
 from proxy.dialects.reader import RequestReader
+from proxy.engine.checkpoints import Checkpoints
 from proxy.engine.client_compaction.clients import ClientCompactions
 from proxy.engine.client_compaction.expansion import Expander
 from proxy.engine.client_compaction.making import ItemMaker
@@ -20,15 +21,14 @@ from proxy.engine.client_compaction.sealed_items import ItemSealer
 from proxy.engine.compactor import Compactor
 from proxy.engine.drafter import Drafter
 from proxy.engine.engine import Engine
-from proxy.engine.excerpts import Excerpts
+from proxy.engine.excerpt_writer import ExcerptWriter
 from proxy.engine.planner import Planner
 from proxy.engine.prefetch import Prefetch
-from proxy.engine.quoter import Quoter
+from proxy.engine.recall import Recall
 from proxy.engine.record_builder import RecordBuilder
 from proxy.engine.shortener import Shortener
 from proxy.engine.stability import Stability
-from proxy.engine.standing import StandingRecords
-from proxy.engine.writer import Writer
+from proxy.engine.summary_writer import SummaryWriter
 from proxy.memory import Cache, Memory
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
@@ -95,24 +95,24 @@ async def open_engine(
 
         stored: remembers values of the store. read_only: the read-only engine, None to build that one.
         """
-        standing, stability, sealed = StandingRecords(sessions), Stability(sessions), sessions.sealed
-        checkpoints, lineages = sessions.checkpoints, sessions.lineages
-        writer = Writer(checkpoints, summarizer, tokenizer, prompts, windows, spending, workers, time.monotonic)
+        checkpoints, stability, sealed = Checkpoints(sessions), Stability(sessions), sessions.sealed
+        records, lineages = sessions.records, sessions.lineages
+        writer = SummaryWriter(records, summarizer, tokenizer, prompts, windows, spending, workers, time.monotonic)
         builder = RecordBuilder(summarizer, writer, spending, tokenizer, workers, observe, time.time)
-        compactor = Compactor(standing, builder, stability, sessions, background)
-        quoter = Quoter(
+        compactor = Compactor(checkpoints, builder, stability, sessions, background)
+        recall = Recall(
             tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"), Cache(memory, "sent")
         )
-        shortener = Shortener(sealed, tokenizer, workers, quoter, stored, memory)
-        excerpts = Excerpts(shortener.cooler, summarizer, tokenizer, prompts, spending, workers)
-        planner = Planner(standing, shortener, stability, lineages)
+        shortener = Shortener(sealed, tokenizer, workers, recall, stored, memory)
+        excerpts = ExcerptWriter(shortener.short_forms, summarizer, tokenizer, prompts, spending, workers)
+        planner = Planner(checkpoints, shortener, stability, lineages)
         looking = None if read_only is None else read_only.drafter
-        drafter = Drafter(planner, shortener, looking, standing, compactor, sessions, tokenizer, workers, observe)
-        prefetch = Prefetch(standing, compactor, excerpts, summarizer, sessions, stability, windows, observe)
-        maker = ItemMaker(standing, compactor, builder, shortener.cooler, lineages, items, time.time)
+        drafter = Drafter(planner, shortener, looking, checkpoints, compactor, sessions, tokenizer, workers, observe)
+        prefetch = Prefetch(checkpoints, compactor, excerpts, summarizer, sessions, stability, windows, observe)
+        maker = ItemMaker(checkpoints, compactor, builder, shortener.short_forms, lineages, items, time.time)
         return Engine(
             tokenizer, windows, tallies, metrics, observe, reader, ClientCompactions(Expander(items), maker), drafter,
-            prefetch, builder, standing, summarizer, spending, sessions,
+            prefetch, builder, checkpoints, summarizer, spending, sessions,
             background, workers, memory, read_only,
         )  # fmt: skip
 
@@ -121,7 +121,7 @@ async def open_engine(
     engine = build(sessions, memory, memory, observe, read_only)
     _watch_memory(metrics, memory)
     _watch_store(metrics, store, sealed.sealer, observe)
-    _watch_work(metrics, background, engine.standing, summarizer, spending)
+    _watch_work(metrics, background, engine.checkpoints, summarizer, spending)
     _watch_sinks(metrics, log, told)
     return engine
 
@@ -153,12 +153,12 @@ def _watch_store(metrics: Metrics, store: Store, sealer: Sealer, observe: Hook) 
 
 
 def _watch_work(
-    metrics: Metrics, background: Background, standing: StandingRecords, summarizer: Summarizer, spending: Spending
+    metrics: Metrics, background: Background, checkpoints: Checkpoints, summarizer: Summarizer, spending: Spending
 ) -> None:
     skipped, lookups = "Background work that was not begun, as too much was under way", "Looks for a checkpoint"
     paused, used = "Summarizers left alone after a failure", "Share of summary_tokens_per_day that was used today"
     metrics.counter("background_skipped", skipped, ("name",), lambda: by_name(background.skipped))
-    metrics.counter("checkpoint_lookups", lookups, ("result",), lambda: by_name(standing.lookups))
+    metrics.counter("checkpoint_lookups", lookups, ("result",), lambda: by_name(checkpoints.lookups))
     resting = summarizer.cooling_down
     metrics.gauge("summarizer_cooling_down", paused, ("upstream", "model"), lambda: [(who, 1) for who in resting()])
     metrics.gauge("summary_budget_used_ratio", used, ("tenant",), lambda: by_name(spending.used_shares()))

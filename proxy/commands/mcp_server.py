@@ -68,7 +68,7 @@ async def _records(config: Config, caller: Caller, name: str | None) -> list[tup
         named, _ = await list_named(stored, caller, name, 0, _MOST_SESSIONS) if name else ([], True)
         sessions = named or [each for each in await stored.of(caller) if each.id.startswith(name or "")]
         compacted = [(each, each.record) for each in sessions if each.record][:_MOST_SESSIONS]
-        records = [(each, await stored.checkpoints.lying_at(*place)) for each, place in compacted]
+        records = [(each, await stored.records.lying_at(*place)) for each, place in compacted]
     return [(each, as_allowed(record, caller.policy.secrets)) for each, record in records if record]
 
 

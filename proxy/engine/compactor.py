@@ -5,12 +5,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from policies.record.record import Record
+from proxy.engine.checkpoints import Checkpoints
 from proxy.engine.job import Job
 from proxy.engine.record_builder import CompactionError, RecordBuilder
 from proxy.engine.stability import Stability
-from proxy.engine.standing import StandingRecords
-from proxy.records.checkpoints import is_of, place_key
 from proxy.records.locks import claim
+from proxy.records.record_store import is_of, place_key
 from proxy.records.sessions import Sessions
 from proxy.runtime.background import Background
 
@@ -38,7 +38,7 @@ class Compactor:
     the background, as far as there is room, and the next request finds it.
     """
 
-    _standing: StandingRecords
+    _checkpoints: Checkpoints
     _builder: RecordBuilder
     _stability: Stability
     _sessions: Sessions
@@ -165,7 +165,7 @@ class Compactor:
         store = self._sessions.sealed.store
         self._claims.add(key)
         try:
-            async with claim(store, key, lambda: self._standing.newer(job.case, job.covered), seconds) as taken:
+            async with claim(store, key, lambda: self._checkpoints.newer(job.case, job.covered), seconds) as taken:
                 if isinstance(taken, Record):
                     return taken
                 if taken is None and not job.plan.must:
@@ -201,12 +201,12 @@ class Compactor:
             return await self._publish(job)
 
     async def _stored(self, job: Job) -> Record | None:
-        record = await self._sessions.checkpoints.find(job.case.chain, [job.plan.cut.position])
+        record = await self._sessions.records.find(job.case.chain, [job.plan.cut.position])
         return None if record is None else job.case.allowed_record(record)
 
     async def _publish(self, job: Job) -> Record:
         record = await self._builder.build(job)
-        return job.case.allowed_record(await self._sessions.checkpoints.publish(job.case.chain, record))
+        return job.case.allowed_record(await self._sessions.records.publish(job.case.chain, record))
 
 
 def _is_as_firm(other: Job, job: Job) -> bool:

@@ -12,6 +12,7 @@ from policies.record.record import Record
 from policies.record.texts import texts_for
 from proxy.dialects import bounds
 from proxy.engine.case import CompactionContext, Outcome, RoutedRequest
+from proxy.engine.checkpoints import Checkpoints
 from proxy.engine.compactor import Compactor
 from proxy.engine.draft import Copy, Draft, body_of, draft_of, standing_of, unsealed_draft, untouched_draft, with_output
 from proxy.engine.job import Job
@@ -20,7 +21,6 @@ from proxy.engine.planner import Bypass, Decision, Planner, bypass_reason, draft
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.record_builder import CompactionError
 from proxy.engine.shortener import Shortener
-from proxy.engine.standing import StandingRecords
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import Hook, note
 from proxy.records.sessions import Sessions
@@ -39,7 +39,7 @@ class Drafter:
     _shortener: Shortener
     _read_only: "Drafter | None"
     """That of the read-only engine, which plans in shadow mode. None in the read-only engine itself."""
-    _standing: StandingRecords
+    _checkpoints: Checkpoints
     _compactor: Compactor
     _sessions: Sessions
     _tokenizer: Tokenizer
@@ -128,7 +128,7 @@ class Drafter:
         )
         case = await self._place_case(case)
         since = self._sessions.lineages.now()
-        record = refused.record or await self._standing.newest(case)
+        record = refused.record or await self._checkpoints.newest(case)
         view = refused.view or await self._shortener.shorten(case, record)
         rung = ladder.next_rung(
             view.conversation,
@@ -162,7 +162,7 @@ class Drafter:
             return None
         case = await self._place_case(case)
         record = refused.record
-        if refused.copy is None and await self._standing.newest(case) is None:
+        if refused.copy is None and await self._checkpoints.newest(case) is None:
             return None
         draft = draft_of(case, await self._shortener.remove_thinking(case, record), record, "applied", refused.reason)
         return structs.replace(draft, max_output=None, warning="thinking_removed")

@@ -12,11 +12,11 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.compaction import CompactionRequestError
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.engine.case import RoutedRequest
+from proxy.engine.checkpoints import Checkpoints
 from proxy.engine.client_compaction.clients import ClientCompactions
 from proxy.engine.drafter import Drafter
 from proxy.engine.prefetch import Prefetch
 from proxy.engine.record_builder import RecordBuilder
-from proxy.engine.standing import StandingRecords
 from proxy.memory import Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows
@@ -44,7 +44,7 @@ class Engine:
     drafter: Drafter
     prefetch: Prefetch
     builder: RecordBuilder
-    standing: StandingRecords
+    checkpoints: Checkpoints
     summarizer: Summarizer
     spending: Spending
     sessions: Sessions

@@ -15,9 +15,9 @@ from policies.record.texts import Language, language_of
 from proxy.dialects import json_array
 from proxy.dialects.media_parts import MediaPart, parts_of, with_notes
 from proxy.engine.case import CompactionContext, RoutedRequest
-from proxy.engine.cooler import Cooler
 from proxy.engine.draft import Draft
 from proxy.engine.prompt_view import PromptView, Step
+from proxy.engine.short_forms import ShortForms
 from proxy.errors import InvalidJSONError
 from proxy.memory import Cache, Memory
 from proxy.observing.events import MediaFigures
@@ -32,17 +32,17 @@ _OPENING = 3
 _HALF = 0.5
 
 
-class MediaAger:
-    """Leaves media out; one per process."""
+class MediaRemover:
+    """Replaces media by notes; one per process."""
 
-    def __init__(self, cooler: Cooler, workers: Workers, memory: Memory) -> None:
-        self._cooler = cooler
+    def __init__(self, short_forms: ShortForms, workers: Workers, memory: Memory) -> None:
+        self._forms = short_forms
         self._workers = workers
         self._known: Cache[bytes, tuple[MediaPart, ...]] = Cache(memory, "media")
         self._rewritten: Cache[_NotesKey, tuple[bytes, int]] = Cache(memory, "media_notes")
         self._languages: Cache[bytes, Language] = Cache(memory, "media_languages")
 
-    async def age(self, case: CompactionContext, view: PromptView, covered: int) -> PromptView:
+    async def remove(self, case: CompactionContext, view: PromptView, covered: int) -> PromptView:
         """Return the conversation without the media that its upstream has no room for and those that have cooled down.
 
         covered: the length of the body's part that a record stands for.
@@ -50,9 +50,9 @@ class MediaAger:
         is_limited = case.media_limits.is_any or case.newest_media_only
         if not case.ages_media or not (is_limited or view.cooled_media):
             return view
-        return await self._workers.run(self._age, case, view, covered)
+        return await self._workers.run(self._remove, case, view, covered)
 
-    def _age(self, case: CompactionContext, view: PromptView, covered: int) -> PromptView:
+    def _remove(self, case: CompactionContext, view: PromptView, covered: int) -> PromptView:
         parts = self._find(case, view)
         media = [medium for medium in parts if medium.position >= covered]
         body = case.conversation.body
@@ -111,7 +111,7 @@ class MediaAger:
             return known
         raw = changed if changed is not None else bytes(case.request.message_bytes(index))
         other = with_notes(raw, notes, case.request.dialect.text_kind)
-        made = other, self._cooler.tokens(case, other)
+        made = other, self._forms.tokens(case, other)
         if changed is None and len(other) <= _MOST_KEPT:
             self._rewritten.keep(key, made, len(other) + _PART_BYTES * len(notes))
         return made

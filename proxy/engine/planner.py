@@ -8,11 +8,11 @@ from msgspec import structs
 from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
 from policies.record.record import Record
 from proxy.engine.case import CompactionContext, Outcome
+from proxy.engine.checkpoints import Checkpoints
 from proxy.engine.draft import Draft, draft_of, standing_of, untouched_draft
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.shortener import Shortener
 from proxy.engine.stability import Stability
-from proxy.engine.standing import StandingRecords
 from proxy.records.lineages import Lineages
 
 
@@ -76,7 +76,7 @@ class Decision:
 class Planner:
     """Plans requests by what is stored; one per engine."""
 
-    _standing: StandingRecords
+    _checkpoints: Checkpoints
     _shortener: Shortener
     _stability: Stability
     _lineages: Lineages
@@ -88,7 +88,7 @@ class Planner:
         if (reason := small_reason(case)) is not None:
             return Decision(Forward(reason), view=await self._shortener.shorten_small(case))
         force, policy = case.mode == "force", case.caller.policy
-        record = await self._standing.in_use(case)
+        record = await self._checkpoints.in_use(case)
         view = await self._shortener.shorten(case, record)
         plan = decide(view.conversation, case.limits, policy, standing_of(record), force=force)
         if isinstance(plan, Compact):

@@ -11,13 +11,13 @@ from policies.record.lineage import may_rebuild
 from policies.record.record import Record
 from proxy.dialects.base import Usage
 from proxy.engine.case import CompactionContext, RoutedRequest
+from proxy.engine.checkpoints import Checkpoints
 from proxy.engine.compactor import Compactor
 from proxy.engine.draft import Draft, standing_of
-from proxy.engine.excerpts import Excerpts
+from proxy.engine.excerpt_writer import ExcerptWriter
 from proxy.engine.job import Job
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.stability import Stability
-from proxy.engine.standing import StandingRecords
 from proxy.models.windows import Windows
 from proxy.observing.events import Hook, PromptBilled
 from proxy.records.sessions import Sessions
@@ -47,9 +47,9 @@ def is_worth_following(case: CompactionContext, sent: Draft) -> bool:
 class Prefetch:
     """Learns from a response, and prepares short forms and records for the next requests; one per process."""
 
-    _standing: StandingRecords
+    _checkpoints: Checkpoints
     _compactor: Compactor
-    _excerpts: Excerpts
+    _excerpt_writer: ExcerptWriter
     _summarizer: Summarizer
     _sessions: Sessions
     _stability: Stability
@@ -104,7 +104,7 @@ class Prefetch:
             return
         view = sent.view or PromptView(case.conversation)
         if positions := _worth_an_excerpt(case, sent, view):
-            await self._excerpts.prepare(case, target, positions)
+            await self._excerpt_writer.prepare(case, target, positions)
         if total >= soft_share(case.limits.budget, policy):
             await self._compact(case, view, sent.record, target)
 
@@ -113,7 +113,7 @@ class Prefetch:
     ) -> None:
         """Make the summary that a later request would have to wait for, unless there is one already."""
         budget = case.limits.budget
-        standing = await self._standing.newest(case)
+        standing = await self._checkpoints.newest(case)
         if (standing and standing.digest) != (used and used.digest):
             return
         plan = decide_ahead(view.conversation, case.limits, case.caller.policy, standing_of(standing))

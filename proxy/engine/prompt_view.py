@@ -25,15 +25,15 @@ class Step(Enum):
     """
 
     SHORT_FORM = "large, older than {hot_rounds} rounds"
-    """`Cooler.cool`, for good."""
+    """`ShortForms.use`, for good."""
     MEDIA = "pictures or papers of it left out, for which its upstream has no room"
-    """`MediaAger.age`."""
+    """`MediaRemover.remove`."""
     CUT = "no window takes it whole: its beginning and its end"
-    """`Cooler.cut`: before it is first sent, and down the ladder."""
+    """`ShortForms.cut`: before it is first sent, and down the ladder."""
     THINKING = "without thinking that belongs to another prompt"
-    """`ThinkingTrimmer.left_out`, for good."""
+    """`ThinkingRemover.remove`, for good."""
     QUOTATION = "behind {passages} quotations from before it"
-    """`Quoter.quote`."""
+    """`Recall.quote`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from policies.record.record import Cause, Record, WrittenSummary
 from policies.transcript import CountTokens
 from proxy.callers.spending import Spending
 from proxy.engine.job import Job
-from proxy.engine.writer import Bill, Writer
+from proxy.engine.summary_writer import Bill, SummaryWriter
 from proxy.models.table import MAX_NAME
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.compactions import ended_by
@@ -41,7 +41,7 @@ class RecordBuilder:
     """Builds records and stores none; one per engine. `clock` returns Unix seconds."""
 
     _summarizer: Summarizer
-    _writer: Writer
+    _summary_writer: SummaryWriter
     _spending: Spending
     _tokenizer: Tokenizer
     _workers: Workers
@@ -109,7 +109,7 @@ class RecordBuilder:
             return await self._without_model(job, bill, "summarizer_cooling_down")
         try:
             async with within(job.deadline) as deadline:
-                written = await self._writer.write(job, target, bill, deadline)
+                written = await self._summary_writer.write(job, target, bill, deadline)
         except TimeoutError:
             self._summarizer.note_failure(target, "transient")
             if bill.asks_aligned:

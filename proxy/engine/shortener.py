@@ -6,11 +6,11 @@ from policies.conversation import MessageIndex
 from policies.oversize import kept_behind, least_tokens, oversized_messages
 from policies.record.record import Record
 from proxy.engine.case import CompactionContext
-from proxy.engine.cooler import Cooler
-from proxy.engine.media import MediaAger
+from proxy.engine.media import MediaRemover
 from proxy.engine.prompt_view import PromptView
-from proxy.engine.quoter import Quoter
-from proxy.engine.thinking import ThinkingTrimmer, Use
+from proxy.engine.recall import Recall
+from proxy.engine.short_forms import ShortForms
+from proxy.engine.thinking import ThinkingRemover, Use
 from proxy.memory import Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.runtime.workers import Workers
@@ -25,31 +25,31 @@ class Shortener:
         sealed: SealedStore,
         tokenizer: Tokenizer,
         workers: Workers,
-        quoter: Quoter,
+        recall: Recall,
         stored: Memory,
         memory: Memory,
     ) -> None:
         """stored: remembers values of the store. memory: remembers what was computed."""
-        self.cooler = Cooler(sealed, tokenizer, workers, stored, memory)
-        self._media = MediaAger(self.cooler, workers, memory)
-        self._thinking = ThinkingTrimmer(sealed, self.cooler, stored)
-        self._quoter = quoter
+        self.short_forms = ShortForms(sealed, tokenizer, workers, stored, memory)
+        self._media = MediaRemover(self.short_forms, workers, memory)
+        self._thinking = ThinkingRemover(sealed, self.short_forms, stored)
+        self._recall = recall
 
     async def shorten(self, case: CompactionContext, record: Record | None) -> PromptView:
         """Return the conversation as it is sent after this record."""
         use = await self._thinking.use(case, record)
-        view = await self._thinking.left_out(case, record, await self._fit(case, record, use), use)
+        view = await self._thinking.remove(case, record, await self._fit(case, record, use), use)
         # Last, since quotations must not change the name of the front that thinking is bound to.
-        return await self._quoter.quote(case, record, view)
+        return await self._recall.quote(case, record, view)
 
     async def shorten_small(self, case: CompactionContext) -> PromptView | None:
         """Return a small conversation without media that are left out, and without thinking that it has lost.
 
         None if it goes out as it came.
         """
-        view = await self._media.age(case, PromptView(case.conversation), 0)
+        view = await self._media.remove(case, PromptView(case.conversation), 0)
         if case.binds_thinking and await self._thinking.is_removed(case):
-            return await self._thinking.left_out(case, None, view, await self._thinking.use(case, None))
+            return await self._thinking.remove(case, None, view, await self._thinking.use(case, None))
         return view if view.media else None
 
     async def cut(
@@ -60,22 +60,22 @@ class Shortener:
         # The name of the cuts must not depend on removed thinking, and a prompt that hardly fits gets no quotations.
         if use is not None or view.quotations:
             view = await self._fit(case, record, use)
-        return await self._thinking.left_out(case, record, await self.cooler.cut(case, view, limits), use)
+        return await self._thinking.remove(case, record, await self.short_forms.cut(case, view, limits), use)
 
     async def remove_thinking(self, case: CompactionContext, record: Record | None) -> PromptView:
         """Return the conversation after this record without any thinking, from now on."""
         everything = len(case.conversation.body)
         view = await self._fit(case, record, Use(everything, everything))
-        return await self._quoter.quote(case, record, await self._thinking.remove_all(case, record, view))
+        return await self._recall.quote(case, record, await self._thinking.remove_all(case, record, view))
 
     async def _fit(self, case: CompactionContext, record: Record | None, use: Use | None) -> PromptView:
         """Return the conversation with its thinking, in short forms, and cut if no window takes it."""
         covered = record.covered if record else 0
         if case.route.window is None:
-            return await self._media.age(case, PromptView(case.conversation), covered)
+            return await self._media.remove(case, PromptView(case.conversation), covered)
         window = case.route.window.tokens
-        view = await self.cooler.cool(case, covered, use.first if use else None)
-        view = await self._media.age(case, view, covered)
+        view = await self.short_forms.use(case, covered, use.first if use else None)
+        view = await self._media.remove(case, view, covered)
         # A turn without a legal cut has to be sent whole. Only the provider knows the size of stored items.
         newest = max(case.cuts, default=0)
         if newest == 0 and case.has_stored_items:
@@ -84,4 +84,4 @@ class Shortener:
             return view
         harness = case.request.harness_shares(kept_behind(view.conversation, newest))
         limits = oversized_messages(view.conversation, case.steady_budget(window), newest, harness)
-        return await self.cooler.cut(case, view, limits)
+        return await self.short_forms.cut(case, view, limits)

@@ -13,8 +13,8 @@ import msgspec
 from policies.conversation import MessageIndex
 from policies.record.record import Record
 from proxy.engine.case import CompactionContext
-from proxy.engine.cooler import Cooler
 from proxy.engine.prompt_view import PromptView, Step
+from proxy.engine.short_forms import ShortForms
 from proxy.memory import Cache, Memory
 from proxy.records.shelf import Shelf
 from proxy.stores.sealing import SealedStore
@@ -32,17 +32,17 @@ class Use(msgspec.Struct, frozen=True):
     front: str = ""
 
 
-class ThinkingTrimmer:
-    """Leaves bound thinking out; one per store."""
+class ThinkingRemover:
+    """Removes bound thinking; one per store."""
 
-    def __init__(self, sealed: SealedStore, cooler: Cooler, memory: Memory) -> None:
+    def __init__(self, sealed: SealedStore, short_forms: ShortForms, memory: Memory) -> None:
         self._uses = Shelf(sealed, Use, Cache(memory, "thinking"))
-        self._cooler = cooler
+        self._forms = short_forms
 
     async def use(self, case: CompactionContext, record: Record | None) -> Use | None:
-        """Of the prompt behind this record; None where thinking stays, since nothing binds it.
+        """Return the use of the prompt after this record, None if its thinking is not bound.
 
-        Noted before it is sent for the first time.
+        It is stored before the prompt is sent for the first time.
         """
         if not case.binds_thinking:
             return None
@@ -53,10 +53,10 @@ class ThinkingTrimmer:
         now = len(case.conversation.body)
         return self._uses.keep(key, await self._uses.put_new(key, Use(now, now)))
 
-    async def left_out(
+    async def remove(
         self, case: CompactionContext, record: Record | None, view: PromptView, use: Use | None
     ) -> PromptView:
-        """The conversation without the thinking that other messages stood before."""
+        """Return the conversation without the thinking that was made after another prompt."""
         if use is None:
             return view
         front = _front(view)
@@ -67,13 +67,13 @@ class ThinkingTrimmer:
         return await self._without(case, record, view, use.since)
 
     async def remove_all(self, case: CompactionContext, record: Record | None, view: PromptView) -> PromptView:
-        """The conversation without any, for good: after a refusal."""
+        """Return the conversation without any thinking, from now on: after a refusal."""
         now = len(case.conversation.body)
         await self._uses.put(_key(case, record), Use(now, now, _front(view)))
         return await self._without(case, record, view, now)
 
     async def is_removed(self, case: CompactionContext) -> bool:
-        """Whether requests without a record have lost their thinking already."""
+        """Return True if requests without a record have lost their thinking already."""
         return await self._known_use(_key(case, None)) is not None
 
     async def _known_use(self, key: str) -> Use | None:
@@ -91,7 +91,7 @@ class ThinkingTrimmer:
         bound = [conversation.index(i) for i in sent if conversation.body[i].signed == "bound"]
         if not bound:
             return view
-        return await self._cooler.rewritten(case, view, Step.THINKING, partial(_without_thinking, case, view, bound))
+        return await self._forms.rewritten(case, view, Step.THINKING, partial(_without_thinking, case, view, bound))
 
 
 def _without_thinking(

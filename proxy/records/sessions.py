@@ -14,7 +14,6 @@ from policies.record.lineage import Lineage
 from policies.record.record import Record
 from proxy.memory import Cache, Memory
 from proxy.observing.session_history import SessionPlace
-from proxy.records.checkpoints import Checkpoints
 from proxy.records.epochs import SETTLED, Epochs
 from proxy.records.index import (
     FAILED_FOR,
@@ -35,6 +34,7 @@ from proxy.records.index import (
 )
 from proxy.records.lineages import Lineages
 from proxy.records.manual import ManualCompactions
+from proxy.records.record_store import RecordStore
 from proxy.records.shelf import Shelf
 from proxy.stores.base import PAGE, Member, StoreError, pages_of
 from proxy.stores.delegating import ReadOnlyStore
@@ -67,7 +67,7 @@ class Erased(NamedTuple):
 class Sessions:
     """The façade of what is kept of conversations; one per process.
 
-    For requests: `checkpoints` finds and publishes records, `lineages` has how compactions went, `epochs` where a
+    For requests: `records` finds and publishes records, `lineages` has how compactions went, `epochs` where a
     session is stored now, `manual` which compactions were asked for; `add` lists a session. For people: sessions are
     listed, found and erased, each with its `history`. Listing is best effort.
     """
@@ -82,7 +82,7 @@ class Sessions:
         """`clock` returns Unix seconds, `ticks` seconds that only go forward."""
         self.sealed = sealed
         self.epochs = Epochs(sealed.store, sealed.ttl, ticks)
-        self.checkpoints = Checkpoints(sealed, self.epochs, Cache(memory, "records"))
+        self.records = RecordStore(sealed, self.epochs, Cache(memory, "records"))
         self.lineages = Lineages(sealed, clock, memory)
         self.manual = ManualCompactions(sealed, self.epochs)
         self._store = sealed.store
@@ -102,7 +102,7 @@ class Sessions:
         """The same for requests that are only looked at: no record is stored, nor does one live longer for it."""
         store = ReadOnlyStore(self._store)
         looked_at = Sessions(replace(self.sealed, store=store), Memory(0), self._clock)
-        looked_at.checkpoints, looked_at.lineages = self.checkpoints.over(store), self.lineages
+        looked_at.records, looked_at.lineages = self.records.over(store), self.lineages
         looked_at.epochs = self.epochs
         return looked_at
 
@@ -117,10 +117,10 @@ class Sessions:
         if session.record is None:
             return [], None
         tag, digest = session.record
-        newest = await self.checkpoints.lying_at(tag, digest)
+        newest = await self.records.lying_at(tag, digest)
         known = None if newest is None else await self.lineages.look_up(tag, newest)
         likely = [compaction.digest for compaction in known.history] if known else []
-        return await self.checkpoints.history(tag, digest, most, likely=likely), known
+        return await self.records.history(tag, digest, most, likely=likely), known
 
     def is_news(self, chain: Chain, record: Record | None) -> bool:
         """Whether the record that was sent is a reason to enroll its session (again): a store may have lost it."""
@@ -138,7 +138,7 @@ class Sessions:
             seen=self._clock(),
             covered=record.covered if record else 0,
             generation=record.generation if record else 0,
-            record=(self.checkpoints.tag_of(chain, record), record.digest) if record else None,
+            record=(self.records.tag_of(chain, record), record.digest) if record else None,
         )
         link = chain.own_link
         indexes = indexes_of(owner, chain.mark)
@@ -148,7 +148,7 @@ class Sessions:
         if record and (ttl := record.compacted + self._ttl - self._clock()) > 0:
             enrolled.append(self._store.enroll(compacted_at(owner), chain.session.hex(), ttl))
         named = self._store.enroll(named_at(owner, session.id), session.id, self._ttl)
-        renewed = self.checkpoints.renew(chain, record)
+        renewed = self.records.renew(chain, record)
         await asyncio.gather(self._shelf.put(entry_key(link), session), named, renewed, *enrolled)
 
     def place(self, owner: SessionOwner, name: str, label: str) -> SessionPlace | None:

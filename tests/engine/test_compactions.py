@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.engine import writer
+from proxy.engine import summary_writer
 from proxy.stores.memory import MemoryStore
 from tests.support.pace import SkippingLoop, playing
 from tests.support.scenarios import FIRST, WINDOW, Agent, one_user, user
@@ -350,21 +350,21 @@ async def test_a_large_result_is_summarized_once_where_rounds_are_quicker_than_t
         case, _ = await play._draft(agent.messages, "on")
         large = [index for index, message in enumerate(case.conversation.body) if message.role == "tool"][:3]
         assert case.summarizer is not None
-        preparing = partial(play.engine.prefetch._excerpts.prepare, case, case.summarizer, large)
+        preparing = partial(play.engine.prefetch._excerpt_writer.prepare, case, case.summarizer, large)
         await asyncio.gather(preparing(), preparing())
     assert len(play.summaries.begun) == len(set(play.summaries.begun)) == 3
 
 
 async def test_nothing_is_rendered_for_a_summarizer_that_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rendered = 0
-    render = writer.render
+    render = summary_writer.render
 
     def counting(*given: object) -> object:
         nonlocal rendered
         rendered += 1
         return render(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(writer, "render", counting)
+    monkeypatch.setattr(summary_writer, "render", counting)
     async with playing(tmp_path, fails=lambda _: True) as play:
         for _ in range(5):
             draft = await play.draft(history(0.85))

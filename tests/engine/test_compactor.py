@@ -18,7 +18,7 @@ from proxy.engine.job import Job
 from proxy.engine.record_builder import CompactionError
 from proxy.models.tokenizer import DEFAULT_ENCODING
 from proxy.observing.events import CompactionEnded, CompactionStarted, Event, Note, SummarizerCalled
-from proxy.records.checkpoints import Checkpoints, place_key
+from proxy.records.record_store import RecordStore, place_key
 from proxy.stores import CircuitBreaker, Sealer, StoreError
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import SealedStore
@@ -38,7 +38,7 @@ async def test_a_summary_is_written_validated_stored_and_found_again() -> None:
         assert "Never touch config/prod.yaml." not in record.text  # it is the anchor, and stands behind the record
         assert record.making.algorithm == "single"
         assert record.making.model == "gpt-4o"
-        assert await one.checkpoints.find(work.case.chain, [work.plan.cut.position]) == record
+        assert await one.records.find(work.case.chain, [work.plan.cut.position]) == record
         assert await one.compactor.checkpoint(work) == record
     assert len(model.asked) == 1
 
@@ -74,7 +74,7 @@ async def test_a_failing_summarizer_is_never_stored_and_never_needed(answer: tup
         optional = await job(one.target())
         with pytest.raises(CompactionError, match=reason):
             await one.compactor.checkpoint(optional)
-        assert await one.checkpoints.find(optional.case.chain, [optional.plan.cut.position]) is None
+        assert await one.records.find(optional.case.chain, [optional.plan.cut.position]) is None
         record = await one.compactor.checkpoint(replace(optional, plan=replace(optional.plan, must=True)))
         assert record.making.algorithm == "deterministic"
         assert "bash({}) -> not known" in record.text
@@ -252,27 +252,27 @@ async def test_the_parts_of_a_failed_bisection_are_not_paid_for_again() -> None:
 
 async def test_a_part_is_found_by_its_content_from_other_conversations_until_its_own_is_erased() -> None:
     store = MemoryStore()
-    checkpoints = Checkpoints(SealedStore(store, Sealer(None), 3600.0))
-    await checkpoints.keep_part("a", b"caller, model and prompt", "what it said")
-    assert await checkpoints.recall_part("b", b"caller, model and prompt") == "what it said"
-    assert await checkpoints.recall_part("c", b"another caller, model and prompt") is None
+    records = RecordStore(SealedStore(store, Sealer(None), 3600.0))
+    await records.keep_part("a", b"caller, model and prompt", "what it said")
+    assert await records.recall_part("b", b"caller, model and prompt") == "what it said"
+    assert await records.recall_part("c", b"another caller, model and prompt") is None
     await store.erase("a", b"mark", 3600.0)
-    assert await checkpoints.recall_part("a", b"caller, model and prompt") is not None, "from the copy of b"
+    assert await records.recall_part("a", b"caller, model and prompt") is not None, "from the copy of b"
     await store.erase("b", b"mark", 3600.0)
-    assert await checkpoints.recall_part("c", b"caller, model and prompt") is None
+    assert await records.recall_part("c", b"caller, model and prompt") is None
 
 
 async def test_a_part_that_is_no_text_is_recalled_as_far_as_it_is_one() -> None:
     store, sealer, content = MemoryStore(), Sealer(None), b"caller, model and prompt"
-    checkpoints, name = Checkpoints(SealedStore(store, sealer, 3600.0)), hashlib.sha256(content).hexdigest()
+    records, name = RecordStore(SealedStore(store, sealer, 3600.0)), hashlib.sha256(content).hexdigest()
     for tag in (b"a", b"\xff"):
         note, key = f"index:part:{name}", f"part:{{{tag.decode('utf-8', 'replace')}}}:{name}"
         await store.put(note, sealer.seal(note, tag), 3600.0)
         await store.put(key, sealer.seal(key, b"half of it \xff"), 3600.0)
-        assert await checkpoints.recall_part("b", content) == "half of it \ufffd"
+        assert await records.recall_part("b", content) == "half of it \ufffd"
         await store.erase("b", b"mark", 3600.0)
-    await checkpoints.keep_part("c", content, "half \ud83d of it")
-    assert await checkpoints.recall_part("c", content) == "half ? of it"
+    await records.keep_part("c", content, "half \ud83d of it")
+    assert await records.recall_part("c", content) == "half ? of it"
 
 
 @pytest.mark.requirement("R1 3 trace", "R1 4.1 parts", "R1 5.2 end")
@@ -351,15 +351,15 @@ async def test_the_loser_of_a_race_sends_the_winners_text() -> None:
         work = await job(None, must=True)
         mine = await one.compactor.checkpoint(work)
         late = msgspec.structs.replace(mine, text="written later")
-        assert await other.checkpoints.publish(work.case.chain, late) == mine
+        assert await other.records.publish(work.case.chain, late) == mine
 
 
 async def test_a_record_of_another_prefix_is_kept_nowhere() -> None:
     async with replica(Model()) as one, replica(Model(), store := MemoryStore()) as other:
         work = await job(None, must=True)
         strange = msgspec.structs.replace(await one.compactor.checkpoint(work), digest="00" * 32)
-        assert await other.checkpoints.publish(work.case.chain, strange) == strange
-        assert other.checkpoints.recall(work.case.chain, [strange.covered]) is None
+        assert await other.records.publish(work.case.chain, strange) == strange
+        assert other.records.recall(work.case.chain, [strange.covered]) is None
         assert await store.get_many([place_key(work.case.chain, strange.covered)]) == [None]
 
 
@@ -421,7 +421,7 @@ async def test_a_damaged_record_is_a_miss(damage: Callable[[bytes], bytes]) -> N
         broken = MemoryStore()
         await broken.put(place, at, 60)
         await broken.put(key, damage(value), 60)
-        fresh = Checkpoints(SealedStore(broken, Sealer(None), 60))
+        fresh = RecordStore(SealedStore(broken, Sealer(None), 60))
         assert await fresh.find(work.case.chain, [work.plan.cut.position]) is None
 
 
@@ -435,7 +435,7 @@ async def test_a_record_that_is_not_of_this_prefix_or_version_is_a_miss(change: 
         key = record_key(work)
         await store.put(key, Sealer(None).seal(key, msgspec.json.encode(record)), 60)
         assert (
-            await Checkpoints(SealedStore(store, Sealer(None), 60)).find(work.case.chain, [work.plan.cut.position])
+            await RecordStore(SealedStore(store, Sealer(None), 60)).find(work.case.chain, [work.plan.cut.position])
             is None
         )
 
@@ -454,7 +454,7 @@ async def test_the_newest_checkpoint_is_found_in_two_round_trips() -> None:
         older = await job(None, number=40)
         newer = await job(None, number=80, parent=await one.compactor.checkpoint(older))
         await one.compactor.checkpoint(newer)
-        fresh = Checkpoints(SealedStore(store, Sealer(None), 60))
+        fresh = RecordStore(SealedStore(store, Sealer(None), 60))
         store.calls = 0
         found = await fresh.find(newer.case.chain, range(1, len(newer.case.chain.digests)))
         assert found is not None
@@ -477,7 +477,7 @@ async def test_a_store_that_is_down_costs_nothing_but_memory() -> None:
     async with replica(model := Model(), CircuitBreaker(Failing(), lambda: 0.0)) as one:
         work = await job(one.target())
         record = await one.compactor.checkpoint(work)
-        assert one.checkpoints.recall(work.case.chain, [work.plan.cut.position]) == record
+        assert one.records.recall(work.case.chain, [work.plan.cut.position]) == record
     assert len(model.asked) == 1
 
 

@@ -24,11 +24,11 @@ from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.dialects.table import CHAT
 from proxy.engine.case import CompactionContext, Mode, case_of
-from proxy.engine.cooler import Content, content_key
 from proxy.engine.draft import Draft
 from proxy.engine.explaining.explainer import explain
 from proxy.engine.explaining.explanation import Explanation
 from proxy.engine.planner import draft_or_original
+from proxy.engine.short_forms import Content, content_key
 from proxy.observing.log import Log
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
@@ -550,8 +550,8 @@ def test_a_short_form_that_is_not_frozen_yet_is_not_remembered(bench: Opened) ->
     async def play() -> None:
         case, before = await used.explain(messages, "on")
         (first, *_) = [message.index for message in before.messages if message.fate == "cooled"]
-        cooler = used.engine.drafter._shortener.cooler
-        await cooler.keep_summary(content_key(case, Content(first - 1, 0)), "nothing new in it")
+        short_forms = used.engine.drafter._shortener.short_forms
+        await short_forms.keep_summary(content_key(case, Content(first - 1, 0)), "nothing new in it")
         after, draft = await used.compare(messages, "on")
         assert after.tokens_sent == draft.tokens < before.tokens_sent
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from policies.chain import prefix_digests
-from proxy.records.checkpoints import Checkpoints
+from proxy.records.record_store import RecordStore
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import SealedStore, Sealer
 from tests.support.conversations import Json, assistant, described, tool, user
@@ -218,7 +218,7 @@ async def test_a_record_that_was_stored_is_found_and_read(sealed: str, key: byte
     store = MemoryStore()
     await store.put(KEY, base64.b64decode(sealed), 60)
     tag, digest = KEY.partition("{")[2].partition("}")[0], KEY.rpartition(":")[2]
-    record = await Checkpoints(SealedStore(store, Sealer(key), 60)).lying_at(tag, digest)
+    record = await RecordStore(SealedStore(store, Sealer(key), 60)).lying_at(tag, digest)
     assert digest == digests(CHATS["a result that comes late"])[4].hex()
     assert record is not None
     entries = tuple({**entry, "replaced": 0} for entry in RECORD["entries"])

@@ -7,7 +7,7 @@ import pytest
 
 from policies.chain import Chain, hash_tag
 from policies.record.record import Record
-from proxy.records.checkpoints import Checkpoints
+from proxy.records.record_store import RecordStore
 from proxy.stores.memory import MemoryStore
 from proxy.stores.sealing import SealedStore, Sealer
 from tests.support.conversations import described, user
@@ -41,6 +41,6 @@ async def test_the_history_of_a_record_is_what_the_store_has_of_it(
 ) -> None:
     store = MemoryStore()
     for covered, parent in parents.items():
-        await Checkpoints(SealedStore(store, Sealer(None), 60)).publish(CHAIN, record(covered, parent))
-    history = await Checkpoints(SealedStore(store, Sealer(None), 60)).history(hash_tag(LINK), DIGESTS[30].hex())
+        await RecordStore(SealedStore(store, Sealer(None), 60)).publish(CHAIN, record(covered, parent))
+    history = await RecordStore(SealedStore(store, Sealer(None), 60)).history(hash_tag(LINK), DIGESTS[30].hex())
     assert [each.covered for each in history] == found

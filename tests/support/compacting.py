@@ -24,20 +24,20 @@ from proxy.config.settings import Upstream
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT
 from proxy.engine.case import CompactionContext
+from proxy.engine.checkpoints import Checkpoints
 from proxy.engine.compactor import Compactor
 from proxy.engine.job import Job
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.record_builder import RecordBuilder
 from proxy.engine.stability import Stability
-from proxy.engine.standing import StandingRecords
-from proxy.engine.writer import Writer
+from proxy.engine.summary_writer import SummaryWriter
 from proxy.memory import Memory
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows, place_of
 from proxy.observing.log import Log
 from proxy.observing.log_lines import LogLines
-from proxy.records.checkpoints import Checkpoints
+from proxy.records.record_store import RecordStore
 from proxy.records.sessions import Sessions
 from proxy.runtime import workers as threads
 from proxy.runtime.background import Background
@@ -103,7 +103,7 @@ class Replica:
 
     compactor: Compactor
     builder: RecordBuilder
-    checkpoints: Checkpoints
+    records: RecordStore
     summarizer: Summarizer
     url: str
 
@@ -137,11 +137,11 @@ async def replica(
             summarizer = Summarizer(client, clock, lines)
             windows = Windows(ModelTable(), SealedStore(MemoryStore(), Sealer(None), 600.0), clock)
             spending, workers = Spending(clock), Workers(executor)
-            records = sessions.checkpoints
-            writer = Writer(records, summarizer, TOKENIZER, read_prompts(), windows, spending, workers, clock)
+            records = sessions.records
+            writer = SummaryWriter(records, summarizer, TOKENIZER, read_prompts(), windows, spending, workers, clock)
             builder = RecordBuilder(summarizer, writer, spending, TOKENIZER, workers, lines, clock)
             background = Background(lambda *_: None)
-            compactor = Compactor(StandingRecords(sessions), builder, Stability(sessions), sessions, background)
+            compactor = Compactor(Checkpoints(sessions), builder, Stability(sessions), sessions, background)
             yield Replica(compactor, builder, records, summarizer, url)
 
 

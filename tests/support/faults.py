@@ -24,8 +24,8 @@ FAULTS = {
         "proxy.upstream.routes.Router.summary_target",
     ),
     "the store": (
-        "proxy.records.checkpoints.Checkpoints.find",
-        "proxy.records.checkpoints.Checkpoints.publish",
+        "proxy.records.record_store.RecordStore.find",
+        "proxy.records.record_store.RecordStore.publish",
         "proxy.stores.memory.MemoryStore.get_many",
         "proxy.stores.memory.MemoryStore.put",
         "proxy.stores.memory.MemoryStore.lock",
@@ -34,9 +34,9 @@ FAULTS = {
     "summarizing": (
         "proxy.upstream.summarizer.Summarizer.send",
         "proxy.callers.spending.Spending.allows",
-        "proxy.engine.writer.bisect",
-        "proxy.engine.writer.render",
-        "proxy.engine.writer.validate",
+        "proxy.engine.summary_writer.bisect",
+        "proxy.engine.summary_writer.render",
+        "proxy.engine.summary_writer.validate",
         "proxy.engine.record_builder.records.build",
     ),
     "assembling": ("proxy.engine.draft.assemble", "proxy.dialects.json_array.rebuild"),

@@ -21,15 +21,15 @@ from policies.record import working_set
 from policies.record.record import Record, Spent, text_with
 from proxy.dialects.json_array import split_items
 from proxy.engine.case import CompactionContext
+from proxy.engine.checkpoints import Checkpoints
 from proxy.engine.client_compaction.expansion import Settled
 from proxy.engine.client_compaction.sealed_items import VERSION, CompactionItem, ItemSealer, text_digest
 from proxy.engine.compactor import Compactor
-from proxy.engine.cooler import Cooler
 from proxy.engine.draft import standing_of
 from proxy.engine.job import Job
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.record_builder import RecordBuilder
-from proxy.engine.standing import StandingRecords
+from proxy.engine.short_forms import ShortForms
 from proxy.records.lineages import Lineages
 
 # What an item expands into, as a share of what asked for it beside its head: its client asks again as soon as its own
@@ -74,10 +74,10 @@ class _Room:
 class ItemMaker:
     """Makes items; one per process. `clock` tells Unix seconds."""
 
-    _standing: StandingRecords
+    _checkpoints: Checkpoints
     _compactor: Compactor
     _builder: RecordBuilder
-    _cooler: Cooler
+    _short_forms: ShortForms
     _lineages: Lineages
     _items: ItemSealer
     _clock: Callable[[], float] = time.time
@@ -95,7 +95,7 @@ class ItemMaker:
         began = self._clock()
         if instructions:
             case = _with_instructions(case, instructions)
-        standing = await self._standing.newest(case)
+        standing = await self._checkpoints.newest(case)
         room = _room_of(case)
         view = PromptView(_with_rooms(case.conversation, room))
         record = await self._record(case, view, room, standing or case.carried)
@@ -119,7 +119,7 @@ class ItemMaker:
             text_digest(text),
             (*settled.places, (case.chain.session, case.chain.own_link))[-_MOST_PLACES:],
         )
-        tokens = record.text_tokens + sum(self._cooler.tokens(case, raw) for raw in tail)
+        tokens = record.text_tokens + sum(self._short_forms.tokens(case, raw) for raw in tail)
         sealed, item = self._seal_item(case, item, tokens)
         spent = record.making.spent if record.compacted >= began else Spent()
         return MadeItem(item, text, sealed, tokens, spent)
@@ -151,7 +151,7 @@ class ItemMaker:
         weight = sum(conversation.body[at].tokens for at in positions)
         if weight > most:
             limits = limits_for(conversation, positions, most, request.harness_shares(positions))
-            view = await self._cooler.cut(case, view, limits)
+            view = await self._short_forms.cut(case, view, limits)
         raws = []
         for at in positions:
             index = conversation.index(at)
@@ -174,7 +174,7 @@ class ItemMaker:
         newer = ledger.said_in(told, case.caller.policy.ledger.directives, first_user=first).entries
         beside = {*map(case.absolute, _anchors(conversation, covered)), *(entry.position for entry in newer)}
         said = [entry for entry in ledger.merge(record.entries, newer) if entry.position in beside]
-        return text_with(record, said, room.all, self._cooler.counter(case))
+        return text_with(record, said, room.all, self._short_forms.counter(case))
 
     def _seal_item(self, case: CompactionContext, item: CompactionItem, tokens: int) -> tuple[str, CompactionItem]:
         """The item as it is sent; one that is long for what it expands into has fewer names to go on with."""

@@ -44,8 +44,8 @@ class _PrecedingMessage(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class Quoter:
-    """Quotes; one per process."""
+class Recall:
+    """Quotes covered passages in front of messages that come back to them; one per process."""
 
     _tokenizer: Tokenizer
     _workers: Workers
@@ -55,7 +55,7 @@ class Quoter:
     _sent: Cache[tuple[str, Secrets], _SentText]
 
     async def quote(self, case: CompactionContext, record: Record | None, view: PromptView) -> PromptView:
-        """The view with quotations in front of what is asked behind the record."""
+        """Return the view with quotations in front of the questions after the record."""
         settings = case.caller.policy.recall
         if record is None or settings.mode != "quote" or case.route.window is None:
             return view

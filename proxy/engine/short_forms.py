@@ -1,4 +1,4 @@
-"""Carrying out the cool zone: short forms of large messages, frozen by batch so that the bytes never change again."""
+"""Short forms of large messages in the cool zone, frozen by batch so that their bytes never change again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _Texts = tuple[str | None, ...]
 _MadeKey = tuple[str, _Texts, str, Secrets]
 
 
-class Cooler:
+class ShortForms:
     """Replaces large messages by short forms; one per engine."""
 
     def __init__(
@@ -48,11 +48,11 @@ class Cooler:
         self._tokenizer = tokenizer
         self._workers = workers
 
-    async def cool(self, case: CompactionContext, covered: int, until: int | None = None) -> PromptView:
-        """The conversation as it is sent behind a record of its first `covered` messages; the window must be known.
+    async def use(self, case: CompactionContext, covered: int, until: int | None = None) -> PromptView:
+        """Return the conversation with short forms, after a record of its first `covered` messages.
 
-        until: messages of the body from which on nothing more is replaced, that of the round which begins behind them
-        among it; None where that may go on.
+        The window must be known. until: the position in the body from which on no batch is made, None for no such
+        position.
         """
         conversation, window = case.conversation, case.route.window
         assert window is not None  # noqa: S101 - the caller's condition
@@ -71,13 +71,13 @@ class Cooler:
         return partial(self._tokenizer.count, encoding=case.request.encoding)
 
     async def cut(self, case: CompactionContext, view: PromptView, limits: Mapping[MessageIndex, int]) -> PromptView:
-        """The conversation with contents cut, head and tail; `limits` are tokens by index of a message."""
+        """Return the conversation with contents cut to head and tail. `limits` are tokens by index of a message."""
         return await self._workers.run(self._cut, case, view, limits)
 
     async def rewritten(
         self, case: CompactionContext, view: PromptView, step: Step, change: Callable[[], Mapping[MessageIndex, bytes]]
     ) -> PromptView:
-        """The conversation with other bytes for some messages, of which a worker makes them."""
+        """Return the conversation with other bytes for some messages. A worker makes them."""
 
         def work() -> PromptView:
             return view.rewritten(step, self._weigh_messages(case, change()))
@@ -85,11 +85,11 @@ class Cooler:
         return await self._workers.run(work)
 
     async def keep_summary(self, key: str, summary: str) -> None:
-        """Put a summary of one message into the cache that the next batches look into (R4's summary_cache)."""
+        """Store a summary of one message for the next batches (R4's summary_cache)."""
         await self._sealed.put(key, summary.encode(), only_new=True)
 
     async def summaries(self, keys: Sequence[str]) -> list[str | None]:
-        """The cached summaries of these messages, as `content_key` names them."""
+        """Return the stored summaries of these keys (`content_key`)."""
         opened = await self._sealed.open_many(keys)
         return [None if plain is None else plain.decode("utf-8", "replace") for plain in opened]
 
@@ -213,7 +213,7 @@ class Cooler:
         return {index: (raw, self.tokens(case, raw)) for index, raw in raws.items()}
 
     def tokens(self, case: CompactionContext, raw: bytes) -> int:
-        """Of one message, which may be more than one item."""
+        """Return the tokens of a message, which may be more than one item."""
         count, describe = self.counter(case), case.request.dialect.items.describe
         described = (describe(json_array.decode(item), count) for item in json_array.split_items(readable(raw)))
         return sum(message.tokens for message in described if message is not None)

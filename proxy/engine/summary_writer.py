@@ -24,7 +24,7 @@ from proxy.engine.job import Job
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows
 from proxy.observing.events import CallResult
-from proxy.records.checkpoints import Checkpoints
+from proxy.records.record_store import RecordStore
 from proxy.runtime.deadlines import within
 from proxy.runtime.workers import Workers
 from proxy.upstream.routes import SummaryTarget
@@ -119,10 +119,10 @@ class _SharedWork:
 
 
 @dataclass(eq=False, repr=False)
-class Writer:
+class SummaryWriter:
     """Writes summaries; one per engine. `ticks` returns seconds that only go forward."""
 
-    _checkpoints: Checkpoints
+    _records: RecordStore
     _summarizer: Summarizer
     _tokenizer: Tokenizer
     _prompts: Prompts
@@ -213,10 +213,10 @@ class Writer:
         content = b"\0".join(
             (work.job.case.caller.scope, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
         )
-        if (known := await self._checkpoints.recall_part(work.job.case.chain.tag, content)) is not None:
+        if (known := await self._records.recall_part(work.job.case.chain.tag, content)) is not None:
             return work.job.case.allowed_text(known)
         summary = await self._validated_answer(work, prompt, room)
-        await self._checkpoints.keep_part(work.job.case.chain.tag, content, summary)
+        await self._records.keep_part(work.job.case.chain.tag, content, summary)
         return summary
 
     async def _validated_answer(

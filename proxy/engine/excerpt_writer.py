@@ -12,7 +12,7 @@ from policies.record.validation import Invalid, SummaryAnswer, Valid, validate_e
 from policies.transcript import Utterance, shorten
 from proxy.callers.spending import Spending
 from proxy.engine.case import CompactionContext
-from proxy.engine.cooler import Content, Cooler, content_key, contents_of
+from proxy.engine.short_forms import Content, ShortForms, content_key, contents_of
 from proxy.models.tokenizer import Tokenizer
 from proxy.runtime.workers import Workers
 from proxy.upstream.routes import SummaryTarget
@@ -26,10 +26,10 @@ _USED_WINDOW = 0.6
 
 
 @dataclass(eq=False, repr=False)
-class Excerpts:
-    """Fills the cache of summaries; one per process."""
+class ExcerptWriter:
+    """Fills the store of single messages' summaries; one per process."""
 
-    _cooler: Cooler
+    _short_forms: ShortForms
     _summarizer: Summarizer
     _tokenizer: Tokenizer
     _prompts: Prompts
@@ -38,13 +38,13 @@ class Excerpts:
     _under_way: set[str] = field(default_factory=set)
 
     async def prepare(self, case: CompactionContext, target: SummaryTarget, positions: Sequence[int]) -> None:
-        """Summarize the messages at these positions that nobody has summarized yet, a few at a time.
+        """Summarize the messages at these positions that have no summary yet, a few at a time.
 
-        A summary that cannot be had is no loss: beginning and end of the message stand in for it.
+        Without a summary, the short form of a message is its beginning and end.
         """
         contents = [content for position in positions for content in contents_of(case, position)]
         keys = [content_key(case, content) for content in contents]
-        known = await self._cooler.summaries(keys)
+        known = await self._short_forms.summaries(keys)
         missing = [
             (content, key)
             for content, key, summary in zip(contents, keys, known, strict=True)
@@ -61,9 +61,8 @@ class Excerpts:
                 self._under_way.discard(key)
 
     async def _summarize(self, case: CompactionContext, target: SummaryTarget, content: Content, key: str) -> bool:
-        """Whether the content has its summary, perhaps since somebody else was quicker; if not, the next one would
-        hardly get one either."""
-        if (await self._cooler.summaries([key]))[0] is not None:
+        """Return True if the content has its summary, by this process or another one, or needs none."""
+        if (await self._short_forms.summaries([key]))[0] is not None:
             return True
         said = (await self._workers.run(case.said_in, content.position))[content.number]
         if self._tokenizer.count(said.text, target.encoding) <= MAX_SUMMARY_TOKENS:  # one of several in a large message
@@ -77,7 +76,7 @@ class Excerpts:
         if isinstance(verdict, Invalid):
             self._summarizer.note_failure(target, "invalid")
             return False
-        await self._cooler.keep_summary(key, case.allowed_text(verdict.text))
+        await self._short_forms.keep_summary(key, case.allowed_text(verdict.text))
         return True
 
     async def _ask(self, case: CompactionContext, target: SummaryTarget, said: Utterance) -> Valid | Invalid:

@@ -44,7 +44,7 @@ class _Known(NamedTuple):
     record: Record
 
 
-class Checkpoints:
+class RecordStore:
     """Records by the digest of the prefix they cover; immutable, so the first to publish is right for everybody.
 
     A record is stored with the session that it was made for, and is erased with it. A place under the digest leads to
@@ -60,9 +60,9 @@ class Checkpoints:
         self._places = Shelf(sealed, _Place)
         self._memory = Cache(Memory(), "records") if memory is None else memory
 
-    def over(self, store: Store) -> Checkpoints:
+    def over(self, store: Store) -> RecordStore:
         """The same checkpoints over another store; what this process remembers is shared."""
-        return Checkpoints(replace(self.sealed, store=store), self._epochs, self._memory)
+        return RecordStore(replace(self.sealed, store=store), self._epochs, self._memory)
 
     def recall(self, chain: Chain, cuts: Iterable[int]) -> Record | None:
         """Return the record of the newest cut that this process knows of the same session; no store access."""

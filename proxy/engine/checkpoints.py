@@ -10,33 +10,33 @@ from proxy.engine.draft import standing_of
 from proxy.records.sessions import Sessions
 
 
-class StandingRecords:
-    """Finds the checkpoint in use; one per process. `lookups` counts where: `memory`, `store`, `miss`."""
+class Checkpoints:
+    """Looks up the checkpoint in use; one per process. `lookups` counts results: `memory`, `store`, `miss`."""
 
     def __init__(self, sessions: Sessions) -> None:
-        self._checkpoints = sessions.checkpoints
+        self._records = sessions.records
         self.lookups: Counter[str] = Counter()
 
     async def in_use(self, case: CompactionContext) -> Record | None:
-        """The checkpoint to send: the newest, unless what stood before it fits.
+        """Return the checkpoint to send: the newest, unless the prompt before it fits.
 
-        So a summary made ahead of need breaks no prompt cache before it must, and a session that goes on with a larger
-        window gets back what the smaller one had no room for.
+        So a summary made ahead of need breaks no prompt cache before it must. A session that continues with a larger
+        window gets back the messages that the smaller one had no room for.
         """
         record = await self.newest(case)
-        while record is not None and (share := self._gives_way_below(case, record)) is not None:
+        while record is not None and (share := self._revert_threshold(case, record)) is not None:
             before = await self._parent(case, record)
             if (before is None and record.parent is not None) or not self._may_stand(case, before, share):
                 break
             record = before
         return record
 
-    def _gives_way_below(self, case: CompactionContext, record: Record) -> float | None:
-        """The share of M below which what stood before a record is sent in its place; None where that is too large.
+    def _revert_threshold(self, case: CompactionContext, record: Record) -> float | None:
+        """Return the share of M below which the prompt before a record is sent in its place, None if it never is.
 
-        Of one that the window needed only well below the threshold: a reserve that is learned must not lead to and
-        fro. Not of one that somebody forced, nor where thinking is bound to its prompt; of one that an upstream's
-        refusal did, once a prompt as large may be tried again.
+        It is well below the threshold, since a learned reserve must not make a session change to and fro. A forced
+        record stays, and so does one of a session with bound thinking. A record after a refusal stays until a prompt as
+        large may be tried again.
         """
         policy = case.caller.policy
         if record.making.trigger == "background":
@@ -51,17 +51,17 @@ class StandingRecords:
         return share
 
     async def newest(self, case: CompactionContext) -> Record | None:
-        """The longest checkpoint that matches this prefix: from memory where it is enough, else from the store."""
+        """Return the longest checkpoint of this prefix, from memory if that fits, else from the store."""
         record = await self._newest(case)
         return None if record is None else case.allowed_record(record)
 
     async def _newest(self, case: CompactionContext) -> Record | None:
-        known = self._checkpoints.recall(case.chain, case.cuts)
+        known = self._records.recall(case.chain, case.cuts)
         if known is not None and self._fits(case, known, case.caller.policy.compaction_threshold):
             self.lookups["memory"] += 1
             return known
         newer = [cut for cut in case.cuts if known is None or cut > known.covered]
-        found = await self._checkpoints.find(case.chain, newer)
+        found = await self._records.find(case.chain, newer)
         self.lookups["store" if found else "memory" if known else "miss"] += 1
         return found or known
 
@@ -77,14 +77,14 @@ class StandingRecords:
         return await self._known_record(case, cuts)
 
     async def _known_record(self, case: CompactionContext, cuts: Collection[int]) -> Record | None:
-        record = await self._checkpoints.find_newest(case.chain, cuts)
+        record = await self._records.find_newest(case.chain, cuts)
         return None if record is None else case.allowed_record(record)
 
     def _fits(self, case: CompactionContext, record: Record | None, share: float) -> bool:
         return tokens_with(case.conversation, standing_of(record)) < case.limits.budget.at(share)
 
     def _may_stand(self, case: CompactionContext, record: Record | None, share: float) -> bool:
-        """Whether nothing newer is needed, as to tokens and to messages: else it would be made anew at once."""
+        """Return True if no newer record is due for tokens or messages. Otherwise it would be made again at once."""
         standing = standing_of(record)
         covered, now = standing.covered if standing else 0, tokens_with(case.conversation, standing)
         is_too_long = is_crowded(case.conversation, covered, now, case.limits, case.caller.policy)
