@@ -22,8 +22,8 @@ from rich.table import Table
 from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.dialects.table import RESPONSES
-from proxy.engine.case import case_of
 from proxy.engine.client_compaction.sealed_items import ItemSealer
+from proxy.engine.plan_input import plan_input_of
 from proxy.memory import Cache, Memory
 from proxy.observing.log import Log
 from proxy.stores.memory import MemoryStore
@@ -76,7 +76,7 @@ async def _made(engine: Engine, config: Config, items: list[Json]) -> tuple[Made
     settled = engine.clients.expander.settle(raw, caller.tenant, is_ours=True)
     request = await engine.reader.read(settled.body, caller.scope, router.encoding, RESPONSES)
     assert request is not None
-    case = case_of(ApiHead("POST", "/", []).asking(RESPONSES), router, caller, "on", request)
+    case = plan_input_of(ApiHead("POST", "/", []).asking(RESPONSES), router, caller, "on", request)
     began = time.perf_counter()
     made = await engine.clients.maker.make(case, settled.covers)
     return made, case.conversation.tokens_from[0], time.perf_counter() - began

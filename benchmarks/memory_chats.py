@@ -29,7 +29,7 @@ from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.config.loading import load_text
 from proxy.dialects.table import CHAT
-from proxy.engine.case import CompactionContext, case_of
+from proxy.engine.plan_input import PlanInput, plan_input_of
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.observing.log import Log
 from proxy.stores.memory import MemoryStore
@@ -83,11 +83,11 @@ async def measured(chat: dict[str, Any], recall: str) -> tuple[Tally, int]:
         engine = await open_engine(config, MemoryStore(), UpstreamClient(), workers, log)
         router, caller, head = engine.router(config), Tenants(config).identify(None), ApiHead("POST", "/", [])
 
-        async def sent(messages: list[Message]) -> tuple[CompactionContext, Draft]:
+        async def sent(messages: list[Message]) -> tuple[PlanInput, Draft]:
             body = json.dumps({"model": "any", "messages": messages}, ensure_ascii=False).encode()
             request = await engine.reader.read(body, caller.scope, router.encoding, CHAT)
             assert request is not None
-            case = await engine.drafter.place(case_of(head.asking(CHAT), router, caller, "on", request))
+            case = await engine.drafter.place(plan_input_of(head.asking(CHAT), router, caller, "on", request))
             return case, await engine.drafter.first(case)
 
         before = b""

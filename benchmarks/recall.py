@@ -19,7 +19,7 @@ from policies.record.names import has_name, names_in
 from policies.voices.arguments import strings_in
 from proxy.dialects import json_array
 from proxy.dialects.reader import CountedRequest
-from proxy.engine.case import CompactionContext
+from proxy.engine.plan_input import PlanInput
 
 # Shares of the window: of requests that are measured, and of what lies between a name and its need.
 _MEASURED = 0.87
@@ -101,7 +101,7 @@ class RecallMeasure:
     far: int | None = None
     sums: dict[tuple[str, str], Remembered] = field(default_factory=lambda: defaultdict(Remembered))
 
-    def __call__(self, session: str, case: CompactionContext, sent: CountedRequest, following: CountedRequest) -> None:
+    def __call__(self, session: str, case: PlanInput, sent: CountedRequest, following: CountedRequest) -> None:
         self.sums[session, case.caller.policy_name] += self._measure(case, sent, following)
 
     def of(self, session: str, policy: str) -> Recall | None:
@@ -120,7 +120,7 @@ class RecallMeasure:
             steps_full_window=round(met.window.steps / met.requests, 3),
         )
 
-    def _measure(self, case: CompactionContext, sent: CountedRequest, following: CountedRequest) -> Remembered:
+    def _measure(self, case: PlanInput, sent: CountedRequest, following: CountedRequest) -> Remembered:
         """What the answer to a request, which the next one repeats, needs of far back."""
         request, window = case.request, case.route.window
         if window is None:

@@ -26,7 +26,7 @@ from proxy.callers.tenants import Tenants
 from proxy.commands.replay import found
 from proxy.config.loading import load_text
 from proxy.dialects.table import CHAT
-from proxy.engine.case import case_of
+from proxy.engine.plan_input import plan_input_of
 from proxy.observing.log import Log
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
@@ -99,7 +99,7 @@ async def shares(requests: Iterable[tuple[Dialect, bytes]], window: int) -> list
             if request is None:
                 continue
             head = ApiHead("POST", "/", []).asking(dialect)
-            case = await engine.drafter.place(case_of(head, router, caller, "on", request))
+            case = await engine.drafter.place(plan_input_of(head, router, caller, "on", request))
             draft = await engine.drafter.first(case)
             if draft.record is not None and draft.record.digest not in seen:
                 seen.add(draft.record.digest)

@@ -20,9 +20,9 @@ from proxy.commands.common import fail, plain
 from proxy.commands.stored import open_stored
 from proxy.config.loading import Config
 from proxy.dialects.base import Dialect
-from proxy.engine.case import Mode, context_of_pasted
 from proxy.engine.explaining import explainer
 from proxy.engine.explaining.explanation import WITHOUT_STORE, Explanation, Fate, MessageFate, Pinned
+from proxy.engine.plan_input import Mode, plan_input_of_pasted
 from proxy.observing.log import open_log
 from proxy.records.index import Session, Target
 from proxy.stores.memory import MemoryStore
@@ -61,7 +61,7 @@ async def explain(
         if request is None:
             return None
         goes_on = None if session is None else Target(bytes.fromhex(session.id), mark_of(caller.labels, session.label))
-        return await explainer.explain(engine, context_of_pasted(router, caller, mode, request, goes_on), request)
+        return await explainer.explain(engine, plan_input_of_pasted(router, caller, mode, request, goes_on), request)
 
 
 def read_request(file: Path) -> tuple[str, bytes]:

@@ -5,8 +5,8 @@ from collections.abc import Collection
 
 from policies.plan import is_crowded, tokens_with
 from policies.record.record import Record
-from proxy.engine.case import CompactionContext
 from proxy.engine.draft import standing_of
+from proxy.engine.plan_input import PlanInput
 from proxy.records.sessions import Sessions
 
 
@@ -17,7 +17,7 @@ class Checkpoints:
         self._records = sessions.records
         self.lookups: Counter[str] = Counter()
 
-    async def in_use(self, case: CompactionContext) -> Record | None:
+    async def in_use(self, case: PlanInput) -> Record | None:
         """Return the checkpoint to send: the newest, unless the prompt before it fits.
 
         So a summary made ahead of need breaks no prompt cache before it must. A session that continues with a larger
@@ -31,7 +31,7 @@ class Checkpoints:
             record = before
         return record
 
-    def _revert_threshold(self, case: CompactionContext, record: Record) -> float | None:
+    def _revert_threshold(self, case: PlanInput, record: Record) -> float | None:
         """Return the share of M below which the prompt before a record is sent in its place, None if it never is.
 
         It is well below the threshold, since a learned reserve must not make a session change to and fro. A forced
@@ -50,12 +50,12 @@ class Checkpoints:
             return None
         return share
 
-    async def newest(self, case: CompactionContext) -> Record | None:
+    async def newest(self, case: PlanInput) -> Record | None:
         """Return the longest checkpoint of this prefix, from memory if that fits, else from the store."""
         record = await self._newest(case)
         return None if record is None else case.allowed_record(record)
 
-    async def _newest(self, case: CompactionContext) -> Record | None:
+    async def _newest(self, case: PlanInput) -> Record | None:
         known = self._records.recall(case.chain, case.cuts)
         if known is not None and self._fits(case, known, case.caller.policy.compaction_threshold):
             self.lookups["memory"] += 1
@@ -65,25 +65,25 @@ class Checkpoints:
         self.lookups["store" if found else "memory" if known else "miss"] += 1
         return found or known
 
-    async def newer(self, case: CompactionContext, covered: int) -> Record | None:
+    async def newer(self, case: PlanInput, covered: int) -> Record | None:
         """Return a checkpoint that covers more than so many messages, made by any replica."""
         return await self._known_record(case, [cut for cut in case.cuts if cut > covered])
 
-    async def _parent(self, case: CompactionContext, record: Record) -> Record | None:
+    async def _parent(self, case: PlanInput, record: Record) -> Record | None:
         if record.parent is None:
             return None
         digest = bytes.fromhex(record.parent)
         cuts = [cut for cut in case.cuts if cut < record.covered and case.chain.digests[cut] == digest]
         return await self._known_record(case, cuts)
 
-    async def _known_record(self, case: CompactionContext, cuts: Collection[int]) -> Record | None:
+    async def _known_record(self, case: PlanInput, cuts: Collection[int]) -> Record | None:
         record = await self._records.find_newest(case.chain, cuts)
         return None if record is None else case.allowed_record(record)
 
-    def _fits(self, case: CompactionContext, record: Record | None, share: float) -> bool:
+    def _fits(self, case: PlanInput, record: Record | None, share: float) -> bool:
         return tokens_with(case.conversation, standing_of(record)) < case.limits.budget.at(share)
 
-    def _may_stand(self, case: CompactionContext, record: Record | None, share: float) -> bool:
+    def _may_stand(self, case: PlanInput, record: Record | None, share: float) -> bool:
         """Return True if no newer record is due for tokens or messages. Otherwise it would be made again at once."""
         standing = standing_of(record)
         covered, now = standing.covered if standing else 0, tokens_with(case.conversation, standing)

@@ -14,7 +14,7 @@ from proxy.dialects import json_array
 from proxy.dialects.cache_marks import may_be_cached
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.surrogates import readable
-from proxy.engine.case import CompactionContext, Outcome, RoutedRequest
+from proxy.engine.plan_input import Outcome, PlanInput, RoutedRequest
 from proxy.engine.prompt_view import PromptView
 
 
@@ -61,7 +61,7 @@ def untouched_draft(request: CountedRequest, outcome: Outcome, reason: str, view
     return Draft(request.body, request.tokens, outcome, reason, view=view)
 
 
-def draft_of(case: CompactionContext, view: PromptView, record: Record | None, outcome: Outcome, reason: str) -> Draft:
+def draft_of(case: PlanInput, view: PromptView, record: Record | None, outcome: Outcome, reason: str) -> Draft:
     """The request with the oldest part replaced by a record, and large messages by their short forms."""
     if record is None and not view.replaced:
         return untouched_draft(case.request, outcome, reason, view)
@@ -70,7 +70,7 @@ def draft_of(case: CompactionContext, view: PromptView, record: Record | None, o
     return Draft(body_of(case, copy, case.experience.shape), tokens, outcome, reason, record, view, copy)
 
 
-def reshaped_drafts(case: CompactionContext, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
+def reshaped_drafts(case: PlanInput, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
     """A draft in the other shapes that its record may have; nothing where they would not differ."""
     if draft.copy is None:
         return
@@ -82,14 +82,14 @@ def reshaped_drafts(case: CompactionContext, draft: Draft) -> Iterator[tuple[Sha
             yield shape, replace(draft, body=body)
 
 
-def with_output(case: CompactionContext, body: bytes, limit: int | None) -> bytes:
+def with_output(case: PlanInput, body: bytes, limit: int | None) -> bytes:
     """A body with this limit for its output; None leaves the client's."""
     if limit is None:
         return body
     return case.request.dialect.with_output(body, case.request.settings.output_key, limit)
 
 
-def body_of(case: CompactionContext, copy: Copy, shape: Shape) -> bytes:
+def body_of(case: PlanInput, copy: Copy, shape: Shape) -> bytes:
     """Behind a record the provider's cache holds head and record from then on, whether the client marks them or not."""
     request = case.request
     if copy.text is None:
@@ -98,14 +98,14 @@ def body_of(case: CompactionContext, copy: Copy, shape: Shape) -> bytes:
     return request.dialect.rebuild(request.body, request.parsed, items, copy.replaced, is_marked=adds_marks(case))
 
 
-def adds_marks(case: CompactionContext) -> bool:
+def adds_marks(case: PlanInput) -> bool:
     """Return True if a copy with a record gets cache marks: the client sets none, and its provider needs them."""
     is_allowed = case.caller.policy.cache_marks == "on" and case.experience.takes_marks
     is_possible = case.request.dialect.breakpoints is not None
     return is_allowed and is_possible and not may_be_cached(case.request.body, case.request.settings.model)
 
 
-def unmarked_draft(case: CompactionContext, draft: Draft) -> Draft | None:
+def unmarked_draft(case: PlanInput, draft: Draft) -> Draft | None:
     """Return the draft without cache marks of ours, None if it has none."""
     if draft.copy is None or draft.copy.text is None or not adds_marks(case):
         return None

@@ -11,12 +11,12 @@ from policies.plan import Compact
 from policies.record.record import Record
 from policies.record.texts import texts_for
 from proxy.dialects import bounds
-from proxy.engine.case import CompactionContext, Outcome, RoutedRequest
 from proxy.engine.checkpoints import Checkpoints
 from proxy.engine.compactor import Compactor
 from proxy.engine.draft import Copy, Draft, body_of, draft_of, standing_of, unsealed_draft, untouched_draft, with_output
 from proxy.engine.job import Job
 from proxy.engine.media import media_left
+from proxy.engine.plan_input import Outcome, PlanInput, RoutedRequest
 from proxy.engine.planner import Bypass, Decision, Planner, bypass_reason, draft_or_original, small_reason
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.record_builder import CompactionError
@@ -46,7 +46,7 @@ class Drafter:
     _workers: Workers
     _observe: Hook
 
-    async def place(self, case: CompactionContext) -> CompactionContext:
+    async def place(self, case: PlanInput) -> PlanInput:
         """Return the case with the link of its session. The store is not asked if the plan does not need it."""
         if bypass_reason(case) is not None:
             return case
@@ -54,7 +54,7 @@ class Drafter:
             return case
         return await self._place_case(case)
 
-    async def _place_case(self, case: CompactionContext) -> CompactionContext:
+    async def _place_case(self, case: PlanInput) -> PlanInput:
         stores = self._read_only is not None and not case.is_let_through
         chain = await self._sessions.epochs.place(case.chain, stores=stores)
         return case if chain is case.chain else structs.replace(case, chain=chain)
@@ -64,13 +64,13 @@ class Drafter:
         self._sessions.lineages.first_seen(named.chain.first_link)
         return untouched_draft(named.request, "none", "below_floor")
 
-    async def decision(self, case: CompactionContext) -> Decision:
+    async def decision(self, case: PlanInput) -> Decision:
         """Return the plan for a request. In shadow mode nothing is stored for it."""
         if case.mode == "shadow" and self._read_only is not None:
             return await self._read_only.decision(case)
         return await self._planner.plan(case)
 
-    async def first(self, case: CompactionContext) -> Draft:
+    async def first(self, case: PlanInput) -> Draft:
         """Return the draft that is sent first. Its output limit fits beside it if the window is known."""
         began = time.perf_counter()
         decision = await self.decision(case)
@@ -79,12 +79,12 @@ class Drafter:
             self._sessions.lineages.first_seen(case.chain.first_link)
         return structs.replace(self.fit_output(case, await self.draft(case, decision)), planned=planned)
 
-    async def place_and_draft(self, case: CompactionContext) -> Draft:
+    async def place_and_draft(self, case: PlanInput) -> Draft:
         """Return the draft of a request that is not placed yet, as `draft`."""
         case = await self.place(case)
         return await self.draft(case, await self.decision(case))
 
-    async def draft(self, case: CompactionContext, decision: Decision) -> Draft:
+    async def draft(self, case: PlanInput, decision: Decision) -> Draft:
         """Return the draft of a plan, with the client's limit for the output.
 
         A compaction is not made in shadow mode or in a read-only engine: the draft has what is stored already.
@@ -100,7 +100,7 @@ class Drafter:
         # Joining so much takes longer than others should wait.
         return await self._workers.run(decision.standing_draft, case)
 
-    async def _compacted_draft(self, case: CompactionContext, decision: Decision, plan: Compact) -> Draft:
+    async def _compacted_draft(self, case: PlanInput, decision: Decision, plan: Compact) -> Draft:
         """Return the draft with a new record."""
         root = decision.unstable_root
         if root is not None:
@@ -108,9 +108,7 @@ class Drafter:
         draft = draft_or_original(case, await self._compact(case, decision, plan))
         return draft if root is None else structs.replace(draft, warning="unstable_history")
 
-    async def retry(
-        self, case: CompactionContext, refused: Draft, stated: ladder.StatedLimit, *, attempt: int
-    ) -> Draft | None:
+    async def retry(self, case: PlanInput, refused: Draft, stated: ladder.StatedLimit, *, attempt: int) -> Draft | None:
         """The next smaller draft after an overflow; None when there is none (docs/design.md, "The ladder")."""
         route = case.route
         if case.is_let_through:
@@ -155,7 +153,7 @@ class Drafter:
         draft = self.fit_output(case, draft, stated.limit if stated.kind in (None, "window") else None)
         return draft if draft.tokens <= rung.most else None
 
-    async def without_thinking(self, case: CompactionContext, refused: Draft) -> Draft | None:
+    async def without_thinking(self, case: PlanInput, refused: Draft) -> Draft | None:
         """What was refused for thinking that is bound to another prompt, without any; None where the client is told:
         where nothing of ours was ever sent, so that its own request is what was refused."""
         if case.is_let_through or not any(message.signed == "bound" for message in case.conversation.body):
@@ -172,7 +170,7 @@ class Drafter:
         is_let_through = named.request.settings.passthrough is not None or named.mode in ("off", "shadow")
         return None if is_let_through else await self._workers.run(unsealed_draft, named, draft)
 
-    async def with_fewer_media(self, case: CompactionContext, refused: Draft) -> Draft | None:
+    async def with_fewer_media(self, case: PlanInput, refused: Draft) -> Draft | None:
         """Return the refused draft within the media limits of the case, None if it has no fewer media."""
         if case.is_let_through or not case.ages_media:
             return None
@@ -186,7 +184,7 @@ class Drafter:
         is_smaller = len(media_left(draft, view.media)) < len(media_left(refused, view.media))
         return self.fit_output(case, draft) if is_smaller else None
 
-    def fit_output(self, case: CompactionContext, draft: Draft, stated: int | None = None) -> Draft:
+    def fit_output(self, case: PlanInput, draft: Draft, stated: int | None = None) -> Draft:
         """Return the draft with a lower limit for its output if prompt and output together exceed the window.
 
         stated: the window that the upstream has just named.
@@ -197,7 +195,7 @@ class Drafter:
             return draft
         return self.with_less_output(case, draft, ladder.StatedLimit(window)) or draft
 
-    def with_less_output(self, case: CompactionContext, refused: Draft, stated: ladder.StatedLimit) -> Draft | None:
+    def with_less_output(self, case: PlanInput, refused: Draft, stated: ladder.StatedLimit) -> Draft | None:
         """The same prompt with less room for the output, where that is what did not fit; else None."""
         request, window = case.request, case.route.window
         if case.is_let_through:
@@ -212,14 +210,14 @@ class Drafter:
         )
         return None if room is None else _with_output(case, refused, room)
 
-    def with_capped_output(self, case: CompactionContext, refused: Draft, most: int) -> Draft | None:
+    def with_capped_output(self, case: PlanInput, refused: Draft, most: int) -> Draft | None:
         """The same with the most output that the upstream allows, where its limit alone was refused; else None."""
         if case.is_let_through:
             return None
         room = ladder.capped_output(most, max_output=case.request.settings.max_output, floor=case.output_floor)
         return None if room is None else _with_output(case, refused, room)
 
-    def halve(self, case: CompactionContext, refused: Draft) -> Draft | None:
+    def halve(self, case: PlanInput, refused: Draft) -> Draft | None:
         """Without half of what was refused, and a note in its place: for when no record can be made (R1)."""
         record = refused.record
         if case.is_let_through:
@@ -237,7 +235,7 @@ class Drafter:
         draft = Draft(body_of(case, copy, case.experience.shape), tokens, "applied", "halved", None, refused.view, copy)
         return draft if draft.tokens <= ladder.SHRINK_AT_LEAST * refused.tokens else None
 
-    async def _compact(self, case: CompactionContext, decision: Decision, plan: Compact) -> Draft:
+    async def _compact(self, case: PlanInput, decision: Decision, plan: Compact) -> Draft:
         """Return the request with a record that is made now, here or by another request."""
         record, view, job = decision.record, decision.cooled, self.job(case, decision, plan)
         began, since = time.perf_counter(), self._sessions.lineages.now()
@@ -260,14 +258,14 @@ class Drafter:
         longer = await self._compact(case, decision, replace(decision.plan, with_model=with_model))
         return structs.replace(longer, waited=waited + longer.waited)
 
-    def job(self, case: CompactionContext, decision: Decision, plan: Compact) -> Job:
+    def job(self, case: PlanInput, decision: Decision, plan: Compact) -> Job:
         """Return the compaction that a plan asks for."""
         target = case.summarizer if plan.with_model else None
         return self._job(case, decision.cooled, plan, decision.record, target)
 
     def _job(
         self,
-        case: CompactionContext,
+        case: PlanInput,
         view: PromptView,
         plan: Compact,
         record: Record | None,
@@ -280,7 +278,7 @@ class Drafter:
         return Job(case, view, plan, record or case.carried, target, started, deadline)
 
     async def _cut_contents(
-        self, case: CompactionContext, view: PromptView, draft: Draft, record: Record | None, rung: ladder.Rung
+        self, case: PlanInput, view: PromptView, draft: Draft, record: Record | None, rung: ladder.Rung
     ) -> Draft:
         """Cut the largest contents of what is still sent, so that it weighs `rung.tail_tokens`."""
         covered = record.covered if record else 0
@@ -301,13 +299,13 @@ def _outcome_after_record(record: Record | None, since: float, refused: Draft | 
     return "applied" if refused is not None and is_refused and refused.outcome == "applied" else "reused"
 
 
-def _with_output(case: CompactionContext, refused: Draft, room: int) -> Draft:
+def _with_output(case: PlanInput, refused: Draft, room: int) -> Draft:
     is_plain = refused.copy is None and refused.reason in _PLAIN
     reason = "output_lowered" if is_plain else refused.reason
     return structs.replace(refused, body=with_output(case, refused.body, room), reason=reason, max_output=room)
 
 
-def _is_too_large(case: CompactionContext, draft: Draft) -> bool:
+def _is_too_large(case: PlanInput, draft: Draft) -> bool:
     """Whether it reaches `overflow_threshold`, from which on a compaction must be made."""
     real = case.limits.real
     return real is not None and draft.tokens >= real.at(case.caller.policy.overflow_threshold)

@@ -11,10 +11,10 @@ from proxy.config.loading import Config
 from proxy.dialects.base import Dialect
 from proxy.dialects.compaction import CompactionRequestError
 from proxy.dialects.reader import CountedRequest, RequestReader
-from proxy.engine.case import RoutedRequest
 from proxy.engine.checkpoints import Checkpoints
 from proxy.engine.client_compaction.clients import ClientCompactions
 from proxy.engine.drafter import Drafter
+from proxy.engine.plan_input import RoutedRequest
 from proxy.engine.prefetch import Prefetch
 from proxy.engine.record_builder import RecordBuilder
 from proxy.memory import Memory

@@ -11,7 +11,7 @@ from policies.record.texts import language_of, texts_for
 from policies.record.validation import Invalid, SummaryAnswer, Valid, validate_excerpt
 from policies.transcript import Utterance, shorten
 from proxy.callers.spending import Spending
-from proxy.engine.case import CompactionContext
+from proxy.engine.plan_input import PlanInput
 from proxy.engine.short_forms import Content, ShortForms, content_key, contents_of
 from proxy.models.tokenizer import Tokenizer
 from proxy.runtime.workers import Workers
@@ -37,7 +37,7 @@ class ExcerptWriter:
     _workers: Workers
     _under_way: set[str] = field(default_factory=set)
 
-    async def prepare(self, case: CompactionContext, target: SummaryTarget, positions: Sequence[int]) -> None:
+    async def prepare(self, case: PlanInput, target: SummaryTarget, positions: Sequence[int]) -> None:
         """Summarize the messages at these positions that have no summary yet, a few at a time.
 
         Without a summary, the short form of a message is its beginning and end.
@@ -60,7 +60,7 @@ class ExcerptWriter:
             finally:
                 self._under_way.discard(key)
 
-    async def _summarize(self, case: CompactionContext, target: SummaryTarget, content: Content, key: str) -> bool:
+    async def _summarize(self, case: PlanInput, target: SummaryTarget, content: Content, key: str) -> bool:
         """Return True if the content has its summary, by this process or another one, or needs none."""
         if (await self._short_forms.summaries([key]))[0] is not None:
             return True
@@ -79,7 +79,7 @@ class ExcerptWriter:
         await self._short_forms.keep_summary(key, case.allowed_text(verdict.text))
         return True
 
-    async def _ask(self, case: CompactionContext, target: SummaryTarget, said: Utterance) -> Valid | Invalid:
+    async def _ask(self, case: PlanInput, target: SummaryTarget, said: Utterance) -> Valid | Invalid:
         window = target.window or case.limits.budget.window
         text = shorten(said.text, int(_USED_WINDOW * window * _CHARACTERS_PER_TOKEN / target.calibration))
         prompt = fill_excerpt(self._prompts, text, texts_for(language_of([text])), MAX_SUMMARY_TOKENS)
@@ -89,7 +89,7 @@ class ExcerptWriter:
         return verdict
 
     def _verdict(
-        self, case: CompactionContext, target: SummaryTarget, source: str, answer: SummaryAnswer
+        self, case: PlanInput, target: SummaryTarget, source: str, answer: SummaryAnswer
     ) -> tuple[Valid | Invalid, Tokens]:
         count = partial(self._tokenizer.count, encoding=target.encoding)
         tokens = count(source)

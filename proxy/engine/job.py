@@ -15,7 +15,7 @@ from policies.record.record import Record, Span, Statements
 from policies.settings import PolicySettings
 from policies.transcript import Utterance
 from policies.work.calls import Judge, judge_call
-from proxy.engine.case import CompactionContext
+from proxy.engine.plan_input import PlanInput
 from proxy.engine.prompt_view import PromptView
 from proxy.upstream.routes import SummaryTarget
 
@@ -38,7 +38,7 @@ class Job:
 
     JOIN_WAIT: ClassVar[float] = 2.0
 
-    case: CompactionContext
+    case: PlanInput
     cooled: PromptView
     plan: Compact
     parent: Record | None

@@ -14,8 +14,8 @@ from policies.record.media_notes import NotedMedium, note_of
 from policies.record.texts import Language, language_of
 from proxy.dialects import json_array
 from proxy.dialects.media_parts import MediaPart, parts_of, with_notes
-from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.draft import Draft
+from proxy.engine.plan_input import PlanInput, RoutedRequest
 from proxy.engine.prompt_view import PromptView, Step
 from proxy.engine.short_forms import ShortForms
 from proxy.errors import InvalidJSONError
@@ -42,7 +42,7 @@ class MediaRemover:
         self._rewritten: Cache[_NotesKey, tuple[bytes, int]] = Cache(memory, "media_notes")
         self._languages: Cache[bytes, Language] = Cache(memory, "media_languages")
 
-    async def remove(self, case: CompactionContext, view: PromptView, covered: int) -> PromptView:
+    async def remove(self, case: PlanInput, view: PromptView, covered: int) -> PromptView:
         """Return the conversation without the media that its upstream has no room for and those that have cooled down.
 
         covered: the length of the body's part that a record stands for.
@@ -52,7 +52,7 @@ class MediaRemover:
             return view
         return await self._workers.run(self._remove, case, view, covered)
 
-    def _remove(self, case: CompactionContext, view: PromptView, covered: int) -> PromptView:
+    def _remove(self, case: PlanInput, view: PromptView, covered: int) -> PromptView:
         parts = self._find(case, view)
         media = [medium for medium in parts if medium.position >= covered]
         body = case.conversation.body
@@ -68,7 +68,7 @@ class MediaRemover:
             media_limits=case.media_limits,
         )
 
-    def _find(self, case: CompactionContext, view: PromptView) -> dict[Medium, MediaPart]:
+    def _find(self, case: PlanInput, view: PromptView) -> dict[Medium, MediaPart]:
         """Return the media of a conversation in their order. Each message is parsed once."""
         found: dict[Medium, MediaPart] = {}
         turn = 0
@@ -81,7 +81,7 @@ class MediaRemover:
                 found[medium] = part
         return found
 
-    def _parts(self, case: CompactionContext, position: int) -> tuple[MediaPart, ...]:
+    def _parts(self, case: PlanInput, position: int) -> tuple[MediaPart, ...]:
         message = case.conversation.body[position]
         known = self._known.get(message.digest)
         if known is not None:
@@ -90,7 +90,7 @@ class MediaRemover:
         return self._known.keep(message.digest, found, _PART_BYTES * (1 + len(found)))
 
     def _replace_by_notes(
-        self, case: CompactionContext, view: PromptView, parts: Mapping[Medium, MediaPart], gone: Collection[Medium]
+        self, case: PlanInput, view: PromptView, parts: Mapping[Medium, MediaPart], gone: Collection[Medium]
     ) -> PromptView:
         notes: dict[int, dict[int, str]] = {}
         for number, (medium, part) in enumerate(parts.items(), 1):
@@ -103,7 +103,7 @@ class MediaRemover:
         return view.rewritten(Step.MEDIA, others) if others else view
 
     def _write_notes(
-        self, case: CompactionContext, index: MessageIndex, changed: bytes | None, notes: Mapping[int, str]
+        self, case: PlanInput, index: MessageIndex, changed: bytes | None, notes: Mapping[int, str]
     ) -> tuple[bytes, int]:
         """Return a message with these notes, and its tokens. A small message of the client is rewritten once."""
         key = case.conversation.messages[index].digest, case.request.encoding, tuple(sorted(notes.items()))
@@ -116,13 +116,13 @@ class MediaRemover:
             self._rewritten.keep(key, made, len(other) + _PART_BYTES * len(notes))
         return made
 
-    def _note(self, case: CompactionContext, medium: Medium, part: MediaPart, number: int) -> str:
+    def _note(self, case: PlanInput, medium: Medium, part: MediaPart, number: int) -> str:
         tools = case.conversation.tools_answered[medium.position]
         tool = next(filter(None, tools), None) if medium.is_of_tool else None
         noted = NotedMedium(part.kind, number, part.what, part.size, medium.is_of_tool, tool)
         return note_of(noted, self._language(case, medium.position))
 
-    def _language(self, case: CompactionContext, position: int) -> Language:
+    def _language(self, case: PlanInput, position: int) -> Language:
         """Return the language of what a person said first, up to a message, so that it stays as it is."""
         conversation, outline = case.conversation, case.conversation.outline
         spoken = outline.spoken if outline.spoken and outline.spoken[0] <= position else outline.users
@@ -135,7 +135,7 @@ class MediaRemover:
         return self._languages.keep(name, language_of(one.text for one in said), len(name))
 
 
-def _items(case: CompactionContext, position: int) -> list[object]:
+def _items(case: PlanInput, position: int) -> list[object]:
     """Return the decoded items of a message."""
     raw = case.request.readable_bytes(case.conversation.index(position))
     try:
@@ -170,7 +170,7 @@ def media_left(draft: Draft, media: Sequence[Medium]) -> list[Medium]:
     return [medium for medium in media if medium.position >= covered and medium.place not in left_out]
 
 
-def is_mostly_media(case: CompactionContext, draft: Draft) -> bool:
+def is_mostly_media(case: PlanInput, draft: Draft) -> bool:
     """Return True if messages with media are at least half of a draft's bytes."""
     covered, replaced = draft.record.covered if draft.record else 0, draft.copy.replaced if draft.copy else {}
     conversation, size = case.conversation, 0

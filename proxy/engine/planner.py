@@ -7,9 +7,9 @@ from msgspec import structs
 
 from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
 from policies.record.record import Record
-from proxy.engine.case import CompactionContext, Outcome
 from proxy.engine.checkpoints import Checkpoints
 from proxy.engine.draft import Draft, draft_of, standing_of, untouched_draft
+from proxy.engine.plan_input import Outcome, PlanInput
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.shortener import Shortener
 from proxy.engine.stability import Stability
@@ -59,7 +59,7 @@ class Decision:
             case _:
                 assert_never(self.plan)
 
-    def standing_draft(self, case: CompactionContext) -> Draft:
+    def standing_draft(self, case: PlanInput) -> Draft:
         """Return the request with its checkpoint and short forms, or as it came in shadow mode."""
         reason = "counted" if isinstance(self.plan, Compact) else self.plan.reason
         if self.view is None:
@@ -81,7 +81,7 @@ class Planner:
     _stability: Stability
     _lineages: Lineages
 
-    async def plan(self, case: CompactionContext) -> Decision:
+    async def plan(self, case: PlanInput) -> Decision:
         """Return the plan for a request."""
         if (reason := bypass_reason(case)) is not None:
             return Decision(Bypass(reason))
@@ -101,7 +101,7 @@ class Planner:
         return Decision(plan if root is None else replace(plan, with_model=False), record, view, root)
 
     async def _without_futile_model(
-        self, case: CompactionContext, plan: Compact, record: Record | None, *, force: bool
+        self, case: PlanInput, plan: Compact, record: Record | None, *, force: bool
     ) -> Plan:
         """The plan, but no model is asked where its summaries have been in vain lately, or the same one gained
         nothing."""
@@ -118,7 +118,7 @@ class Planner:
         return Forward(reason) if plan.standing is None else Reuse(plan.standing, reason)
 
 
-def bypass_reason(case: CompactionContext) -> str | None:
+def bypass_reason(case: PlanInput) -> str | None:
     """Why a request must not be changed; None if it may be."""
     if (reason := case.request.settings.passthrough) is not None:
         return reason
@@ -129,7 +129,7 @@ def bypass_reason(case: CompactionContext) -> str | None:
     return "refused" if not case.is_copied and case.fits_whole else None
 
 
-def small_reason(case: CompactionContext) -> str | None:
+def small_reason(case: PlanInput) -> str | None:
     """Why a case goes out as it came, without a look at the store; None where it may need more."""
     if case.mode == "force" or case.overflowed:
         return None
@@ -140,7 +140,7 @@ def small_reason(case: CompactionContext) -> str | None:
     return "below_floor" if case.limits.known else "unknown_window"
 
 
-def draft_or_original(case: CompactionContext, draft: Draft) -> Draft:
+def draft_or_original(case: PlanInput, draft: Draft) -> Draft:
     """The draft; the request as it came where a forced record, or one made for a larger model, outweighs its span."""
     heavier = draft.record is not None and draft.tokens >= case.request.tokens
     return (

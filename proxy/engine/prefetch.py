@@ -10,12 +10,12 @@ from policies.plan import Compact, decide_ahead, soft_share
 from policies.record.lineage import may_rebuild
 from policies.record.record import Record
 from proxy.dialects.base import Usage
-from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.checkpoints import Checkpoints
 from proxy.engine.compactor import Compactor
 from proxy.engine.draft import Draft, standing_of
 from proxy.engine.excerpt_writer import ExcerptWriter
 from proxy.engine.job import Job
+from proxy.engine.plan_input import PlanInput, RoutedRequest
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.stability import Stability
 from proxy.models.windows import Windows
@@ -35,7 +35,7 @@ _LONGEST_RESULT = 700
 _USED_WINDOW = 0.7
 
 
-def is_worth_following(case: CompactionContext, sent: Draft) -> bool:
+def is_worth_following(case: PlanInput, sent: Draft) -> bool:
     """Return True if a draft is large enough to prepare something for the next request."""
     if case.is_far_below(sent.tokens):
         return False
@@ -80,7 +80,7 @@ class Prefetch:
             )
         )
 
-    async def after(self, case: CompactionContext, sent: Draft, usage: Usage | None) -> None:
+    async def after(self, case: PlanInput, sent: Draft, usage: Usage | None) -> None:
         """Prepare for the next request after the response to a draft (R3's double check, part 2).
 
         usage: the tokens that the upstream billed.
@@ -108,9 +108,7 @@ class Prefetch:
         if total >= soft_share(case.limits.budget, policy):
             await self._compact(case, view, sent.record, target)
 
-    async def _compact(
-        self, case: CompactionContext, view: PromptView, used: Record | None, target: SummaryTarget
-    ) -> None:
+    async def _compact(self, case: PlanInput, view: PromptView, used: Record | None, target: SummaryTarget) -> None:
         """Make the summary that a later request would have to wait for, unless there is one already."""
         budget = case.limits.budget
         standing = await self._checkpoints.newest(case)
@@ -128,9 +126,7 @@ class Prefetch:
         job = Job(case, view, plan, standing or case.carried, target, started, _DEADLINE, rebuild)
         await self._compactor.prefetch(job)
 
-    async def _is_rebuilt(
-        self, case: CompactionContext, standing: Record | None, target: SummaryTarget, plan: Compact
-    ) -> bool:
+    async def _is_rebuilt(self, case: PlanInput, standing: Record | None, target: SummaryTarget, plan: Compact) -> bool:
         """Return True if enough summaries of summaries follow one another, and a new one costs no more than allowed."""
         if (
             standing is None
@@ -147,7 +143,7 @@ class Prefetch:
         )
 
 
-def _shares(case: CompactionContext, sent: Draft, usage: Usage | None) -> tuple[float, float]:
+def _shares(case: PlanInput, sent: Draft, usage: Usage | None) -> tuple[float, float]:
     """Return the shares of M of the prompt, and of prompt and response: by usage, else by our count."""
     budget, real = case.limits.budget, case.usable_input()
     if usage is None or real is None:
@@ -157,7 +153,7 @@ def _shares(case: CompactionContext, sent: Draft, usage: Usage | None) -> tuple[
     return billed.share(usage.prompt_tokens), billed.share(usage.prompt_tokens + usage.completion_tokens)
 
 
-def _worth_an_excerpt(case: CompactionContext, sent: Draft, view: PromptView) -> list[int]:
+def _worth_an_excerpt(case: PlanInput, sent: Draft, view: PromptView) -> list[int]:
     """Return the positions of the next batch's messages that are likely to be sent in a short form.
 
     A message is not, if the very next request needs its short form, or the next compaction covers it first.
@@ -169,7 +165,7 @@ def _worth_an_excerpt(case: CompactionContext, sent: Draft, view: PromptView) ->
     return [coming.position for coming in view.next if soon <= coming.wait <= room]
 
 
-def _calls(case: CompactionContext, target: SummaryTarget, cut: int) -> int:
+def _calls(case: PlanInput, target: SummaryTarget, cut: int) -> int:
     """Return the calls that a summary of body[:cut] may take. Tool results are shortened as for summarizers."""
     sizes = (min(m.tokens, _LONGEST_RESULT) if m.role == "tool" else m.tokens for m in case.conversation.body[:cut])
     parts = ceil(sum(sizes) * target.calibration / (_USED_WINDOW * (target.window or case.limits.budget.window)))

@@ -15,7 +15,7 @@ from policies.record.recall import Quotation, budget_for, quotation
 from policies.record.record import Record
 from policies.record.search import Index, Passage, without_accents
 from policies.settings import Secrets
-from proxy.engine.case import CompactionContext
+from proxy.engine.plan_input import PlanInput
 from proxy.engine.prompt_view import PromptView
 from proxy.memory import Cache
 from proxy.models.tokenizer import Tokenizer
@@ -54,7 +54,7 @@ class Recall:
     _indexes: Cache[tuple[str, Secrets], Index]
     _sent: Cache[tuple[str, Secrets], _SentText]
 
-    async def quote(self, case: CompactionContext, record: Record | None, view: PromptView) -> PromptView:
+    async def quote(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
         """Return the view with quotations in front of the questions after the record."""
         settings = case.caller.policy.recall
         if record is None or settings.mode != "quote" or case.route.window is None:
@@ -73,7 +73,7 @@ class Recall:
 
     def _find_quotations(
         self,
-        case: CompactionContext,
+        case: PlanInput,
         record: Record,
         budget: int,
         asked: list[int],
@@ -100,16 +100,14 @@ class Recall:
         self._sent.keep((record.digest, case.caller.policy.secrets), sent, _KEY_BYTES + sum(map(len, texts)))
         return index, found
 
-    def _texts_sent(self, case: CompactionContext, record: Record, before: int) -> tuple[int, list[str]]:
+    def _texts_sent(self, case: PlanInput, record: Record, before: int) -> tuple[int, list[str]]:
         """Return a position up to `before` and the texts sent up to it, those of the last request if it began alike."""
         sent = self._sent.get((record.digest, case.caller.policy.secrets))
         if sent is None or sent.position > before or case.chain.digests[sent.position] != sent.digest:
             return record.covered, [without_accents(record.text)]
         return sent.position, [*sent.texts]
 
-    def _keep(
-        self, case: CompactionContext, record: Record, index: Index, quotations: Mapping[_Key, Quotation | None]
-    ) -> None:
+    def _keep(self, case: PlanInput, record: Record, index: Index, quotations: Mapping[_Key, Quotation | None]) -> None:
         for key, one in quotations.items():
             if one is not None and self._quotations.get(key) is None:
                 model = case.request.settings.model
@@ -118,12 +116,12 @@ class Recall:
         self._indexes.keep((record.digest, case.caller.policy.secrets), index, _GROWTH * index.size)
 
 
-def _room(case: CompactionContext, window: int) -> int:
+def _room(case: PlanInput, window: int) -> int:
     """M of a request without a stated maximum output: what is frozen moves neither with that nor with a calibration."""
     return usable_input(window, None, exact=True).behind(case.conversation.fixed_tokens).movable
 
 
-def _open_questions(case: CompactionContext, record: Record) -> list[int]:
+def _open_questions(case: PlanInput, record: Record) -> list[int]:
     """Positions of the user's messages behind a record that had no answer when it was made."""
     conversation = case.conversation
     units = conversation.units[bisect_left(conversation.units, record.covered) :]
@@ -135,7 +133,7 @@ def _open_questions(case: CompactionContext, record: Record) -> list[int]:
     return [at for at in users if at >= max(since, record.covered)]
 
 
-def _index(case: CompactionContext, record: Record) -> Index:
+def _index(case: PlanInput, record: Record) -> Index:
     """Return the index of all that a record covers, without what a carried record says."""
     carried = case.carried.covered - 1 if case.carried else None
     return Index(one for one in case.utterances(0, record.covered) if one.position != carried)

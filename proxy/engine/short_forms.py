@@ -17,7 +17,7 @@ from policies.transcript import CountTokens
 from proxy.dialects import json_array
 from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import cut, with_less_harness
-from proxy.engine.case import CompactionContext
+from proxy.engine.plan_input import PlanInput
 from proxy.engine.prompt_view import PromptView, Step
 from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
@@ -48,7 +48,7 @@ class ShortForms:
         self._tokenizer = tokenizer
         self._workers = workers
 
-    async def use(self, case: CompactionContext, covered: int, until: int | None = None) -> PromptView:
+    async def use(self, case: PlanInput, covered: int, until: int | None = None) -> PromptView:
         """Return the conversation with short forms, after a record of its first `covered` messages.
 
         The window must be known. until: the position in the body from which on no batch is made, None for no such
@@ -67,15 +67,15 @@ class ShortForms:
         view = PromptView(conversation, next=following, payoff=_together(fresh), cooled_media=media)
         return await self._workers.run(self._replace_with_forms, case, view, forms)
 
-    def counter(self, case: CompactionContext) -> CountTokens:
+    def counter(self, case: PlanInput) -> CountTokens:
         return partial(self._tokenizer.count, encoding=case.request.encoding)
 
-    async def cut(self, case: CompactionContext, view: PromptView, limits: Mapping[MessageIndex, int]) -> PromptView:
+    async def cut(self, case: PlanInput, view: PromptView, limits: Mapping[MessageIndex, int]) -> PromptView:
         """Return the conversation with contents cut to head and tail. `limits` are tokens by index of a message."""
         return await self._workers.run(self._cut, case, view, limits)
 
     async def rewritten(
-        self, case: CompactionContext, view: PromptView, step: Step, change: Callable[[], Mapping[MessageIndex, bytes]]
+        self, case: PlanInput, view: PromptView, step: Step, change: Callable[[], Mapping[MessageIndex, bytes]]
     ) -> PromptView:
         """Return the conversation with other bytes for some messages. A worker makes them."""
 
@@ -93,7 +93,7 @@ class ShortForms:
         opened = await self._sealed.open_many(keys)
         return [None if plain is None else plain.decode("utf-8", "replace") for plain in opened]
 
-    async def _forms(self, case: CompactionContext, batches: Sequence[Batch]) -> tuple[dict[int, _Texts], list[Batch]]:
+    async def _forms(self, case: PlanInput, batches: Sequence[Batch]) -> tuple[dict[int, _Texts], list[Batch]]:
         """The short forms of every replaced message, by its position: frozen once, then the same for everybody; and the
         batches that were frozen now."""
         keys = [_batch_key(case.chain, batch) for batch in batches]
@@ -117,7 +117,7 @@ class ShortForms:
                     forms[member] = of_one
         return forms, fresh
 
-    async def _freeze(self, key: str, case: CompactionContext, batch: Batch) -> _Texts:
+    async def _freeze(self, key: str, case: PlanInput, batch: Batch) -> _Texts:
         """Return the texts of a batch, and store them unless another replica was first."""
         contents = [content for i in batch.members for content in contents_of(case, i)]
         summaries = await self.summaries([content_key(case, content) for content in contents])
@@ -129,7 +129,7 @@ class ShortForms:
             self._made.keep(name, texts, size)
         return await self._frozen.put_new(key, texts)
 
-    def _shorten(self, case: CompactionContext, batch: Batch, summaries: Sequence[str | None]) -> _Texts:
+    def _shorten(self, case: PlanInput, batch: Batch, summaries: Sequence[str | None]) -> _Texts:
         count, known = self.counter(case), iter(summaries)
         texts: list[str | None] = []
         for position in batch.members:
@@ -143,19 +143,19 @@ class ShortForms:
                 texts.append(form if is_short_enough(form, tokens, count) else None)
         return tuple(texts)
 
-    def _replace_with_forms(self, case: CompactionContext, view: PromptView, forms: Mapping[int, _Texts]) -> PromptView:
+    def _replace_with_forms(self, case: PlanInput, view: PromptView, forms: Mapping[int, _Texts]) -> PromptView:
         with_texts = case.request.dialect.items.with_texts
         at = {case.conversation.index(position): texts for position, texts in forms.items()}
         raws = {index: with_texts(case.request.message_bytes(index), texts) for index, texts in at.items()}
         return view.rewritten(Step.SHORT_FORM, self._weigh_messages(case, raws))
 
-    def _cut(self, case: CompactionContext, view: PromptView, limits: Mapping[MessageIndex, int]) -> PromptView:
+    def _cut(self, case: PlanInput, view: PromptView, limits: Mapping[MessageIndex, int]) -> PromptView:
         messages = view.conversation.messages
         cut = {i: self._cut_one(case, view, i, limit) for i, limit in limits.items()}
         smaller = {i: (raw, tokens) for i, (raw, tokens) in cut.items() if tokens < messages[i].tokens}
         return view.rewritten(Step.CUT, smaller)
 
-    def _cut_one(self, case: CompactionContext, view: PromptView, index: MessageIndex, limit: int) -> tuple[bytes, int]:
+    def _cut_one(self, case: PlanInput, view: PromptView, index: MessageIndex, limit: int) -> tuple[bytes, int]:
         """A message with its tokens: what is no user's word is cut first, and words only where that is not enough."""
         message, dialect = view.conversation.messages[index], case.request.dialect
         raw, tokens = bytes(view.replaced.get(index) or case.request.message_bytes(index)), message.tokens
@@ -174,7 +174,7 @@ class ShortForms:
 
         return self._cut_to(case, raw, tokens, limit, 1.0, shorter)
 
-    def _cut_results(self, case: CompactionContext, raw: bytes, index: MessageIndex, limit: int) -> tuple[bytes, int]:
+    def _cut_results(self, case: PlanInput, raw: bytes, index: MessageIndex, limit: int) -> tuple[bytes, int]:
         """A message with shorter results; what the user says beside them is whole."""
         message = case.conversation.messages[index]
         texts = [one.text for one in case.said_in(index - case.conversation.index(0))]
@@ -187,7 +187,7 @@ class ShortForms:
 
     def _cut_to(
         self,
-        case: CompactionContext,
+        case: PlanInput,
         raw: bytes,
         tokens: int,
         limit: int,
@@ -207,12 +207,12 @@ class ShortForms:
         return made, weight
 
     def _weigh_messages(
-        self, case: CompactionContext, raws: Mapping[MessageIndex, bytes]
+        self, case: PlanInput, raws: Mapping[MessageIndex, bytes]
     ) -> dict[MessageIndex, tuple[bytes, int]]:
         """Messages with their tokens, by index."""
         return {index: (raw, self.tokens(case, raw)) for index, raw in raws.items()}
 
-    def tokens(self, case: CompactionContext, raw: bytes) -> int:
+    def tokens(self, case: PlanInput, raw: bytes) -> int:
         """Return the tokens of a message, which may be more than one item."""
         count, describe = self.counter(case), case.request.dialect.items.describe
         described = (describe(json_array.decode(item), count) for item in json_array.split_items(readable(raw)))
@@ -234,12 +234,12 @@ class Content(NamedTuple):
     number: int
 
 
-def contents_of(case: CompactionContext, position: int) -> list[Content]:
+def contents_of(case: PlanInput, position: int) -> list[Content]:
     """Those of the message at this position of the body."""
     return [Content(position, number) for number in range(len(case.conversation.body[position].results) or 1)]
 
 
-def content_key(case: CompactionContext, content: Content) -> str:
+def content_key(case: PlanInput, content: Content) -> str:
     """Where the summary of one content lies, wherever in its conversation its message stands."""
     first, message = case.chain.digests[1], case.conversation.body[content.position]
     name = first + message.digest + (b"%d" % content.number if content.number else b"")

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from policies.conversation import MessageIndex
 from policies.oversize import kept_behind, least_tokens, oversized_messages
 from policies.record.record import Record
-from proxy.engine.case import CompactionContext
 from proxy.engine.media import MediaRemover
+from proxy.engine.plan_input import PlanInput
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.recall import Recall
 from proxy.engine.short_forms import ShortForms
@@ -35,14 +35,14 @@ class Shortener:
         self._thinking = ThinkingRemover(sealed, self.short_forms, stored)
         self._recall = recall
 
-    async def shorten(self, case: CompactionContext, record: Record | None) -> PromptView:
+    async def shorten(self, case: PlanInput, record: Record | None) -> PromptView:
         """Return the conversation as it is sent after this record."""
         use = await self._thinking.use(case, record)
         view = await self._thinking.remove(case, record, await self._fit(case, record, use), use)
         # Last, since quotations must not change the name of the front that thinking is bound to.
         return await self._recall.quote(case, record, view)
 
-    async def shorten_small(self, case: CompactionContext) -> PromptView | None:
+    async def shorten_small(self, case: PlanInput) -> PromptView | None:
         """Return a small conversation without media that are left out, and without thinking that it has lost.
 
         None if it goes out as it came.
@@ -53,7 +53,7 @@ class Shortener:
         return view if view.media else None
 
     async def cut(
-        self, case: CompactionContext, record: Record | None, view: PromptView, limits: Mapping[MessageIndex, int]
+        self, case: PlanInput, record: Record | None, view: PromptView, limits: Mapping[MessageIndex, int]
     ) -> PromptView:
         """Return the conversation with contents cut to so many tokens, by index of a message."""
         use = await self._thinking.use(case, record)
@@ -62,13 +62,13 @@ class Shortener:
             view = await self._fit(case, record, use)
         return await self._thinking.remove(case, record, await self.short_forms.cut(case, view, limits), use)
 
-    async def remove_thinking(self, case: CompactionContext, record: Record | None) -> PromptView:
+    async def remove_thinking(self, case: PlanInput, record: Record | None) -> PromptView:
         """Return the conversation after this record without any thinking, from now on."""
         everything = len(case.conversation.body)
         view = await self._fit(case, record, Use(everything, everything))
         return await self._recall.quote(case, record, await self._thinking.remove_all(case, record, view))
 
-    async def _fit(self, case: CompactionContext, record: Record | None, use: Use | None) -> PromptView:
+    async def _fit(self, case: PlanInput, record: Record | None, use: Use | None) -> PromptView:
         """Return the conversation with its thinking, in short forms, and cut if no window takes it."""
         covered = record.covered if record else 0
         if case.route.window is None:

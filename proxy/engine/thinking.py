@@ -12,7 +12,7 @@ import msgspec
 
 from policies.conversation import MessageIndex
 from policies.record.record import Record
-from proxy.engine.case import CompactionContext
+from proxy.engine.plan_input import PlanInput
 from proxy.engine.prompt_view import PromptView, Step
 from proxy.engine.short_forms import ShortForms
 from proxy.memory import Cache, Memory
@@ -39,7 +39,7 @@ class ThinkingRemover:
         self._uses = Shelf(sealed, Use, Cache(memory, "thinking"))
         self._forms = short_forms
 
-    async def use(self, case: CompactionContext, record: Record | None) -> Use | None:
+    async def use(self, case: PlanInput, record: Record | None) -> Use | None:
         """Return the use of the prompt after this record, None if its thinking is not bound.
 
         It is stored before the prompt is sent for the first time.
@@ -53,9 +53,7 @@ class ThinkingRemover:
         now = len(case.conversation.body)
         return self._uses.keep(key, await self._uses.put_new(key, Use(now, now)))
 
-    async def remove(
-        self, case: CompactionContext, record: Record | None, view: PromptView, use: Use | None
-    ) -> PromptView:
+    async def remove(self, case: PlanInput, record: Record | None, view: PromptView, use: Use | None) -> PromptView:
         """Return the conversation without the thinking that was made after another prompt."""
         if use is None:
             return view
@@ -66,13 +64,13 @@ class ThinkingRemover:
             await self._uses.put(_key(case, record), use)
         return await self._without(case, record, view, use.since)
 
-    async def remove_all(self, case: CompactionContext, record: Record | None, view: PromptView) -> PromptView:
+    async def remove_all(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
         """Return the conversation without any thinking, from now on: after a refusal."""
         now = len(case.conversation.body)
         await self._uses.put(_key(case, record), Use(now, now, _front(view)))
         return await self._without(case, record, view, now)
 
-    async def is_removed(self, case: CompactionContext) -> bool:
+    async def is_removed(self, case: PlanInput) -> bool:
         """Return True if requests without a record have lost their thinking already."""
         return await self._known_use(_key(case, None)) is not None
 
@@ -81,9 +79,7 @@ class ThinkingRemover:
         (found,) = await self._uses.look_up([key])
         return self._uses.recall(key) if found is None else self._uses.keep(key, found)
 
-    async def _without(
-        self, case: CompactionContext, record: Record | None, view: PromptView, since: int
-    ) -> PromptView:
+    async def _without(self, case: PlanInput, record: Record | None, view: PromptView, since: int) -> PromptView:
         covered = record.covered if record else 0
         conversation = view.conversation
         before = (*conversation.loading(covered), *conversation.repeated_messages(covered))
@@ -94,9 +90,7 @@ class ThinkingRemover:
         return await self._forms.rewritten(case, view, Step.THINKING, partial(_without_thinking, case, view, bound))
 
 
-def _without_thinking(
-    case: CompactionContext, view: PromptView, bound: list[MessageIndex]
-) -> dict[MessageIndex, bytes]:
+def _without_thinking(case: PlanInput, view: PromptView, bound: list[MessageIndex]) -> dict[MessageIndex, bytes]:
     dialect = case.request.dialect
     return {
         i: dialect.rewritten(view.replaced.get(i) or case.request.message_bytes(i), dialect.items.without_thinking)
@@ -112,5 +106,5 @@ def _front(view: PromptView) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _key(case: CompactionContext, record: Record | None) -> str:
+def _key(case: PlanInput, record: Record | None) -> str:
     return f"lineage:{{{case.chain.tag}}}:use:{record.digest if record else 'none'}"

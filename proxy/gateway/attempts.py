@@ -7,9 +7,9 @@ from msgspec import structs
 from policies.assembly import Shape
 from policies.ladder import SMALL_PROMPT, Retry, StatedLimit, is_plausible, next_retry, retries
 from proxy.dialects import json_array
-from proxy.engine.case import CompactionContext, with_newest_lessons
 from proxy.engine.draft import Draft, reshaped_drafts, unmarked_draft, untouched_draft
 from proxy.engine.drafter import Drafter
+from proxy.engine.plan_input import PlanInput, with_newest_lessons
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer, look_at
 from proxy.gateway.media_retry import MediaRetry, stated_excess
@@ -179,7 +179,7 @@ class Attempts:
         if case.request.settings.is_partial:  # its size is not that of the body
             stated = replace(stated, input_tokens=None)
 
-        def learn() -> CompactionContext:
+        def learn() -> PlanInput:
             self._windows.saw_overflow(case.place, stated, sent.tokens, case.chain.session)
             return with_newest_lessons(case, attempt.active.router)
 
@@ -188,7 +188,7 @@ class Attempts:
     def _learn_size(self, attempt: Attempt, step: Retry[Draft]) -> None:
         case = attempt.counted
 
-        def learn() -> CompactionContext:
+        def learn() -> PlanInput:
             self._windows.saw_shrunk(case.place, case.chain.session, step.stated, step.refused.tokens)
             return with_newest_lessons(case, attempt.active.router)
 
@@ -210,7 +210,7 @@ class Attempts:
             return answer, sent
         return refused if answer.response.status >= _FAILED or answer.error else (answer, sent)
 
-    def _capped_draft(self, case: CompactionContext, answer: UpstreamAnswer, sent: Draft) -> Draft | None:
+    def _capped_draft(self, case: PlanInput, answer: UpstreamAnswer, sent: Draft) -> Draft | None:
         most = most_output(answer.response.status, answer.error) if answer.error else None
         return None if most is None else self._drafter.with_capped_output(case, sent, most)
 
@@ -284,7 +284,7 @@ class Attempts:
         attempt.named = self._fail_open.call(lambda: with_newest_lessons(case, attempt.active.router), case)
         return answer, unmarked
 
-    def _is_plausible(self, case: CompactionContext, draft: Draft, stated: StatedLimit) -> bool:
+    def _is_plausible(self, case: PlanInput, draft: Draft, stated: StatedLimit) -> bool:
         """Return True if a refusal is one for size. It is not if a cache serves so much that only the rest counted."""
         if stated.is_uncached and self._windows.was_answered_lately(case.place, case.chain.session):
             return False
@@ -329,7 +329,7 @@ class Attempts:
             self._windows.saw_usage_refused(case.place)
         return await self._request(attempt, *((headers, received) if is_received else (plain, draft.body)))
 
-    def _asking(self, case: CompactionContext, draft: Draft, *, is_metered: bool) -> bytes | None:
+    def _asking(self, case: PlanInput, draft: Draft, *, is_metered: bool) -> bytes | None:
         """Return the prompt with a request for usage, None if the stream reports it anyway or must not be asked."""
         fields = case.request.settings.usage_fields
         if not fields or not self._windows.experience(case.place).tells_usage:
@@ -369,6 +369,6 @@ def _plain(headers: Headers) -> Headers:
     return [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
 
 
-def _upstream_and_model(case: CompactionContext) -> dict[str, str]:
+def _upstream_and_model(case: PlanInput) -> dict[str, str]:
     """Return the fields of a note that name the upstream and the model."""
     return {"upstream": case.route.name, "model": case.request.settings.model}

@@ -15,7 +15,6 @@ from proxy.dialects import json_array
 from proxy.dialects.base import Dialect
 from proxy.dialects.compaction import AT_ONCE, CompactionRequest, CompactionRequestError
 from proxy.dialects.reader import CountedRequest
-from proxy.engine.case import CompactionContext, Outcome, named_as, with_lessons
 from proxy.engine.client_compaction.clearing import clear
 from proxy.engine.client_compaction.clients import ClientCompaction
 from proxy.engine.client_compaction.expansion import Settled
@@ -23,6 +22,7 @@ from proxy.engine.client_compaction.hosts import answers_compactions
 from proxy.engine.client_compaction.making import MadeItem
 from proxy.engine.draft import standing_of
 from proxy.engine.engine import Engine
+from proxy.engine.plan_input import Outcome, PlanInput, routed_request, with_lessons
 from proxy.errors import InvalidJSONError, InvalidRequestError, ProxyError
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.item_in_answer import ItemInAnswer, WholeRewritten, with_item
@@ -134,16 +134,16 @@ class CompactionAnswers:
             raise InvalidRequestError("The request cannot be read with its compaction items in place.")
         return structs.replace(read, is_ours=True)
 
-    async def _with_body(self, received: Received, case: CompactionContext, read: CountedRequest) -> CompactionContext:
+    async def _with_body(self, received: Received, case: PlanInput, read: CountedRequest) -> PlanInput:
         """Return the case with another request in place of its own."""
         dropped = case.request.received_tokens - read.tokens
         request = structs.replace(read, dropped_tokens=max(0, dropped))
-        named = named_as(request, case.caller, case.mode, case.label, case.route, case.experience)
+        named = routed_request(request, case.caller, case.mode, case.label, case.route, case.experience)
         return await self._engine.drafter.place(with_lessons(named, received.active.router))
 
     async def edit(
-        self, received: Received, case: CompactionContext, compaction: ClientCompaction
-    ) -> tuple[ClientCompaction, CompactionContext]:
+        self, received: Received, case: PlanInput, compaction: ClientCompaction
+    ) -> tuple[ClientCompaction, PlanInput]:
         """Edit the request as its client asks: without old results, and with an item if it is long enough."""
         settled = compaction.settled
         compaction, case = await self.clear_results(received, case, compaction)
@@ -155,8 +155,8 @@ class CompactionAnswers:
         return replace(compaction, made=made), await self._with_body(received, case, read)
 
     async def clear_results(
-        self, received: Received, case: CompactionContext, compaction: ClientCompaction
-    ) -> tuple[ClientCompaction, CompactionContext]:
+        self, received: Received, case: PlanInput, compaction: ClientCompaction
+    ) -> tuple[ClientCompaction, PlanInput]:
         """Leave out the old results that the client wants to be cleared."""
         clearing, request = compaction.settled.asked.clearing, case.request
         if clearing is None:
@@ -168,7 +168,7 @@ class CompactionAnswers:
         read = structs.replace(await self._reread(received, request, cleared.body), carried=request.carried)
         return replace(compaction, cleared=cleared), await self._with_body(received, case, read)
 
-    async def verdict(self, case: CompactionContext, compaction: ClientCompaction) -> tuple[Outcome, str] | None:
+    async def verdict(self, case: PlanInput, compaction: ClientCompaction) -> tuple[Outcome, str] | None:
         """Outcome and reason of a request that is answered with a compaction, or in which something is cleared; None
         for what would be done with any other."""
         if compaction.how in AT_ONCE:
@@ -177,7 +177,7 @@ class CompactionAnswers:
             return "applied", "client_threshold"
         return None
 
-    async def is_due(self, case: CompactionContext, settled: Settled) -> bool:
+    async def is_due(self, case: PlanInput, settled: Settled) -> bool:
         """Return True if the request gets an item: at the client's threshold, at the policy's, or after a record that
         the client does not know."""
         decision = await self._engine.drafter.decision(case)
@@ -191,7 +191,7 @@ class CompactionAnswers:
         conversation = decision.view.conversation if decision.view else case.conversation
         return case.real_tokens(tokens_with(conversation, standing_of(decision.record))) >= threshold
 
-    async def make(self, case: CompactionContext, settled: Settled) -> MadeItem:
+    async def make(self, case: PlanInput, settled: Settled) -> MadeItem:
         """Make an item for the history of a request."""
         made = await self._engine.clients.maker.make(case, settled, settled.asked.instructions)
         self._observe(case.route, case.caller.tenant, case.request.settings.model, "made")
@@ -201,7 +201,7 @@ class CompactionAnswers:
         return made
 
     async def answer_alone(
-        self, exchange: Exchange, case: CompactionContext, compaction: ClientCompaction, headers: Callable[[], Headers]
+        self, exchange: Exchange, case: PlanInput, compaction: ClientCompaction, headers: Callable[[], Headers]
     ) -> ClientCompaction:
         """Write the answer that is a compaction alone; returns it with the item that was made."""
         compacting = case.request.dialect.compacting
@@ -221,7 +221,7 @@ class CompactionAnswers:
         return compaction
 
     async def _stream(
-        self, exchange: Exchange, case: CompactionContext, compaction: ClientCompaction, headers: Callable[[], Headers]
+        self, exchange: Exchange, case: PlanInput, compaction: ClientCompaction, headers: Callable[[], Headers]
     ) -> ClientCompaction:
         """Write the response as events, which begin at once."""
         dialect = case.request.dialect
@@ -316,7 +316,7 @@ def _check_whole(request: CountedRequest, settled: Settled) -> None:
         raise refusal
 
 
-def _kept_user_items(case: CompactionContext) -> list[Mapping[str, object]]:
+def _kept_user_items(case: PlanInput) -> list[Mapping[str, object]]:
     """Return the user's newest messages as items, in their order."""
     request, endpoint = case.request, case.request.dialect.compact_endpoint
     assert endpoint is not None  # noqa: S101 - it was asked for

@@ -9,10 +9,10 @@ from proxy import errors
 from proxy.api.head import ApiHead
 from proxy.dialects import table
 from proxy.dialects.base import Dialect
-from proxy.engine.case import case_of
 from proxy.engine.engine import Engine
 from proxy.engine.explaining.explainer import explain
 from proxy.engine.explaining.explanation import Explanation
+from proxy.engine.plan_input import plan_input_of
 from proxy.gateway.client_compaction import CompactionAnswers
 from proxy.gateway.prepare import Preparer
 from proxy.gateway.receive import Receiver, unpack_body
@@ -57,7 +57,7 @@ class ExplainEndpoint:
         if not request:
             reason = await self._preparer.unread_reason(received)
             return Explanation(head.model_of(received.body), caller.policy_name, "bypass", reason)
-        case = case_of(head, router, caller, received.mode, request)
+        case = plan_input_of(head, router, caller, received.mode, request)
         if not request.compacts:
             return await explain(self._engine, case, request)
         compaction, case = await self._preparer.without_compaction(received, case)

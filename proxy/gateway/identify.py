@@ -5,7 +5,7 @@ from proxy.api.head import ApiHead
 from proxy.api.headers import KEY_HEADERS
 from proxy.callers.admin_token import carries
 from proxy.callers.tenants import Caller
-from proxy.engine.case import Mode
+from proxy.engine.plan_input import Mode
 from proxy.server.headers import MAX_HOPS, Headers, hops
 from proxy.upstream.active import Active
 

@@ -6,9 +6,9 @@ from msgspec import structs
 
 from policies.experience import was_cut_off
 from proxy.api.headers import for_questions
-from proxy.engine.case import RoutedRequest, with_newest_lessons
 from proxy.engine.engine import Engine
 from proxy.engine.explaining.compositions import Compositions
+from proxy.engine.plan_input import RoutedRequest, with_newest_lessons
 from proxy.engine.prefetch import is_worth_following
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.stages import Attempt

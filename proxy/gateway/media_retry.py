@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from policies.ladder import StatedLimit
 from policies.media import MediaLimits
-from proxy.engine.case import CompactionContext, with_newest_lessons
 from proxy.engine.draft import Draft
 from proxy.engine.drafter import Drafter
 from proxy.engine.media import is_mostly_media, media_left
+from proxy.engine.plan_input import PlanInput, with_newest_lessons
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.stages import Attempt
@@ -95,7 +95,7 @@ class MediaRetry:
             self._learn(attempt, refusal)
         return refused
 
-    async def _with_fewer(self, attempt: Attempt, case: CompactionContext, refused: Draft) -> Draft | None:
+    async def _with_fewer(self, attempt: Attempt, case: PlanInput, refused: Draft) -> Draft | None:
         drafting = self._drafter.with_fewer_media(case, refused)
         return await self._fail_open.run(drafting, None, attempt.received.timeout)
 
@@ -106,7 +106,7 @@ class MediaRetry:
             return False
         learned = MediaLimits(**{refusal.what: refusal.limit})
 
-        def learn() -> CompactionContext:
+        def learn() -> PlanInput:
             self._windows.saw_media_limit(case.place, learned)
             return with_newest_lessons(case, attempt.active.router)
 
@@ -121,7 +121,7 @@ def _less_than_refused(what: What, refused: Draft, answered: Draft) -> int:
     return len(media_left(refused, answered.view.media if answered.view else ())) - 1
 
 
-def stated_excess(case: CompactionContext, answer: UpstreamAnswer, sent: Draft) -> StatedLimit | None:
+def stated_excess(case: PlanInput, answer: UpstreamAnswer, sent: Draft) -> StatedLimit | None:
     """Return what a refusal of a long prompt states: of its tokens, or of its bytes if these are mostly texts."""
     refusal, weight = answer.media, len(sent.body)
     if answer.overflow is not None or refusal is None or refusal.what != "bytes" or weight < _TEXTS:
@@ -131,7 +131,7 @@ def stated_excess(case: CompactionContext, answer: UpstreamAnswer, sent: Draft) 
     return StatedLimit(learnable=False, share_of_bytes=(refusal.limit or weight) / weight)
 
 
-def _media_refusal(case: CompactionContext, answer: UpstreamAnswer, sent: Draft) -> MediaRefusal | None:
+def _media_refusal(case: PlanInput, answer: UpstreamAnswer, sent: Draft) -> MediaRefusal | None:
     """Return what a response states of media. An overflow may mean them too if the prompt has few tokens."""
     overflow, media = answer.overflow, answer.media
     if overflow is None or overflow.action == "inspect":

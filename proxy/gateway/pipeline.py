@@ -10,10 +10,10 @@ from proxy.api.paths import EXPLAIN, resource
 from proxy.callers.admission import Admission
 from proxy.callers.key_usage import KeyUsage
 from proxy.config.settings import Upstream
-from proxy.engine.case import CompactionContext
 from proxy.engine.client_compaction.clients import ClientCompaction
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
+from proxy.engine.plan_input import PlanInput
 from proxy.engine.prefetch import is_worth_following
 from proxy.gateway.answers import UpstreamAnswer
 from proxy.gateway.attempts import REFUSED, Attempts
@@ -296,6 +296,6 @@ def _reword_overflow(attempt: Attempt, response: UpstreamAnswer, headers: Header
     raise errors.ContextLengthError(message, dialect.array.name, headers)
 
 
-def _may_be_stored(case: CompactionContext, sent: Draft) -> bool:
+def _may_be_stored(case: PlanInput, sent: Draft) -> bool:
     """Return True if something of the conversation may be in the store, or is about to."""
     return not case.is_let_through and (sent.copy is not None or is_worth_following(case, sent))

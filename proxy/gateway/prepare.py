@@ -8,22 +8,22 @@ from proxy import errors
 from proxy.callers.session_label import label_given
 from proxy.dialects import json_array, pieces
 from proxy.dialects.compaction import AT_ONCE, NOTHING, CompactionRequestError
-from proxy.engine.case import (
-    CompactionContext,
-    Mode,
-    Outcome,
-    RoutedRequest,
-    behind_separator,
-    case_of,
-    named_as,
-    with_lessons,
-)
 from proxy.engine.client_compaction.clients import ClientCompaction
 from proxy.engine.client_compaction.expansion import Settled
 from proxy.engine.client_compaction.hosts import answers_compactions
 from proxy.engine.client_compaction.sealed_items import PREFIX_IN_JSON
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
+from proxy.engine.plan_input import (
+    Mode,
+    Outcome,
+    PlanInput,
+    RoutedRequest,
+    behind_separator,
+    plan_input_of,
+    routed_request,
+    with_lessons,
+)
 from proxy.gateway.client_compaction import (
     CompactionAnswers,
     ItemUnavailableError,
@@ -85,7 +85,7 @@ class Preparer:
             await engine.windows.look_up(way.route.place)
             way = sender.route(received.head, request.settings.model, self._client, read)
         label = sender.label(received.head) or label_given(request)
-        named = named_as(request, sender.caller, mode, label, way.route, way.experience)
+        named = routed_request(request, sender.caller, mode, label, way.route, way.experience)
         named = await engine.as_asked(named)
         if settled is not None:
             return await self._prepare_compaction(received, named, settled)
@@ -148,20 +148,18 @@ class Preparer:
             if request is None:
                 return _untouched(received, "bypass", await self.unread_reason(received))
             head, router = received.head, received.active.router
-            case = case_of(head, router, received.caller, received.mode, request)
+            case = plan_input_of(head, router, received.caller, received.mode, request)
             compaction = None
             if request.compacts:
                 compaction, case = await self.without_compaction(received, case)
             draft = await self._engine.read_only().drafter.place_and_draft(case)
             return make_attempt(received, case.route, draft, case, compaction=compaction)
 
-    async def without_compaction(
-        self, received: Received, case: CompactionContext
-    ) -> tuple[ClientCompaction, CompactionContext]:
+    async def without_compaction(self, received: Received, case: PlanInput) -> tuple[ClientCompaction, PlanInput]:
         """Return the client's part in a compaction, and a request without it, to be counted or explained."""
         compactions = CompactionAnswers(self._engine.read_only())
         request, settled = await compactions.settle(received, case.request, case.route)
-        case = case_of(received.head, received.active.router, received.caller, received.mode, request)
+        case = plan_input_of(received.head, received.active.router, received.caller, received.mode, request)
         if request.is_ours:
             case = replace(case, route=for_settled(case.route, request.dialect))
         compaction = compaction_of(settled, request, received.exchange)

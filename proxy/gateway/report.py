@@ -9,9 +9,9 @@ from msgspec.structs import force_setattr
 
 from proxy.callers.key_usage import prompt_by_size
 from proxy.dialects import other_answers
-from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.draft import Draft
 from proxy.engine.media import media_figures, media_left
+from proxy.engine.plan_input import PlanInput, RoutedRequest
 from proxy.errors import ClientGoneError, ProxyError, RequestDeadlineError, ShuttingDownError
 from proxy.gateway.stages import PASSED_THROUGH, Attempt, Received
 from proxy.models.table import MAX_NAME
@@ -74,7 +74,7 @@ def item_headers(how: Literal["made", "read"]) -> Headers:
 
 
 @contextmanager
-def waiting(exchange: Exchange, case: CompactionContext, fail_open: FailOpen) -> Iterator[None]:
+def waiting(exchange: Exchange, case: PlanInput, fail_open: FailOpen) -> Iterator[None]:
     """Write signs of life to a streaming client if the block takes longer than an interval of its policy."""
     signs = keep_alive_of(exchange, case)
     if signs is None:

@@ -11,7 +11,7 @@ from proxy.api.head import ApiHead
 from proxy.callers.session_label import label_of
 from proxy.callers.tenants import Caller
 from proxy.dialects.frames import Repeated
-from proxy.engine.case import Mode
+from proxy.engine.plan_input import Mode
 from proxy.gateway.identify import check_placement, identify
 from proxy.lru import remember
 from proxy.server.headers import REMEMBERED, Headers

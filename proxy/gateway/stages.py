@@ -8,10 +8,10 @@ from proxy.api.head import ApiHead
 from proxy.callers.admission import Admitted
 from proxy.callers.tenants import Caller
 from proxy.dialects.base import Usage
-from proxy.engine.case import CompactionContext, Mode, RoutedRequest, with_lessons
 from proxy.engine.client_compaction.clients import ClientCompaction
 from proxy.engine.draft import Draft
 from proxy.engine.job import Job
+from proxy.engine.plan_input import Mode, PlanInput, RoutedRequest, with_lessons
 from proxy.gateway.sender import Sender
 from proxy.gateway.usage import UsageTap
 from proxy.observing.events import Overflow
@@ -135,16 +135,16 @@ class Attempt(msgspec.Struct, eq=False):
         return self.compaction is not None and self.compaction.settled.passed > 0 and not is_closed
 
     @property
-    def case(self) -> CompactionContext | None:
+    def case(self) -> PlanInput | None:
         """Return the request with everything that its plan depends on, None if it was not read."""
         named = self.named
-        if named is None or isinstance(named, CompactionContext):
+        if named is None or isinstance(named, PlanInput):
             return named
         self.named = case = with_lessons(named, self.active.router)
         return case
 
     @property
-    def counted(self) -> CompactionContext:
+    def counted(self) -> PlanInput:
         case = self.case
         assert case is not None  # noqa: S101 - only a request that was read is sent again
         return case

@@ -23,10 +23,10 @@ from policies.price import Payoff, payoff_of
 from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.dialects.table import CHAT
-from proxy.engine.case import CompactionContext, Mode, case_of
 from proxy.engine.draft import Draft
 from proxy.engine.explaining.explainer import explain
 from proxy.engine.explaining.explanation import Explanation
+from proxy.engine.plan_input import Mode, PlanInput, plan_input_of
 from proxy.engine.planner import draft_or_original
 from proxy.engine.short_forms import Content, content_key
 from proxy.observing.log import Log
@@ -428,12 +428,12 @@ class Bench:
         case, explanation = await self.explain(messages, mode)
         return explanation, await self.engine.drafter.first(case)
 
-    async def explain(self, messages: Sequence[Message], mode: Mode) -> tuple[CompactionContext, Explanation]:
+    async def explain(self, messages: Sequence[Message], mode: Mode) -> tuple[PlanInput, Explanation]:
         caller = Tenants(self.config).identify(None)
         router = self.engine.router(self.config)
         request = await self.engine.reader.read(body(messages), caller.scope, router.encoding, CHAT)
         assert request is not None
-        case = case_of(ApiHead("POST", "/", []), router, caller, mode, request)
+        case = plan_input_of(ApiHead("POST", "/", []), router, caller, mode, request)
         written = self.store.writes
         explanation = await explain(self.engine, structs.replace(case), request)
         assert self.store.writes == written, "nothing is written"

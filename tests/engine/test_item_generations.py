@@ -25,9 +25,9 @@ from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.dialects.base import Dialect
 from proxy.dialects.table import MESSAGES, RESPONSES
-from proxy.engine.case import CompactionContext, case_of
 from proxy.engine.client_compaction.expansion import Settled
 from proxy.engine.client_compaction.making import MadeItem
+from proxy.engine.plan_input import PlanInput, plan_input_of
 from proxy.observing.log import Log
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
@@ -59,11 +59,11 @@ class Bench:
     config: Config
     engine: Engine
 
-    def run(self, dialect: Dialect, items: list[Json]) -> tuple[list[Json], CompactionContext, Settled]:
+    def run(self, dialect: Dialect, items: list[Json]) -> tuple[list[Json], PlanInput, Settled]:
         """What goes upstream for these items, and what it was read as."""
         return asyncio.run(self._read(dialect, items))
 
-    async def _read(self, dialect: Dialect, items: list[Json]) -> tuple[list[Json], CompactionContext, Settled]:
+    async def _read(self, dialect: Dialect, items: list[Json]) -> tuple[list[Json], PlanInput, Settled]:
         caller, router = Tenants(self.config).identify(None), self.engine.router(self.config)
         body = asked(items) if dialect is RESPONSES else told(items)
         raw = await self.engine.reader.read(body, caller.scope, router.encoding, dialect)
@@ -73,9 +73,9 @@ class Bench:
         assert read is not None
         request = structs.replace(settled.carried_in(read), is_ours=True)
         head = ApiHead("POST", "/", []).asking(dialect)
-        return json.loads(settled.body)[dialect.array.name], case_of(head, router, caller, "on", request), settled
+        return json.loads(settled.body)[dialect.array.name], plan_input_of(head, router, caller, "on", request), settled
 
-    def made(self, case: CompactionContext, settled: Settled) -> MadeItem:
+    def made(self, case: PlanInput, settled: Settled) -> MadeItem:
         return asyncio.run(self.engine.clients.maker.make(case, settled))
 
 

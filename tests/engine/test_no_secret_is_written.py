@@ -18,8 +18,8 @@ from proxy.callers.tenants import Tenants
 from proxy.commands.mcp_server import _utterances_of
 from proxy.config.loading import load
 from proxy.dialects.base import Usage
-from proxy.engine.case import case_of, with_newest_lessons
 from proxy.engine.explaining.explainer import explain
+from proxy.engine.plan_input import plan_input_of, with_newest_lessons
 from proxy.engine.prefetch import is_worth_following
 from proxy.engine.replay.replay import with_window
 from proxy.engine.replay.stand_in import StandIn
@@ -123,7 +123,7 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
             body, head = asked(writer, entries), ApiHead("POST", "/", []).asking(writer.dialect)
             request = await engine.reader.read(body, caller.scope, router.encoding, writer.dialect)
             assert request is not None
-            case = await engine.drafter.place(case_of(head, router, caller, "on", request))
+            case = await engine.drafter.place(plan_input_of(head, router, caller, "on", request))
             draft = await engine.drafter.first(case)
             seen.sent.append(words_of_ours(writer, body, draft.body))
             seen.cooled += draft.outcome == "cooled"

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from proxy.engine.case import CompactionContext
     from proxy.engine.draft import Draft
+    from proxy.engine.plan_input import PlanInput
     from tests.support.stages import Stage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -496,12 +496,12 @@ class Followed:
     """What was done after answers: the requests, what was sent for them and the usage, in turn."""
 
     def __init__(self) -> None:
-        self.calls: deque[tuple[CompactionContext, Draft, Usage | None]] = deque()
+        self.calls: deque[tuple[PlanInput, Draft, Usage | None]] = deque()
         self.go_on = asyncio.Event()
         self.go_on.set()
         self.done = asyncio.Event()
 
-    async def after(self, _: Prefetch, case: CompactionContext, sent: Draft, usage: Usage | None) -> None:
+    async def after(self, _: Prefetch, case: PlanInput, sent: Draft, usage: Usage | None) -> None:
         self.calls.append((case, sent, usage))
         await self.go_on.wait()
         self.done.set()
@@ -511,7 +511,7 @@ class Followed:
 def followed(monkeypatch: pytest.MonkeyPatch) -> Followed:
     followed = Followed()
 
-    async def after(prefetch: Prefetch, case: CompactionContext, sent: Draft, usage: Usage | None) -> None:
+    async def after(prefetch: Prefetch, case: PlanInput, sent: Draft, usage: Usage | None) -> None:
         await followed.after(prefetch, case, sent, usage)
 
     monkeypatch.setattr(Prefetch, "after", after)

@@ -316,7 +316,7 @@ async def test_a_fault_of_ours_breaks_no_request(tmp_path: Path, monkeypatch: py
 
     places = (
         "sender.label_of",
-        "prepare.named_as",
+        "prepare.routed_request",
         "attempts.look_at",
         "pipeline.headers_of",
         "pipeline.ended_event",

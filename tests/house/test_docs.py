@@ -29,7 +29,7 @@ from proxy.commands import cli, printing
 from proxy.commands.cli import app
 from proxy.config.loading import load, load_text, preset_names
 from proxy.dialects.table import CHAT
-from proxy.engine.case import Mode, Outcome
+from proxy.engine.plan_input import Mode, Outcome
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 
 describe = CHAT.items.describe

@@ -23,10 +23,10 @@ from proxy.callers.tenants import Caller
 from proxy.config.settings import Upstream
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT
-from proxy.engine.case import CompactionContext
 from proxy.engine.checkpoints import Checkpoints
 from proxy.engine.compactor import Compactor
 from proxy.engine.job import Job
+from proxy.engine.plan_input import PlanInput
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.record_builder import RecordBuilder
 from proxy.engine.stability import Stability
@@ -170,7 +170,7 @@ async def job(
     upstream = Upstream(base_url="http://127.0.0.1:1/v1")
     place = place_of(caller.tenant, caller.scope, upstream.base_url, request.settings.model)
     route = Route("elsewhere", upstream, [], place)
-    case = CompactionContext(request, caller, "on", route, chain, "", ModelProfile(), None, target)
+    case = PlanInput(request, caller, "on", route, chain, "", ModelProfile(), None, target)
     plan = replace(plan, must=must, budget=budget, target=None)
     cooled = PromptView(request.conversation)
     return Job(case, cooled, plan, parent, target, started=1e9, deadline=policy.summarizer.timeout)

@@ -14,12 +14,12 @@ FAULTS = {
     "routing": (
         "proxy.upstream.routes.Router.conversation",
         "proxy.gateway.sender.label_of",
-        "proxy.engine.case.usable_input",
+        "proxy.engine.plan_input.usable_input",
         "proxy.models.windows.Windows.resolve",
     ),
     "planning": (
         "proxy.engine.planner.needs_attention",
-        "proxy.engine.case.legal_cuts",
+        "proxy.engine.plan_input.legal_cuts",
         "proxy.engine.planner.decide",
         "proxy.upstream.routes.Router.summary_target",
     ),

@@ -18,7 +18,7 @@ from msgspec.structs import replace as changed
 
 from proxy.api.head import ApiHead
 from proxy.dialects.base import Usage
-from proxy.engine.case import case_of, with_newest_lessons
+from proxy.engine.plan_input import plan_input_of, with_newest_lessons
 from proxy.engine.prefetch import is_worth_following
 from tests.support.dialects import PLAIN, Called, Entry, Writer, model, request_body, user
 from tests.support.scenarios import prose
@@ -171,7 +171,7 @@ class Judge:
         engine = self._engine
         request = await engine.reader.read(body, caller.scope, self._router.encoding, self._writer.dialect)
         assert request is not None, body[:300]
-        case = await engine.drafter.place(case_of(head, self._router, caller, "on", request))
+        case = await engine.drafter.place(plan_input_of(head, self._router, caller, "on", request))
         draft = await engine.drafter.first(case)
         self.requests += 1
         self.compacted += draft.record is not None

@@ -16,8 +16,8 @@ from proxy.callers.tenants import Tenants
 from proxy.dialects.base import Usage
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import CHAT
-from proxy.engine.case import CompactionContext, Mode, case_of
 from proxy.engine.draft import Draft
+from proxy.engine.plan_input import Mode, PlanInput, plan_input_of
 from proxy.engine.replay.stand_in import StandIn
 from proxy.models.tokenizer import Tokenizer
 from proxy.observing.log import Log
@@ -166,12 +166,12 @@ class Play:
         """The checkpoints that went upstream."""
         return {draft.record.digest[:16] for draft in self.drafts if draft.record is not None}
 
-    async def _draft(self, messages: Sequence[Message], mode: Mode) -> tuple[CompactionContext, Draft]:
+    async def _draft(self, messages: Sequence[Message], mode: Mode) -> tuple[PlanInput, Draft]:
         started = asyncio.get_running_loop().time()
         body = json.dumps({"model": MODEL, "messages": messages}).encode()
         request = await self.engine.reader.read(body, self.caller.scope, self._router.encoding, CHAT)
         assert isinstance(request, CountedRequest)
-        case = case_of(_HEAD, self._router, self.caller, mode, request)
+        case = plan_input_of(_HEAD, self._router, self.caller, mode, request)
         case = await self.engine.drafter.place(case)
         draft = await self.engine.drafter.first(case)
         self.stalls.append(asyncio.get_running_loop().time() - started)

@@ -13,7 +13,7 @@ from proxy.api.head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.config.loading import load_text
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
-from proxy.engine.case import case_of
+from proxy.engine.plan_input import plan_input_of
 from proxy.observing.log import Log
 from proxy.stores.memory import MemoryStore
 from proxy.upstream.http import UpstreamClient
@@ -251,7 +251,7 @@ async def prompts(session: Session, lengths: Sequence[int], window: int) -> list
             request = await engine.reader.read(session.body(), caller.scope, router.encoding, session.dialect)
             if request is None:
                 raise ValueError("no conversation")
-            case = case_of(head.asking(session.dialect), router, caller, "on", request)
+            case = plan_input_of(head.asking(session.dialect), router, caller, "on", request)
             draft = await engine.drafter.first(await engine.drafter.place(case))
             sent.append("\n".join(_texts(json.loads(draft.body))))
         session.items = whole

@@ -19,9 +19,9 @@ from proxy.admin.trials.turn import Turn
 from proxy.callers.tenants import Caller
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import DEFAULT_DIALECT, shown_paths, written_in
-from proxy.engine.case import CompactionContext, context_of_pasted
 from proxy.engine.explaining.explainer import explain, preview_request
 from proxy.engine.explaining.explanation import Explanation, MessageFate
+from proxy.engine.plan_input import PlanInput, plan_input_of_pasted
 from proxy.engine.record_builder import CompactionError
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError
 from proxy.observing.events import note
@@ -108,7 +108,7 @@ class Explaining:
         request = await _read(context, owner, bytes(question.body))
         session = await _session_of(context, caller, question.session) if question.session else None
         router = context.active().router
-        cases = [context_of_pasted(router, each, each.policy.mode, request, session) for each in callers]
+        cases = [plan_input_of_pasted(router, each, each.policy.mode, request, session) for each in callers]
         explained = [_explained_view(await explain(context.engine, case, request)) for case in cases]
         if session is not None:
             self._tell(visitor, "session_explained", caller, session)
@@ -122,7 +122,7 @@ class Explaining:
         if question.ask or question.session:
             self._access.check_content(visitor, caller.tenant)
 
-    async def _summarize_trial(self, visitor: Visitor, case: CompactionContext, session: Target | None) -> Made:
+    async def _summarize_trial(self, visitor: Visitor, case: PlanInput, session: Target | None) -> Made:
         """Return the record that the summarizer would make, which is stored nowhere."""
         engine, name = self._find().engine.read_only(), case.caller.policy_name
         with self._asking.take():

@@ -20,13 +20,13 @@ from policies.plan import Compact, tokens_with
 from policies.record import working_set
 from policies.record.record import Record, Spent, text_with
 from proxy.dialects.json_array import split_items
-from proxy.engine.case import CompactionContext
 from proxy.engine.checkpoints import Checkpoints
 from proxy.engine.client_compaction.expansion import Settled
 from proxy.engine.client_compaction.sealed_items import VERSION, CompactionItem, ItemSealer, text_digest
 from proxy.engine.compactor import Compactor
 from proxy.engine.draft import standing_of
 from proxy.engine.job import Job
+from proxy.engine.plan_input import PlanInput
 from proxy.engine.prompt_view import PromptView
 from proxy.engine.record_builder import RecordBuilder
 from proxy.engine.short_forms import ShortForms
@@ -82,12 +82,12 @@ class ItemMaker:
     _items: ItemSealer
     _clock: Callable[[], float] = time.time
 
-    def is_short_behind(self, case: CompactionContext, record: Record) -> bool:
+    def is_short_behind(self, case: PlanInput, record: Record) -> bool:
         """Whether all that stands behind a record fits into a tail."""
         room = _room_of(case)
         return _with_rooms(case.conversation, room).kept_tokens(record.covered) <= room.tail
 
-    async def make(self, case: CompactionContext, settled: Settled, instructions: str = "") -> MadeItem:
+    async def make(self, case: PlanInput, settled: Settled, instructions: str = "") -> MadeItem:
         """Return an item for the history of a request.
 
         instructions: for the summarizer, in place of the policy's own prompt; empty for none.
@@ -124,7 +124,7 @@ class ItemMaker:
         spent = record.making.spent if record.compacted >= began else Spent()
         return MadeItem(item, text, sealed, tokens, spent)
 
-    async def _record(self, case: CompactionContext, view: PromptView, room: _Room, parent: Record | None) -> Record:
+    async def _record(self, case: PlanInput, view: PromptView, room: _Room, parent: Record | None) -> Record:
         covered = parent.covered if parent else 0
         if parent is not None and view.conversation.kept_tokens(covered) <= room.tail:
             return parent
@@ -141,9 +141,7 @@ class ItemMaker:
         is_published = cut is not None and case.mode != "off"
         return await (self._compactor.checkpoint(job) if is_published else self._builder.build(job))
 
-    async def _tail(
-        self, case: CompactionContext, view: PromptView, covered: int, most: int
-    ) -> tuple[list[bytes], int]:
+    async def _tail(self, case: PlanInput, view: PromptView, covered: int, most: int) -> tuple[list[bytes], int]:
         """What is sent behind the record, each as it was written or cut to fit; and how many stood before the cut."""
         conversation, request = view.conversation, case.request
         before = _anchors(conversation, covered)
@@ -165,7 +163,7 @@ class ItemMaker:
         first = [one for raw in raws[: len(before)] if raw for one in split_items(raw)]
         return [*first, *(one for raw in raws[len(before) :] if raw for one in split_items(raw))], len(first)
 
-    def _readable(self, case: CompactionContext, view: PromptView, record: Record, room: _Room) -> str:
+    def _readable(self, case: PlanInput, view: PromptView, record: Record, room: _Room) -> str:
         """The record's text with what the user says in the tail: some clients bring back nothing else of an item."""
         conversation, covered = view.conversation, record.covered
         told = case.utterances(covered, len(conversation.body))
@@ -176,7 +174,7 @@ class ItemMaker:
         said = [entry for entry in ledger.merge(record.entries, newer) if entry.position in beside]
         return text_with(record, said, room.all, self._short_forms.counter(case))
 
-    def _seal_item(self, case: CompactionContext, item: CompactionItem, tokens: int) -> tuple[str, CompactionItem]:
+    def _seal_item(self, case: PlanInput, item: CompactionItem, tokens: int) -> tuple[str, CompactionItem]:
         """The item as it is sent; one that is long for what it expands into has fewer names to go on with."""
         tenant = case.caller.tenant
         sealed = self._items.seal(tenant, item)
@@ -188,7 +186,7 @@ class ItemMaker:
         return sealed, item
 
 
-def _with_instructions(case: CompactionContext, instructions: str) -> CompactionContext:
+def _with_instructions(case: PlanInput, instructions: str) -> PlanInput:
     """The case of a caller whose policy has this prompt."""
     policy = case.caller.policy
     summarizer = policy.summarizer.model_copy(update={"prompt": instructions[:_MOST_INSTRUCTIONS]})
@@ -196,7 +194,7 @@ def _with_instructions(case: CompactionContext, instructions: str) -> Compaction
     return structs.replace(case, caller=caller)
 
 
-def _room_of(case: CompactionContext) -> _Room:
+def _room_of(case: PlanInput) -> _Room:
     budget = case.limits.budget
     weight = case.conversation.tokens_from[0]
     most = max(min(_LEAST_RECORD, weight // 2) + _LEAST_TAIL, int(_SHARE * weight))

@@ -4,10 +4,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from policies.plan import soft_share
-from proxy.engine.case import CompactionContext, RoutedRequest
 from proxy.engine.draft import Draft
 from proxy.engine.explaining.fates import fates, indexes_of, sent_with
 from proxy.engine.media import media_figures
+from proxy.engine.plan_input import PlanInput, RoutedRequest
 from proxy.lru import remember
 from proxy.observing.events import Hook, PromptComposed
 from proxy.observing.message_fates import SentMessage, pack
@@ -43,12 +43,12 @@ class Compositions:
         remember(self._told, key, state, _SESSIONS)
         return is_news
 
-    async def tell(self, case: CompactionContext, sent: Draft) -> None:
+    async def tell(self, case: PlanInput, sent: Draft) -> None:
         """Every message is looked at, in a thread."""
         self._observe(await self._workers.run(_composition_event, case, sent, self._clock()))
 
 
-def _composition_event(case: CompactionContext, draft: Draft, now: float) -> PromptComposed:
+def _composition_event(case: PlanInput, draft: Draft, now: float) -> PromptComposed:
     sent = sent_with(draft)
     found = [fate.sent_message for fate in fates(case, case.request, sent, indexes_of(case, case.request))]
     tokens = Counter[str]()

@@ -17,13 +17,13 @@ from policies.record.actions import file_changes, key_actions
 from policies.record.record import Record, RoundCounts
 from policies.transcript import CountTokens
 from proxy.dialects.reader import CountedRequest
-from proxy.engine.case import CompactionContext
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
 from proxy.engine.explaining import explanation
 from proxy.engine.explaining.fates import SentPrompt, fates, indexes_of, sent_with
 from proxy.engine.job import Job
 from proxy.engine.media import media_figures
+from proxy.engine.plan_input import PlanInput
 from proxy.engine.planner import Decision
 
 
@@ -34,7 +34,7 @@ class Preview:
     job: the compaction that is due, None for none. draft: has the tokens of the largest record that the job may make.
     """
 
-    case: CompactionContext
+    case: PlanInput
     decision: Decision
     draft: Draft
     job: Job | None = None
@@ -72,7 +72,7 @@ class Preview:
         return explanation.MediaLeftOut(told.received, len(view.left_out), told.bytes, *most)
 
 
-async def explain(engine: Engine, case: CompactionContext, received: CountedRequest) -> explanation.Explanation:
+async def explain(engine: Engine, case: PlanInput, received: CountedRequest) -> explanation.Explanation:
     """Return what would be done with a request now, and why. Nothing is sent or stored.
 
     received: the request as it came. That of the case may begin after a separator.
@@ -90,7 +90,7 @@ async def explain(engine: Engine, case: CompactionContext, received: CountedRequ
     return msgspec.structs.replace(explained, lineage=lineage)
 
 
-async def preview_request(engine: Engine, case: CompactionContext) -> Preview:
+async def preview_request(engine: Engine, case: PlanInput) -> Preview:
     """Return what would be done with a request in mode `on`, or in mode `force` if that is its mode."""
     engine = engine.read_only()
     case = replace(case, mode="on") if case.mode in ("off", "shadow") else case
@@ -150,13 +150,13 @@ def _explanation(
     )
 
 
-def _index(case: CompactionContext, indexes: Sequence[int], position: int) -> int | None:
+def _index(case: PlanInput, indexes: Sequence[int], position: int) -> int | None:
     """Return the index of a message by its position in the conversation, None if the client has left it out."""
     place = case.relative(position)
     return None if place is None else indexes[case.conversation.head_length + place]
 
 
-def _cut(case: CompactionContext, cut: Cut, indexes: Sequence[int]) -> explanation.CutMade:
+def _cut(case: PlanInput, cut: Cut, indexes: Sequence[int]) -> explanation.CutMade:
     index = indexes[case.conversation.head_length + cut.position]
     rounds = RoundCounts(cut.units_total, cut.units_total - cut.units_kept, cut.units_kept)
     return explanation.CutMade(index, cut.level, cut.strategy, cut.adjustment, cut.adjustment_delta, rounds)

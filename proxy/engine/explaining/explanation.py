@@ -9,7 +9,7 @@ from policies.message import Role
 from policies.price import Payoff
 from policies.record.lineage import Lineage
 from policies.record.record import RoundCounts
-from proxy.engine.case import Outcome
+from proxy.engine.plan_input import Outcome
 from proxy.observing.message_fates import SentMessage
 
 # What is said first where no session was named.

@@ -8,9 +8,9 @@ from policies.message import INSTRUCTION_ROLES
 from policies.plan import Compact
 from policies.record.record import Record
 from proxy.dialects.reader import CountedRequest
-from proxy.engine.case import CompactionContext
 from proxy.engine.draft import Draft
 from proxy.engine.explaining import explanation
+from proxy.engine.plan_input import PlanInput
 from proxy.engine.prompt_view import Step
 
 # Why a message is sent as it is, by the reason of a request that goes on without a new record.
@@ -65,7 +65,7 @@ def sent_with(draft: Draft) -> SentPrompt:
     return SentPrompt(draft) if draft.copy is None else SentPrompt(draft, draft.copy.covered, draft.record)
 
 
-def indexes_of(case: CompactionContext, received: CountedRequest) -> list[int]:
+def indexes_of(case: PlanInput, received: CountedRequest) -> list[int]:
     """Which message of the received request each of the case's is: behind a separator, instructions are all of the
     rest that stays."""
     first = len(received.messages) - len(case.conversation.body)
@@ -74,7 +74,7 @@ def indexes_of(case: CompactionContext, received: CountedRequest) -> list[int]:
 
 
 def fates(
-    case: CompactionContext, received: CountedRequest, sent: SentPrompt, indexes: Sequence[int]
+    case: PlanInput, received: CountedRequest, sent: SentPrompt, indexes: Sequence[int]
 ) -> Iterator[explanation.MessageFate]:
     conversation = received.conversation
     head = conversation.head_length
@@ -113,7 +113,7 @@ _COMPACTED = "the provider has compacted it: sent as it came"
 
 
 def _fate(
-    case: CompactionContext, sent: SentPrompt, staying: Mapping[int, tuple[explanation.Fate, str]], place: int
+    case: PlanInput, sent: SentPrompt, staying: Mapping[int, tuple[explanation.Fate, str]], place: int
 ) -> tuple[explanation.Fate, int, str]:
     """What becomes of the case's message at this place, what it weighs then, and why."""
     conversation = case.conversation

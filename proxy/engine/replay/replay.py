@@ -16,9 +16,9 @@ from proxy.config.loading import Config
 from proxy.config.settings import ModelRule
 from proxy.dialects.base import Dialect, Usage
 from proxy.dialects.reader import CountedRequest
-from proxy.engine.case import CompactionContext, case_of, with_newest_lessons
 from proxy.engine.draft import Draft
 from proxy.engine.engine import Engine
+from proxy.engine.plan_input import PlanInput, plan_input_of, with_newest_lessons
 from proxy.engine.prefetch import is_worth_following
 from proxy.engine.replay.figures import LEAST_CACHED, NO_PROXY, Replayed, ReplayTally, session_of, total_of
 from proxy.engine.replay.recordings import Recording, RecordingError
@@ -45,9 +45,7 @@ class Paid(Protocol):
 class Answered(Protocol):
     """Gets a request of a session, what was sent for it, and the next request, which repeats its answer."""
 
-    def __call__(
-        self, session: str, case: CompactionContext, sent: CountedRequest, following: CountedRequest, /
-    ) -> None: ...
+    def __call__(self, session: str, case: PlanInput, sent: CountedRequest, following: CountedRequest, /) -> None: ...
 
 
 Opens = Callable[[Config, Summarizer, Hook], AbstractAsyncContextManager[Engine]]
@@ -143,7 +141,7 @@ class _Player:
         self._triggers.clear()
         head = _HEAD.asking(recording.dialect)
         async for request, following in self._exchanges(recording, caller):
-            case = case_of(head, self._router, caller, caller.policy.mode, request)
+            case = plan_input_of(head, self._router, caller, caller.policy.mode, request)
             draft = await self._final_draft(case)
             sent = await self._as_sent(case, draft)
             self._add(tally, case, sent, before)
@@ -185,7 +183,7 @@ class _Player:
         self.has_sealed = self.has_sealed or (request is not None and request.history.compacts)
         return request
 
-    async def _final_draft(self, case: CompactionContext) -> Draft:
+    async def _final_draft(self, case: PlanInput) -> Draft:
         """What is sent in the end: where the first draft would overflow, smaller ones are tried as the gateway does."""
         first = await self._engine.drafter.first(case)
         if (stated := _refusal(case, first)) is None:
@@ -199,21 +197,19 @@ class _Player:
                 refusal = draft, stated
         return first
 
-    async def _smaller(self, case: CompactionContext, step: Retry[Draft]) -> Draft | None:
+    async def _smaller(self, case: PlanInput, step: Retry[Draft]) -> Draft | None:
         if step.lowers_output:
             return self._engine.drafter.with_less_output(case, step.refused, step.stated)
         return await self._engine.drafter.retry(case, step.refused, step.stated, attempt=step.attempt)
 
-    async def _as_sent(self, case: CompactionContext, draft: Draft) -> CountedRequest:
+    async def _as_sent(self, case: PlanInput, draft: Draft) -> CountedRequest:
         if draft.body is case.request.body:
             return case.request
         sent = await self._read(draft.body, case.caller, case.request.dialect)
         assert sent is not None  # noqa: S101 - what we made is a request
         return sent
 
-    def _add(
-        self, tally: ReplayTally, case: CompactionContext, sent: CountedRequest, before: CountedRequest | None
-    ) -> None:
+    def _add(self, tally: ReplayTally, case: PlanInput, sent: CountedRequest, before: CountedRequest | None) -> None:
         window = case.route.window
         self.windows[case.request.settings.model] = window.tokens if window else None
         tally.requests += 1
@@ -226,7 +222,7 @@ class _Player:
         if _overflows(case, sent.tokens):
             tally.over.append(tally.requests)
 
-    async def _follow_up(self, case: CompactionContext, draft: Draft, usage: Usage) -> None:
+    async def _follow_up(self, case: PlanInput, draft: Draft, usage: Usage) -> None:
         """What the gateway has done in the background; here it is done before the next request."""
         if case.mode != "off" and not _overflows(case, draft.tokens) and is_worth_following(case, draft):
             self._engine.prefetch.learn(case, draft, usage)
@@ -236,7 +232,7 @@ class _Player:
         self,
         tally: ReplayTally,
         call: ModelCall,
-        case: CompactionContext,
+        case: PlanInput,
         sent: CountedRequest,
         before: CountedRequest | None,
     ) -> None:
@@ -249,7 +245,7 @@ class _Player:
     def _pay(
         self,
         tally: ReplayTally,
-        case: CompactionContext,
+        case: PlanInput,
         sent: CountedRequest,
         *before: CountedRequest | None,
         written: int | None = None,
@@ -271,7 +267,7 @@ class _Player:
         tally.cost += price.of(call.with_answer(written or 0))
 
 
-def _refusal(case: CompactionContext, draft: Draft) -> StatedLimit | None:
+def _refusal(case: PlanInput, draft: Draft) -> StatedLimit | None:
     """What its upstream would say to a draft; None where it fits, or nobody knows."""
     window = case.route.window
     if window is None or not _overflows(case, draft.tokens):
@@ -279,7 +275,7 @@ def _refusal(case: CompactionContext, draft: Draft) -> StatedLimit | None:
     return StatedLimit(window.tokens, draft.tokens)
 
 
-def _overflows(case: CompactionContext, tokens: int) -> bool:
+def _overflows(case: PlanInput, tokens: int) -> bool:
     """Whether prompt and answer pass the window; of an answer no more is counted than the budget reserves."""
     window = case.route.window
     if window is None:
@@ -293,7 +289,7 @@ def _answer_in(following: CountedRequest, request: CountedRequest) -> int:
     return sum(message.tokens for message in answer)
 
 
-def _shortened_messages(case: CompactionContext, draft: Draft) -> set[int]:
+def _shortened_messages(case: PlanInput, draft: Draft) -> set[int]:
     """Messages that went out in their short forms."""
     if draft.view is None or draft.body is case.request.body:
         return set()

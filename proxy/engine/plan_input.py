@@ -1,4 +1,4 @@
-"""One counted request with everything that decides what is sent for it."""
+"""A request with all that its plan depends on, in two stages of knowledge."""
 
 from typing import Literal
 
@@ -45,8 +45,8 @@ Mode = Literal["off", "on", "shadow", "force"]
 class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
     """A counted request, the session that it belongs to, and where it goes.
 
-    label:      what the client calls its session; empty where it has no name for it.
-    experience: what was learned of this model at this upstream.
+    label:      the client's name of its session, empty if it gives none.
+    experience: the profile of this model at this upstream.
     """
 
     request: CountedRequest
@@ -59,11 +59,11 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def place(self) -> ModelKey:
-        """The key of the model at its upstream, under which its profile is stored."""
+        """Return the key of the model at its upstream, under which its profile is stored."""
         return self.route.place
 
     def said_in(self, position: int) -> list[Utterance]:
-        """The contents of one message, as they may be written down: without secrets, unless the policy keeps them."""
+        """Return the contents of one message, without secrets unless the policy keeps them."""
         return [self._allow_utterance(said) for said in self.request.said_in(position)]
 
     def _allow_utterance(self, said: Utterance) -> Utterance:
@@ -74,11 +74,11 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
         return mask_secrets(text) if self.caller.policy.secrets == "mask" else text
 
     def allowed_record(self, record: Record) -> Record:
-        """A record of the conversation, likewise."""
+        """Mask the secrets of a record of the conversation, unless the policy keeps them."""
         return as_allowed(record, self.caller.policy.secrets)
 
     def is_far_below(self, tokens: int) -> bool:
-        """Whether so many tokens are so few for its window that limits need not be looked at."""
+        """Return True if so many tokens are so few for its window that its limits do not matter."""
         return self._is_small if tokens == self.request.tokens else self._is_far_below(tokens)
 
     @cached_property
@@ -93,7 +93,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it goes out as it came whatever else is known of it."""
+        """Return True if it goes out as it came, whatever was learned of its model."""
         request, settings, window = self.request, self.request.settings, self.route.window
         if settings.passthrough or settings.reactive or self.mode not in ("on", "shadow") or window is None:
             return False
@@ -112,12 +112,12 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def longest_answer(self) -> int | None:
-        """What its answer is expected to take; None where nobody has asked for that, or the output has to fit whole."""
+        """Return the expected tokens of its response, None if unknown or if the whole output must fit."""
         return None
 
     @property
     def usable(self) -> int | None:
-        """What of its window a prompt may take, in the model's own tokens."""
+        """Return the tokens of its window that a prompt may take, as the model counts."""
         window = self.route.window
         if window is None:
             return None
@@ -130,7 +130,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
         return self.request.settings.max_output
 
     def real_tokens(self, tokens: int) -> int:
-        """So many tokens of our estimate, as this upstream counts, as far as that was learned."""
+        """Convert tokens of our estimate to those of this upstream, as far as that was learned."""
         return int(tokens * self.calibration)
 
     @cached_property
@@ -140,16 +140,16 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
         return known.calibration_for(session_key(self.chain.session)) if known.ratios else known.guessed
 
 
-class CompactionContext(RoutedRequest, frozen=True, dict=True):
-    """With everything its draft depends on: a value, made anew where something was learned.
+class PlanInput(RoutedRequest, frozen=True, dict=True):
+    """A routed request with the lessons of its upstream: all that its plan and draft depend on.
 
-    last_answer: the longest that this session, else its model, gave lately, in tokens; None where that is not known.
-    summarizer:  which model summarizes for it; None for none.
-    is_copied:   whether a copy of it may be sent: none is for a while after one was refused.
-    overflowed:  whether its session has overflowed there, so that a record may stand whatever its size.
-    may_try_larger: whether it is long enough since a prompt was refused there as too long.
+    last_answer: tokens of the longest recent response of this session, else of its model. None if unknown.
+    summarizer:  the model that summarizes for it, None for no model.
+    is_copied:   True if a rewritten copy may be sent. After a refused copy it is False for a while.
+    overflowed:  True if its session has overflowed there, so that a record may be in use whatever its size.
+    may_try_larger: True if a prompt that was too long was refused there long enough ago.
     learned_media: the learned limits of its upstream for media.
-    newest_media_only: all media but those of the newest turn are left out, since its upstream refused them.
+    newest_media_only: True if only the newest turn's media are sent, since its upstream refused more.
     """
 
     last_answer: int | None
@@ -174,13 +174,13 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
 
     @property
     def _carried_at(self) -> int | None:
-        """The position of the record that the client carries; None without one."""
+        """Return the position of the record that the client carries, None without one."""
         carried = self.request.carried
         return None if carried is None else carried.index - self.request.history.head
 
     @cached_property
     def carried(self) -> Record | None:
-        """The record that the client carries, as one of the messages up to it; None without one."""
+        """Return the record that the client carries, which covers the messages up to it. None without one."""
         at = self._carried_at
         if at is None or self.request.carried is None:
             return None
@@ -188,32 +188,34 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
 
     @cached_property
     def shift(self) -> int:
-        """By how much positions in what is kept of this conversation are larger than those in this request: a record
-        that the client carries stands for the messages before it."""
+        """Return the offset from positions in this request to stored positions.
+
+        It is more than 0 if the client carries a record, which replaces the messages before it.
+        """
         if self.carried is None or self.request.carried is None:
             return 0
         known = max((entry.position for entry in self.carried.entries), default=-1) + 1
         return max(0, max(known, self.request.carried.record.covered) - self.carried.covered)
 
     def absolute(self, position: int) -> int:
-        """The place of a message in the conversation as it began."""
+        """Return the position of a message in the whole conversation."""
         return position + self.shift
 
     def relative(self, place: int) -> int | None:
-        """The position of a message in this request; None for one that it no longer holds."""
+        """Return the position of a message in this request, None if the request no longer has it."""
         behind = self.carried.covered if self.carried else 0
         return place - self.shift if place - self.shift >= behind else None
 
     @property
     def media_limits(self) -> MediaLimits:
-        """What its upstream takes of media, as far as that is known; nothing where its policy wants none left out."""
+        """Return the known media limits of its upstream, none if its policy removes no media."""
         if self.caller.policy.media.mode == "off":
             return NO_MEDIA_LIMITS
         return self.route.media.at_most(self.learned_media)
 
     @property
     def _rooms(self) -> Rooms:
-        """Shares of the window beside the tools, in tokens of our estimate."""
+        """Return the shares of the window next to the tools, in tokens of our estimate."""
         if self.route.window is None:
             return NO_LIMITS
         window = self.route.window.tokens / self.calibration
@@ -226,7 +228,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         return limits_of(self.usable_input(self.calibration), self.caller.policy, self.conversation.fixed_tokens)
 
     def usable_input(self, calibration: float = 1.0) -> Budget | None:
-        """What its model takes, None where the window is unknown; in real tokens, or with a calibration in ours."""
+        """Return the budget of its model, None without a window. A calibration converts it to our tokens."""
         window = self.route.window
         if window is None:
             return None
@@ -256,25 +258,25 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
 
     @property
     def may_lower_output(self) -> bool:
-        """Whether a limit for the output that does not fit is lowered before it is refused."""
+        """Return True if an output limit that does not fit may be lowered before a refusal."""
         window = self.stated_window
         return window is not None and not window.of_prompt and self.caller.policy.output_floor is not None
 
     @property
     def output_floor(self) -> int | None:
-        """The least that a limit for its output may be lowered to; None where it may not."""
+        """Return the least value of a lowered output limit, None if it may not be lowered."""
         floor = self.caller.policy.output_floor
         return None if floor is None else max(floor, self.request.settings.least_output)
 
     @property
     def stated_window(self) -> Window | None:
-        """The window where the config or the upstream has told it; a table may be wrong."""
+        """Return the window if the config or the upstream states it. A table may be wrong."""
         window = self.route.window
         return None if window is None or window.source == "table" else window
 
     @property
     def longest_answer(self) -> int | None:
-        """What its answer is expected to take; None where the output that is asked for has to fit whole."""
+        """Return the expected tokens of its response, None if the whole requested output must fit."""
         if self.request.settings.max_output is not None and not self.may_lower_output:
             return None
         return self.last_answer
@@ -284,29 +286,29 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         return legal_cuts(self.conversation)
 
     def cut_at(self, digest: bytes) -> int | None:
-        """The cut before which everything has this digest; None without one."""
+        """Return the cut of the prefix with this digest, None without one."""
         return next((cut for cut in self.cuts if self.chain.digests[cut] == digest), None)
 
     @property
     def retries(self) -> int:
-        """How often an overflow may be answered with a smaller request."""
+        """Return the number of smaller retries after an overflow."""
         policy = self.caller.policy
         return min(policy.retry_on_overflow, policy.max_iterations, len(TARGETS))
 
     @property
     def is_let_through(self) -> bool:
-        """Whether it goes out as it came, whatever would be done with it."""
+        """Return True if it goes out as it came, whatever its plan is."""
         return self.request.settings.passthrough is not None or self.mode in ("off", "shadow")
 
     def steady_budget(self, window: int) -> Budget:
-        """What a window takes, whatever the request asks for and the last answers were: for what must stay as it is."""
+        """Return the budget of a window without regard to this request and recent responses, for frozen content."""
         calibration = self.calibration // _CALIBRATION_STEP * _CALIBRATION_STEP
         budget = usable_input(window, None, exact=self.route.exact, calibration=calibration)
         return budget.behind(self.conversation.fixed_tokens)
 
     @cached_property
     def binds_thinking(self) -> bool:
-        """Whether its upstream refuses thinking behind another prompt than the one it was made for."""
+        """Return True if its upstream refuses thinking after another prompt than the one it was made for."""
         is_bound = self.experience.binds_thinking or binds_thinking(self.request.settings.model)
         if not is_bound or self.request.settings.strips_thinking:
             return False
@@ -314,17 +316,16 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
 
     @cached_property
     def has_tools_in_text(self) -> bool:
-        """Whether its agent calls tools in words, so that what answers them is no user's."""
+        """Return True if its agent calls tools in plain text, so that the results are in user messages."""
         opening = self.conversation.body[: text_protocol.OPENING]
         if any(message.calls for message in opening):
             return False
         return text_protocol.has_tools_in_text(self.request.utterances(0, len(opening)))
 
     def utterances(self, start: int, end: int, *, answered: bool = False) -> list[Utterance]:
-        """What body[start:end] says, each by whoever says it, likewise as it may be written down.
+        """Return the utterances of body[start:end] by author, without secrets unless the policy keeps them.
 
-        answered: with the output of the last call of an agent that has its tools in text, which stands in the message
-        behind.
+        answered: with the output of a last call in plain text, which is in the message after it.
         """
         found = [said for at in range(start, end) for said in self._allowed(at)]
         if self.has_tools_in_text:
@@ -333,7 +334,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         return told_apart(found, self._spoken, self._foreign)
 
     def _allowed(self, position: int) -> list[Utterance]:
-        """What one message of the body says, as it may be written down; decoded and masked once."""
+        """Return the utterances of one message, decoded and masked once."""
         known = self._read.get(position)
         if known is None:
             said = self.request.utterances(position, position + 1)
@@ -345,7 +346,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         return {}
 
     def _last(self, position: int) -> Utterance | None:
-        """The last thing that a message says; None where there is no such message."""
+        """Return the last utterance of a message, None without such a message."""
         if not 0 <= position < len(self.conversation.body):
             return None
         return next(reversed(self._allowed(position)), None)
@@ -366,7 +367,7 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
 
     @property
     def fits_whole(self) -> bool:
-        """Whether the request as it came may fit its window, as far as that is known."""
+        """Return True if the request as it came may fit its window, as far as that is known."""
         real = self.limits.real
         return real is None or self.request.tokens <= real.usable
 
@@ -380,24 +381,16 @@ class CompactionContext(RoutedRequest, frozen=True, dict=True):
         return tokens * self.calibration + output > window.tokens * (1 if self.route.exact else 1 + ESTIMATE_MARGIN)
 
 
-def named_of(head: ApiHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> RoutedRequest:
-    """The request behind its separator, its session, and where it goes."""
-    request = behind_separator(request, caller, mode)
-    label = label_of(head.header) or label_given(request)
-    route = router.conversation(head, caller, request.settings.model)
-    return named_as(request, caller, mode, label, route, router.experience(route.place))
-
-
 def behind_separator(request: CountedRequest, caller: Caller, mode: Mode) -> CountedRequest:
-    """The request from its newest separator on, if its policy has one and it is to be compacted."""
+    """Return the request from its newest separator on, if its policy has one and its mode compacts."""
     separator = caller.policy.separator
     return request if separator is None or mode not in ("on", "force") else request.behind(separator)
 
 
-def named_as(
+def routed_request(
     request: CountedRequest, caller: Caller, mode: Mode, label: str, route: Route, experience: ModelProfile
 ) -> RoutedRequest:
-    """The request of a session with this label, on this route."""
+    """Return the request of a session with this label, on this route."""
     chain = Chain(
         caller.scope,
         request.history.body,
@@ -408,24 +401,28 @@ def named_as(
     return RoutedRequest(request, caller, mode, route, chain, label, experience)
 
 
-def case_of(head: ApiHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> CompactionContext:
-    """The same, with what was learned of the place where it goes."""
-    return with_lessons(named_of(head, router, caller, mode, request), router)
+def plan_input_of(head: ApiHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> PlanInput:
+    """Return all that a request's plan depends on."""
+    request = behind_separator(request, caller, mode)
+    label = label_of(head.header) or label_given(request)
+    route = router.conversation(head, caller, request.settings.model)
+    named = routed_request(request, caller, mode, label, route, router.experience(route.place))
+    return with_lessons(named, router)
 
 
-def context_of_pasted(
+def plan_input_of_pasted(
     router: Router, caller: Caller, mode: Mode, request: CountedRequest, session: Target | None
-) -> CompactionContext:
-    """The case of a request that somebody pastes, without headers; `session` is the stored one that it goes on with."""
-    case = case_of(ApiHead("POST", "/", []).asking(request.dialect), router, caller, mode, request)
+) -> PlanInput:
+    """Return the plan input of a pasted request without headers. session: the stored one that it continues."""
+    case = plan_input_of(ApiHead("POST", "/", []).asking(request.dialect), router, caller, mode, request)
     if session is None:
         return case
     return replace(case, chain=replace(case.chain, first=session.first, mark=session.mark or b""))
 
 
-def with_lessons(named: RoutedRequest, router: Router) -> CompactionContext:
+def with_lessons(named: RoutedRequest, router: Router) -> PlanInput:
     """Add what the router learned about the model at its upstream."""
-    return CompactionContext(
+    return PlanInput(
         named.request,
         named.caller,
         named.mode,
@@ -442,8 +439,8 @@ def with_lessons(named: RoutedRequest, router: Router) -> CompactionContext:
     )
 
 
-def with_newest_lessons(case: CompactionContext, router: Router) -> CompactionContext:
-    """The case with what has been learned since it was made."""
+def with_newest_lessons(case: PlanInput, router: Router) -> PlanInput:
+    """Return the plan input with the newest lessons."""
     return replace(
         case,
         experience=router.experience(case.place),
