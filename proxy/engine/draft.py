@@ -20,7 +20,7 @@ from proxy.engine.prompt_view import PromptView
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """How the copy that is sent differs from what the client sent.
+    """The differences of a rewritten copy from the client's request.
 
     covered, text: the length of the body's part that is left out, and what stands in its place; None for nothing.
     replaced:      message index -> other bytes.
@@ -32,13 +32,13 @@ class Copy:
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """What to send: the body, its size in tokens of our estimate, and why it looks as it does.
+    """A prompt to send: its body, its size in tokens of our estimate, and the reason of its form.
 
-    view: the conversation as it is sent, None where nobody looked.
-    copy: None where the client's bytes are sent.
-    max_output: the lower limit that was put in place of the client's, None where its own holds.
-    warning: of what the client does that compaction cannot help; None for nothing.
-    planned: seconds until it was decided what to send. waited: those for a record that was being made.
+    view: the conversation as it is sent, None if the plan needed none.
+    copy: the differences from the client's request, None if its own bytes are sent.
+    max_output: the lower output limit in place of the client's, None for its own.
+    warning: a problem of the client's requests that compaction cannot solve, None without one.
+    planned: seconds until the plan was made. waited: seconds for a record that was being made.
     """
 
     body: bytes
@@ -55,14 +55,14 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 def untouched_draft(request: CountedRequest, outcome: Outcome, reason: str, view: PromptView | None = None) -> Draft:
-    """The request as the client sent it, behind its separator if it has one."""
+    """Return the request as the client sent it, after its separator if it has one."""
     if request.dropped_tokens and outcome == "none" and not request.is_ours:
         outcome, reason = "applied", "separator"
     return Draft(request.body, request.tokens, outcome, reason, view=view)
 
 
 def draft_of(case: PlanInput, view: PromptView, record: Record | None, outcome: Outcome, reason: str) -> Draft:
-    """The request with the oldest part replaced by a record, and large messages by their short forms."""
+    """Return the request with a record in place of its oldest part, and with the changed messages of a view."""
     if record is None and not view.replaced:
         return untouched_draft(case.request, outcome, reason, view)
     tokens = tokens_with(view.conversation, standing_of(record))
@@ -71,7 +71,7 @@ def draft_of(case: PlanInput, view: PromptView, record: Record | None, outcome: 
 
 
 def reshaped_drafts(case: PlanInput, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
-    """A draft in the other shapes that its record may have; nothing where they would not differ."""
+    """Yield the draft in the other shapes that its record may have, each with another body."""
     if draft.copy is None:
         return
     tried = {draft.body}
@@ -83,14 +83,14 @@ def reshaped_drafts(case: PlanInput, draft: Draft) -> Iterator[tuple[Shape, Draf
 
 
 def with_output(case: PlanInput, body: bytes, limit: int | None) -> bytes:
-    """A body with this limit for its output; None leaves the client's."""
+    """Return a body with this output limit, or with the client's if it is None."""
     if limit is None:
         return body
     return case.request.dialect.with_output(body, case.request.settings.output_key, limit)
 
 
 def body_of(case: PlanInput, copy: Copy, shape: Shape) -> bytes:
-    """Behind a record the provider's cache holds head and record from then on, whether the client marks them or not."""
+    """Return the body of a copy. After a record it may get cache marks behind head and record (`adds_marks`)."""
     request = case.request
     if copy.text is None:
         return request.dialect.rebuild(request.body, request.parsed, case.conversation.indexes, copy.replaced)

@@ -1,4 +1,4 @@
-"""Drafting what goes upstream for one request: the client's bytes, or a compacted copy of them."""
+"""Drafts of what is sent upstream for a request: the client's bytes, or a rewritten copy of them."""
 
 import time
 from dataclasses import dataclass, replace
@@ -25,7 +25,6 @@ from proxy.models.tokenizer import Tokenizer
 from proxy.observing.events import Hook, note
 from proxy.records.sessions import Sessions
 from proxy.runtime.workers import Workers
-from proxy.upstream.routes import SummaryTarget
 
 # Why nothing else was done with a request.
 _PLAIN = ("below_floor", "below_threshold", "unknown_window")
@@ -33,12 +32,12 @@ _PLAIN = ("below_floor", "below_threshold", "unknown_window")
 
 @dataclass(eq=False, repr=False)
 class Drafter:
-    """Plans requests and carries the plans out; one per engine. That of a read-only engine makes no record."""
+    """Carries plans out; one per engine. The one of a read-only engine makes no record."""
 
     _planner: Planner
     _shortener: Shortener
     _read_only: "Drafter | None"
-    """That of the read-only engine, which plans in shadow mode. None in the read-only engine itself."""
+    """The read-only engine's drafter, which plans in shadow mode. None in the read-only engine itself."""
     _checkpoints: Checkpoints
     _compactor: Compactor
     _sessions: Sessions
@@ -47,7 +46,7 @@ class Drafter:
     _observe: Hook
 
     async def place(self, case: PlanInput) -> PlanInput:
-        """Return the case with the link of its session. The store is not asked if the plan does not need it."""
+        """Return the plan input with the link of its session. The store is not asked if the plan does not need it."""
         if bypass_reason(case) is not None:
             return case
         if small_reason(case) == "below_floor" and not case.binds_thinking:
@@ -60,7 +59,7 @@ class Drafter:
         return case if chain is case.chain else structs.replace(case, chain=chain)
 
     def plain(self, named: RoutedRequest) -> Draft:
-        """The draft of a request that goes out as it came, whatever else is known of it."""
+        """Return the draft of a request that goes out as it came (`RoutedRequest.is_plain`)."""
         self._sessions.lineages.first_seen(named.chain.first_link)
         return untouched_draft(named.request, "none", "below_floor")
 
@@ -109,7 +108,7 @@ class Drafter:
         return draft if root is None else structs.replace(draft, warning="unstable_history")
 
     async def retry(self, case: PlanInput, refused: Draft, stated: ladder.StatedLimit, *, attempt: int) -> Draft | None:
-        """The next smaller draft after an overflow; None when there is none (docs/design.md, "The ladder")."""
+        """Return the next smaller draft after an overflow, None without one (docs/design.md, "The ladder")."""
         route = case.route
         if case.is_let_through:
             return None
@@ -139,10 +138,11 @@ class Drafter:
         )
         waited = 0.0
         if rung.cut is not None:
-            target = case.summarizer if rung.with_model and stated.with_model else None
-            plan = Compact(rung.cut, rung.budget, standing_of(record), True, "overflow_retry", refused.tokens)
+            with_model = rung.with_model and stated.with_model
+            standing = standing_of(record)
+            plan = Compact(rung.cut, rung.budget, standing, True, "overflow_retry", refused.tokens, with_model)
             began = time.perf_counter()
-            record = await self._compactor.checkpoint(self._job(case, view, plan, record, target))
+            record = await self._compactor.checkpoint(self.job(case, view, plan, record))
             waited = time.perf_counter() - began
             if case.binds_thinking:
                 view = await self._shortener.shorten(case, record)
@@ -154,8 +154,11 @@ class Drafter:
         return draft if draft.tokens <= rung.most else None
 
     async def without_thinking(self, case: PlanInput, refused: Draft) -> Draft | None:
-        """What was refused for thinking that is bound to another prompt, without any; None where the client is told:
-        where nothing of ours was ever sent, so that its own request is what was refused."""
+        """Return a draft that was refused for bound thinking without any thinking.
+
+        None if no draft of the session was ever rewritten: then the client's own request was refused, and it gets the
+        refusal.
+        """
         if case.is_let_through or not any(message.signed == "bound" for message in case.conversation.body):
             return None
         case = await self._place_case(case)
@@ -171,7 +174,7 @@ class Drafter:
         return None if is_let_through else await self._workers.run(unsealed_draft, named, draft)
 
     async def with_fewer_media(self, case: PlanInput, refused: Draft) -> Draft | None:
-        """Return the refused draft within the media limits of the case, None if it has no fewer media."""
+        """Return the refused draft within the media limits of the plan input, None if it has no fewer media."""
         if case.is_let_through or not case.ages_media:
             return None
         case, record = await self.place(case), refused.record
@@ -196,7 +199,7 @@ class Drafter:
         return self.with_less_output(case, draft, ladder.StatedLimit(window)) or draft
 
     def with_less_output(self, case: PlanInput, refused: Draft, stated: ladder.StatedLimit) -> Draft | None:
-        """The same prompt with less room for the output, where that is what did not fit; else None."""
+        """Return the draft with less room for the output, None if that does not make it fit."""
         request, window = case.request, case.route.window
         if case.is_let_through:
             return None
@@ -211,14 +214,17 @@ class Drafter:
         return None if room is None else _with_output(case, refused, room)
 
     def with_capped_output(self, case: PlanInput, refused: Draft, most: int) -> Draft | None:
-        """The same with the most output that the upstream allows, where its limit alone was refused; else None."""
+        """Return the draft with the upstream's highest output limit, None if something else was refused."""
         if case.is_let_through:
             return None
         room = ladder.capped_output(most, max_output=case.request.settings.max_output, floor=case.output_floor)
         return None if room is None else _with_output(case, refused, room)
 
     def halve(self, case: PlanInput, refused: Draft) -> Draft | None:
-        """Without half of what was refused, and a note in its place: for when no record can be made (R1)."""
+        """Return the refused draft with a note in place of its older half, for when no record can be made (R1).
+
+        None if there is no cut, or the draft gets hardly smaller.
+        """
         record = refused.record
         if case.is_let_through:
             return None
@@ -237,7 +243,8 @@ class Drafter:
 
     async def _compact(self, case: PlanInput, decision: Decision, plan: Compact) -> Draft:
         """Return the request with a record that is made now, here or by another request."""
-        record, view, job = decision.record, decision.cooled, self.job(case, decision, plan)
+        record, view = decision.record, decision.cooled
+        job = self.job(case, view, plan, record)
         began, since = time.perf_counter(), self._sessions.lineages.now()
         try:
             made = await self._compactor.checkpoint(job)
@@ -258,29 +265,16 @@ class Drafter:
         longer = await self._compact(case, decision, replace(decision.plan, with_model=with_model))
         return structs.replace(longer, waited=waited + longer.waited)
 
-    def job(self, case: PlanInput, decision: Decision, plan: Compact) -> Job:
-        """Return the compaction that a plan asks for."""
+    def job(self, case: PlanInput, view: PromptView, plan: Compact, record: Record | None) -> Job:
+        """Return the compaction that a plan asks for, after this record."""
         target = case.summarizer if plan.with_model else None
-        return self._job(case, decision.cooled, plan, decision.record, target)
-
-    def _job(
-        self,
-        case: PlanInput,
-        view: PromptView,
-        plan: Compact,
-        record: Record | None,
-        target: SummaryTarget | None,
-    ) -> Job:
-        started, deadline = (
-            self._sessions.lineages.first_seen(case.chain.first_link),
-            case.caller.policy.summarizer.timeout,
-        )
-        return Job(case, view, plan, record or case.carried, target, started, deadline)
+        started = self._sessions.lineages.first_seen(case.chain.first_link)
+        return Job(case, view, plan, record or case.carried, target, started, case.caller.policy.summarizer.timeout)
 
     async def _cut_contents(
         self, case: PlanInput, view: PromptView, draft: Draft, record: Record | None, rung: ladder.Rung
     ) -> Draft:
-        """Cut the largest contents of what is still sent, so that it weighs `rung.tail_tokens`."""
+        """Return the draft with its largest contents cut, so that its tail has `rung.tail_tokens`."""
         covered = record.covered if record else 0
         assert rung.tail_tokens is not None  # noqa: S101 - the caller's condition
         kept = kept_behind(view.conversation, covered)
@@ -291,8 +285,7 @@ class Drafter:
 
 
 def _outcome_after_record(record: Record | None, since: float, refused: Draft | None = None) -> Outcome:
-    """Of what goes out with a record: `applied` only with one that was made for this request, since then or for a draft
-    that was refused."""
+    """Return `applied` if the record was made for this request, since then or for its refused draft, else `reused`."""
     if record is None or record.compacted >= since:
         return "applied"
     is_refused = refused is not None and refused.record is not None and refused.record.digest == record.digest
@@ -306,7 +299,7 @@ def _with_output(case: PlanInput, refused: Draft, room: int) -> Draft:
 
 
 def _is_too_large(case: PlanInput, draft: Draft) -> bool:
-    """Whether it reaches `overflow_threshold`, from which on a compaction must be made."""
+    """Return True if a draft reaches `overflow_threshold`, from which on a compaction must be made."""
     real = case.limits.real
     return real is not None and draft.tokens >= real.at(case.caller.policy.overflow_threshold)
 

@@ -1,4 +1,4 @@
-"""One compaction that was decided on, and what its record is made from."""
+"""A compaction of a plan, and the messages that its record is made from."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from proxy.upstream.routes import SummaryTarget
 
 @dataclass(frozen=True)
 class Job:
-    """One compaction that was decided on.
+    """A compaction of a plan.
 
-    cooled:   the conversation as it is sent. parent: the record that this one continues: the standing one, else the one
+    cooled:   the conversation as it is sent. parent: the record that this one continues: the one in use, else the one
               that the client carries.
-    target:   which model summarizes; None for the deterministic record only.
-    started:  when the conversation was first seen, in Unix seconds.
+    target:   the model that summarizes, None for a record without a model.
+    started:  the time when the conversation was first seen, in Unix seconds.
     deadline: seconds that all calls together may take.
-    rebuild:  summarize the whole history anew instead of going on from the parent's summary.
-    names, judge: what texts and calls say, each read once.
+    rebuild:  True if the whole history is summarized anew, and not from the parent's summary on.
+    names, judge: names in texts and outcomes of calls, each read once.
     counted:  tokens of texts.
 
     JOIN_WAIT: seconds that a request which still fits waits for a record that another request makes.
@@ -61,29 +61,29 @@ class Job:
 
     @property
     def most_names(self) -> int:
-        """Tokens that the working set may take of what the rest of the record leaves."""
+        """Return the tokens that the working set may take of the room that the rest of the record leaves."""
         budget = self.plan.budget
         return budget.names if self.plan.trigger == "background" else most_names(budget, self.policy)
 
     @property
     def covered(self) -> int:
-        """Messages that the parent stands for."""
+        """Return the number of messages that the parent covers."""
         return self.parent.covered if self.parent else 0
 
     @property
     def digest(self) -> bytes:
-        """Of the prefix that the record is to cover."""
+        """Return the digest of the prefix that the record will cover."""
         return self.case.chain.digests[self.plan.cut.position]
 
     @property
     def is_aligned(self) -> bool:
-        """Whether the request's own model summarizes, whose cache holds the prompt."""
+        """Return True if the request's own model summarizes, whose cache holds the prompt."""
         case, target = self.case, self.target
         return target is not None and (target.name, target.model) == (case.route.name, case.request.settings.model)
 
     @cached_property
     def span(self) -> Span:
-        """The newly covered messages, decoded once; instructions among them go upstream as they are."""
+        """Return the newly covered messages, decoded once. Instructions among them are sent as they are."""
         digests, cut, conversation = self.case.chain.digests, self.plan.cut.position, self.cooled.conversation
         ruled = conversation.rules(cut)
         return Span(
@@ -100,7 +100,7 @@ class Job:
 
     @cached_property
     def source(self) -> tuple[Utterance, ...]:
-        """What the summarizer is to read: the span, or the whole history."""
+        """Return the utterances that the summarizer reads: the span, or the whole history."""
         return self._utterances(0) if self.rebuild else self.span.utterances
 
     @cached_property
@@ -109,7 +109,7 @@ class Job:
 
     @property
     def kept(self) -> list[str]:
-        """What the messages that are sent beside the record say and call."""
+        """Return the texts and calls of the messages that are sent next to the record."""
         case, cut = self.case, self.plan.cut.position
         said = [each for at in self.cooled.conversation.repeated_messages(cut) for each in case.utterances(at, at + 1)]
         said += case.utterances(cut, len(case.conversation.body))
@@ -124,7 +124,7 @@ class Job:
         return tuple(replace(u, position=self.case.absolute(u.position)) for u in found)
 
     def _beside(self, cut: int) -> list[int]:
-        """The messages that the record leaves out; of what a carried record stands for, it is not known which."""
+        """Return the anchors, which the record leaves out. Those that a carried record covers are unknown."""
         case, positions = self.case, self.cooled.conversation.anchors(cut)
         if case.carried is None:
             return positions
@@ -132,5 +132,5 @@ class Job:
 
     @property
     def _first_user(self) -> int | None:
-        """The message with the task; None where it is none of those that are left."""
+        """Return the position of the message with the task, None if the request no longer has it."""
         return None if self.case.shift else self.cooled.conversation.first_spoken()

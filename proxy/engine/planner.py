@@ -18,7 +18,7 @@ from proxy.records.lineages import Lineages
 
 @dataclass(frozen=True, slots=True)
 class Bypass:
-    """Relay it uncompacted: the client asked for that, or its shape is none that we change."""
+    """Relay a request uncompacted: its client asked for that, or its shape must not be changed."""
 
     reason: str
 
@@ -103,8 +103,7 @@ class Planner:
     async def _without_futile_model(
         self, case: PlanInput, plan: Compact, record: Record | None, *, force: bool
     ) -> Plan:
-        """The plan, but no model is asked where its summaries have been in vain lately, or the same one gained
-        nothing."""
+        """Return the plan, without a model if its recent summaries were in vain or the same one gained nothing."""
         tag, tokens = case.chain.tag, case.request.tokens
         reason = None
         if not await self._lineages.may_gain(tag, record, tokens):
@@ -119,7 +118,7 @@ class Planner:
 
 
 def bypass_reason(case: PlanInput) -> str | None:
-    """Why a request must not be changed; None if it may be."""
+    """Return the reason why a request must not be changed, None if it may be."""
     if (reason := case.request.settings.passthrough) is not None:
         return reason
     if case.mode == "off":
@@ -130,7 +129,7 @@ def bypass_reason(case: PlanInput) -> str | None:
 
 
 def small_reason(case: PlanInput) -> str | None:
-    """Why a case goes out as it came, without a look at the store; None where it may need more."""
+    """Return the reason why a request goes out as it came, without the store. None if it may need more."""
     if case.mode == "force" or case.overflowed:
         return None
     if case.is_far_below(case.request.tokens):
@@ -141,10 +140,10 @@ def small_reason(case: PlanInput) -> str | None:
 
 
 def draft_or_original(case: PlanInput, draft: Draft) -> Draft:
-    """The draft; the request as it came where a forced record, or one made for a larger model, outweighs its span."""
-    heavier = draft.record is not None and draft.tokens >= case.request.tokens
-    return (
-        structs.replace(untouched_draft(case.request, "none", "no_gain", draft.view), waited=draft.waited)
-        if heavier
-        else draft
-    )
+    """Return the draft, or the request as it came if that has no more tokens.
+
+    A forced record may have more tokens than its span, and so may one that was made for a larger model.
+    """
+    if draft.record is None or draft.tokens < case.request.tokens:
+        return draft
+    return structs.replace(untouched_draft(case.request, "none", "no_gain", draft.view), waited=draft.waited)

@@ -99,7 +99,7 @@ async def preview_request(engine: Engine, case: PlanInput) -> Preview:
     if not isinstance(decision.plan, Compact):
         draft = await engine.drafter.draft(case, decision)
         return Preview(case, decision, engine.drafter.fit_output(case, draft))
-    job = await engine.builder.fit(engine.drafter.job(case, decision, decision.plan))
+    job = await engine.builder.fit(engine.drafter.job(case, decision.cooled, decision.plan, decision.record))
     tokens = job.cooled.conversation.fixed_tokens + job.plan.cut.kept + _most_record_tokens(job)
     return Preview(case, decision, Draft(b"", tokens, "applied", job.plan.trigger, view=job.cooled), job)
 
