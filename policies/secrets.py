@@ -539,12 +539,18 @@ def _jwk_members(text: str) -> Iterator[_SecretSpan]:
 def _columns(text: str) -> Iterator[_SecretSpan]:
     """Yield the values below a column of secrets: of a table with a line below its head, and of CSV."""
     at, small = 0, _lower(text)
+    line, looked_at, headless = 0, 0, -1
     for place in sorted(place for name in _COLUMN_NAMES for place in _places(small, name)):
         if place < at:
             continue
-        escaped = text.rfind("\\n", 0, place)
-        line = max(text.rfind("\n", 0, place) + 1, escaped + 2 if escaped >= 0 else 0)
+        # Only what follows the place before can begin another line: a text may be one line of a megabyte.
+        escaped = text.rfind("\\n", max(looked_at - 1, 0), place)
+        line = max(line, text.rfind("\n", looked_at, place) + 1, escaped + 2 if escaped >= 0 else 0)
+        looked_at = place
+        if line == headless:
+            continue
         if (head := _HEAD.match(text, line)) is None:
+            headless = line
             continue
         at = head.end()
         separator = next((sign for sign in "|\t;," if sign in head["head"]), ",")
@@ -687,7 +693,7 @@ def _names(text: str) -> Iterator[tuple[int, int, Strength]]:
 
 def _lower(text: str) -> str:
     """Return the text in lower case with the same length: a few letters would become two."""
-    small = text.lower()
+    small = text.lower().replace("ſ", "s")  # as patterns without case read it
     if len(small) == len(text):
         return small
     return "".join(sign.lower() if len(sign.lower()) == 1 else sign for sign in text)

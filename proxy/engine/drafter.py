@@ -67,6 +67,10 @@ class Drafter:
         """Return the plan for a request. In shadow mode nothing is stored for it."""
         if case.mode == "shadow" and self._read_only is not None:
             return await self._read_only.decision(case)
+        return await self._planner.check_stability(case, await self._planner.plan(case))
+
+    async def plan(self, case: PlanInput) -> Decision:
+        """Return the plan for a request before its history is known to be stable."""
         return await self._planner.plan(case)
 
     async def first(self, case: PlanInput) -> Draft:

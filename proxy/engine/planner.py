@@ -95,10 +95,17 @@ class Planner:
             plan = await self._without_futile_model(case, plan, record, force=force)
         if plan == Forward("nothing_to_compact") and case.has_stored_items:
             return Decision(Bypass("stored_items"))
-        if not isinstance(plan, Compact) or force:
-            return Decision(plan, record, view)
-        root = await self._stability.lost_since(case, record)
-        return Decision(plan if root is None else replace(plan, with_model=False), record, view, root)
+        return Decision(plan, record, view)
+
+    async def check_stability(self, case: PlanInput, decision: Decision) -> Decision:
+        """Return the decision, to compact without a model if summaries of the history are lost as they are made."""
+        plan = decision.plan
+        if not isinstance(plan, Compact) or case.mode == "force":
+            return decision
+        root = await self._stability.lost_since(case, decision.record)
+        if root is None:
+            return decision
+        return replace(decision, plan=replace(plan, with_model=False), unstable_root=root)
 
     async def _without_futile_model(
         self, case: PlanInput, plan: Compact, record: Record | None, *, force: bool

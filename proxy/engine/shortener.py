@@ -32,7 +32,7 @@ class Shortener:
         """stored: remembers values of the store. memory: remembers what was computed."""
         self.short_forms = ShortForms(sealed, tokenizer, workers, stored, memory)
         self._media = MediaRemover(self.short_forms, workers, memory)
-        self._thinking = ThinkingRemover(sealed, self.short_forms, stored)
+        self._thinking = ThinkingRemover(sealed, self.short_forms, memory)
         self._recall = recall
 
     async def shorten(self, case: PlanInput, record: Record | None) -> PromptView:

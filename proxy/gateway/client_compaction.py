@@ -15,6 +15,7 @@ from proxy.dialects import json_array
 from proxy.dialects.base import Dialect
 from proxy.dialects.compaction import AT_ONCE, CompactionRequest, CompactionRequestError
 from proxy.dialects.reader import CountedRequest
+from proxy.dialects.surrogates import readable
 from proxy.engine.client_compaction.clearing import clear
 from proxy.engine.client_compaction.clients import ClientCompaction
 from proxy.engine.client_compaction.expansion import Settled
@@ -180,7 +181,7 @@ class CompactionAnswers:
     async def is_due(self, case: PlanInput, settled: Settled) -> bool:
         """Return True if the request gets an item: at the client's threshold, at the policy's, or after a record that
         the client does not know."""
-        decision = await self._engine.drafter.decision(case)
+        decision = await self._engine.drafter.plan(case)
         if isinstance(decision.plan, Compact):
             return True
         if decision.record is not None and self._engine.clients.maker.is_short_behind(case, decision.record):
@@ -311,7 +312,7 @@ def _check_whole(request: CountedRequest, settled: Settled) -> None:
     assert compacting is not None  # noqa: S101 - it was asked for one
     if passthrough in _STORED:
         raise stored_state_error(passthrough)
-    items = msgspec.json.decode(settled.body).get(request.dialect.array.name)
+    items = msgspec.json.decode(readable(settled.body)).get(request.dialect.array.name)
     if isinstance(items, list) and (refusal := compacting.unfinished_calls_error(items)) is not None:
         raise refusal
 

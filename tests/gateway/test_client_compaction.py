@@ -537,6 +537,26 @@ async def test_explain_opens_items_and_says_what_is_asked(tmp_path: Path) -> Non
     assert (asks["outcome"], asks["reason"]) == ("applied", "client_request")
 
 
+async def test_half_an_emoji_does_not_keep_a_history_from_being_compacted(tmp_path: Path) -> None:
+    body = asked([HEAD, said("Fix half \ud83d of it."), *rounds(12)])
+    assert b"\\ud83d" in body
+    async with stage(tmp_path) as play:
+        reply = await play.send(body, path=COMPACT)
+    assert (reply.status, outcome(reply)) == (200, ("applied", "client_request"))
+
+
+async def test_what_follows_an_item_of_others_is_explained(tmp_path: Path) -> None:
+    foreign: Json = {"type": "compaction", "encrypted_content": "gAAAAB" + "x" * 80}
+    async with stage(tmp_path, native="yes") as play:
+        reply = await play.send(
+            asked([foreign, said("Go on."), *rounds(60)]), path="/v1/compaction/explain?dialect=responses"
+        )
+    assert reply.status == 200
+    explained = json.loads(reply.body)
+    fates, cut = [message["fate"] for message in explained["messages"]], explained["cut"]["index"]
+    assert (fates[0], fates[cut - 1 : cut + 1]) == ("head", ["summarised", "kept"])
+
+
 async def block_of(play: Stage, **asks: object) -> Json:
     """A block of ours, made on demand or by an edit."""
     messages = CONVERSATION if "compaction" in asks else LONG

@@ -190,6 +190,9 @@ def test_masking_again_changes_nothing(parts: list[str]) -> None:
         "://a:",
         "x.token\n",
         'token="',
+        "key,",
+        '{"id":1,"key":"v","tokens":[1,2]},',
+        "pw|\\n",
     ],
 )
 def test_no_text_takes_long_to_be_masked(unit: str) -> None:

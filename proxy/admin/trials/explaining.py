@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import groupby
 
 import msgspec
+from msgspec import structs
 
 from proxy.admin import chart
 from proxy.admin.access import Access, Visitor
@@ -103,12 +104,13 @@ class Explaining:
         caller = named_tenant(question.tenant, visitor, self._find())
         self._check(visitor, caller, question)
         context = self._find()
-        owner = caller if question.session else replace(caller, scope=_NO_SCOPE)
-        callers = [under(name, owner, context) for name in _names_in_question(question, caller)]
-        request = await _read(context, owner, bytes(question.body))
+        callers = [under(name, caller, context) for name in _names_in_question(question, caller)]
+        request = await _read(context, caller, bytes(question.body))
         session = await _session_of(context, caller, question.session) if question.session else None
         router = context.active().router
         cases = [plan_input_of_pasted(router, each, each.policy.mode, request, session) for each in callers]
+        if session is None:
+            cases = [_without_records(case) for case in cases]
         explained = [_explained_view(await explain(context.engine, case, request)) for case in cases]
         if session is not None:
             self._tell(visitor, "session_explained", caller, session)
@@ -152,6 +154,12 @@ async def _read(context: AdminContext, caller: Caller, body: bytes) -> CountedRe
         *others, last = shown_paths()
         raise InvalidRequestError(f"This is no request of {', '.join(others)} or {last}.")
     return request
+
+
+def _without_records(case: PlanInput) -> PlanInput:
+    """Return the plan input of a request that finds no stored record. What was learned of its model holds."""
+    caller = replace(case.caller, scope=_NO_SCOPE)
+    return structs.replace(case, caller=caller, chain=structs.replace(case.chain, scope=_NO_SCOPE))
 
 
 async def _session_of(context: AdminContext, caller: Caller, name: str) -> Target:

@@ -288,7 +288,7 @@ def _is_plain(content: object) -> bool:
 def _text_part(text: str, role: str, instead: Sequence[object]) -> Json:
     """Return a part with this text, and the marks for a cache that the last part had."""
     last = instead[-1] if instead else None
-    marks = {key: last[key] for key in MARKS & last.keys()} if isinstance(last, Mapping) else {}
+    marks = {key: last[key] for key in sorted(MARKS & last.keys())} if isinstance(last, Mapping) else {}
     return {"type": "output_text" if role == "assistant" else "input_text", "text": text, **marks}
 
 

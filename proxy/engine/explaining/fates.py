@@ -66,10 +66,13 @@ def sent_with(draft: Draft) -> SentPrompt:
 
 
 def indexes_of(case: PlanInput, received: CountedRequest) -> list[int]:
-    """Which message of the received request each of the case's is: behind a separator, instructions are all of the
-    rest that stays."""
+    """Return the index in the received request for each message of the case.
+
+    Before a separator only the head and instructions stay.
+    """
     first = len(received.messages) - len(case.conversation.body)
-    head = [i for i in range(first) if received.messages[i].role in INSTRUCTION_ROLES]
+    always = received.conversation.head_length
+    head = [i for i in range(first) if i < always or received.messages[i].role in INSTRUCTION_ROLES]
     return [*head, *range(first, len(received.messages))]
 
 

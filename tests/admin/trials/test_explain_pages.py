@@ -10,8 +10,10 @@ from urllib.parse import urlencode
 
 import pytest
 
+from policies.ladder import StatedLimit
 from proxy.admin.trials.explaining import example
 from proxy.admin.trials.turn import Turn
+from proxy.api.head import ApiHead
 from proxy.errors import OverloadedError
 from tests.support.admin import BROWSER, CONFIGURED, Played, hashed, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer, summaries, summarizing
@@ -119,6 +121,18 @@ async def test_the_store_is_looked_at_for_a_session_that_is_named_and_for_no_oth
         page = (await asked(play, body=LONG.decode(), session="mine")).body.decode()
         assert f"With what the store has of session <code>{name}</code>" in page
         assert "No store was looked at" in (await asked(play, body=LONG.decode())).body.decode()
+
+
+async def test_a_pasted_request_is_explained_by_what_was_learned_of_its_model(tmp_path: Path) -> None:
+    async with conversing(tmp_path) as play:
+        told = (await explained(play)).json()["explanations"][0]["window"]  # type: ignore[index]
+        engine, router = play.app._opened.engine, play.app._pipeline.active.router  # type: ignore[union-attr]
+        caller = play.app._pipeline.active.tenants.operator_of("default")
+        assert caller is not None
+        place = router.conversation(ApiHead("POST", CHAT, []), caller, json.loads(LONG)["model"]).place
+        engine.windows.saw_overflow(place, StatedLimit(told["tokens"] - 1_000), told["tokens"], b"a session")
+        learned = (await explained(play)).json()["explanations"][0]["window"]  # type: ignore[index]
+    assert learned == {"tokens": told["tokens"] - 1_000, "source": "learned"}
 
 
 @pytest.mark.parametrize("body", [b"{", b'{"body": {}, "tenant": "\xff"}', b"[" * 100_000, b"[]"], ids=range(4))
