@@ -26,10 +26,10 @@ test: $(VENV)/.ready-dev ## all tests, against a real Valkey
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # What may differ from one Python to the next: sockets and TLS, processes, stores, files, and one contract of each kind.
-COMPATIBILITY := tests/commands/test_process.py tests/commands/test_workers.py tests/commands/test_mcp.py \
-  tests/config/test_config.py tests/observing/test_line_writer.py tests/runtime tests/stores \
-  tests/upstream/wire tests/server/test_asgi.py tests/server/test_guard.py tests/server/test_exchange.py \
-  tests/dialects/test_contract.py tests/gateway/test_gateway.py tests/policies/test_pins.py
+COMPATIBILITY := tests/cli/test_process.py tests/cli/test_workers.py tests/cli/test_mcp.py \
+  tests/config/test_config.py tests/telemetry/test_line_writer.py tests/runtime tests/sessions/stores \
+  tests/upstreams/wire tests/server/test_asgi.py tests/server/test_guard.py tests/server/test_exchange.py \
+  tests/dialects/test_contract.py tests/pipeline/test_gateway.py tests/policies/test_pins.py
 
 test-quick: $(VENV)/.ready-dev ## tests for another Python: make test-quick PYTHON=python3.13 VENV=.venv-3.13
 	@$(BIN)/python -m pytest -m "not slow" --hypothesis-profile=quick $(COMPATIBILITY) $(ARGS)
@@ -53,7 +53,7 @@ bench: $(VENV)/.ready-dev ## throughput, latency and CPU against direct and ngin
 
 chaos: $(VENV)/.ready-dev ## replicas, conversations and faults by the thousand, judged by an oracle (ROUNDS=20: 25 minutes; HISTORIES=50000: 15)
 	@CONCERTINA_CHAOS=$(or $(ROUNDS),20) $(BIN)/python -m pytest -q tests/world/test_chaos.py tests/world/test_promises.py tests/world/test_replicas.py
-	@CONCERTINA_HISTORIES=$(or $(HISTORIES),50000) $(BIN)/python -m pytest -q tests/engine/test_one_conversation.py
+	@CONCERTINA_HISTORIES=$(or $(HISTORIES),50000) $(BIN)/python -m pytest -q tests/compaction/test_one_conversation.py
 
 pictures: $(VENV)/.ready-dev ## make README's pictures from the demo's session; needs chromium and chromium-driver
 	@$(BIN)/python -m tests.browser.pictures

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.agent_bill import Bill, Cache, Kind, MarkedCache, PrefixCache
 from benchmarks.agent_project import Step, step, talk_of
-from proxy.demo.prompt import Chat
-from proxy.demo.replies import asks_for_summary
+from proxy.cli.demo.prompt import Chat
+from proxy.cli.demo.replies import asks_for_summary
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.agents.running import received

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from benchmarks.agent_project import TASK, Step, make_project
 from benchmarks.agent_upstream import PricedServer, Tool
-from proxy.demo.serving import serving
+from proxy.cli.demo.serving import serving
 from tests.agents import starting
 from tests.agents.running import run
 from tests.agents.speaking import Chat, Messages, Responses, Speech

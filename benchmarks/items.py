@@ -19,24 +19,24 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from proxy.api.head import ApiHead
+from proxy.callers.api_head import ApiHead
 from proxy.callers.tenants import Tenants
+from proxy.compaction.plan_input import plan_input_of
+from proxy.compaction.provider.sealed_items import ItemSealer
 from proxy.dialects.table import RESPONSES
-from proxy.engine.client_compaction.sealed_items import ItemSealer
-from proxy.engine.plan_input import plan_input_of
 from proxy.memory import Cache, Memory
-from proxy.observing.log import Log
-from proxy.stores.memory import MemoryStore
-from proxy.stores.sealing import Sealer
-from proxy.upstream.http import UpstreamClient
+from proxy.sessions.stores.memory import MemoryStore
+from proxy.sessions.stores.sealing import Sealer
+from proxy.telemetry.log import Log
+from proxy.upstreams.http import UpstreamClient
 from proxy.wiring import open_engine
 from tests.support.items import HEAD, TRIGGER, asked, said
 from tests.support.servers import configured
 
 if TYPE_CHECKING:
+    from proxy.compaction.engine import Engine
+    from proxy.compaction.provider.making import MadeItem
     from proxy.config.loading import Config
-    from proxy.engine.client_compaction.making import MadeItem
-    from proxy.engine.engine import Engine
     from tests.support.conversations import Json
 
 _SIZES = (10_000, 36_000, 100_000, 200_000)

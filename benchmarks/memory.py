@@ -24,16 +24,16 @@ from rich.table import Table
 
 from benchmarks.recall import Recall, RecallMeasure
 from policies.record.names import names_in
-from proxy.commands.common import caller_of
-from proxy.commands.replay import found
+from proxy.cli.common import caller_of
+from proxy.cli.replay.command import found
+from proxy.cli.replay.replay import replay, with_window
 from proxy.config.loading import load_text
-from proxy.engine.replay.replay import replay, with_window
 from proxy.wiring import open_apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proxy.engine.replay.figures import PolicyRow
+    from proxy.cli.replay.figures import PolicyRow
 
 _MODEL = "gpt-4o"
 _BASE = {"extends": "default", "summarizer": {"model": "none"}}

@@ -25,21 +25,21 @@ from rich.console import Console
 from rich.table import Table
 
 from policies.record.search import terms
-from proxy.api.head import ApiHead
+from proxy.callers.api_head import ApiHead
 from proxy.callers.tenants import Tenants
+from proxy.compaction.plan_input import PlanInput, plan_input_of
 from proxy.config.loading import load_text
 from proxy.dialects.table import CHAT
-from proxy.engine.plan_input import PlanInput, plan_input_of
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
-from proxy.observing.log import Log
-from proxy.stores.memory import MemoryStore
-from proxy.upstream.http import UpstreamClient
+from proxy.sessions.stores.memory import MemoryStore
+from proxy.telemetry.log import Log
+from proxy.upstreams.http import UpstreamClient
 from proxy.wiring import open_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from proxy.engine.draft import Draft
+    from proxy.compaction.draft import Draft
 
 Message = dict[str, Any]
 

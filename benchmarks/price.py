@@ -26,11 +26,11 @@ from rich.table import Table
 from benchmarks.memory import common_names
 from benchmarks.recall import RecallMeasure
 from policies.price import Price, Tokens, prompt_behind
-from proxy.commands.common import caller_of
-from proxy.commands.replay import found
+from proxy.cli.common import caller_of
+from proxy.cli.replay.command import found
+from proxy.cli.replay.figures import LEAST_CACHED, NO_PROXY
+from proxy.cli.replay.replay import replay, with_window
 from proxy.config.loading import load_text
-from proxy.engine.replay.figures import LEAST_CACHED, NO_PROXY
-from proxy.engine.replay.replay import replay, with_window
 from proxy.models.table import ModelTable
 from proxy.wiring import open_apart
 

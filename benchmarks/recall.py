@@ -17,9 +17,9 @@ from itertools import accumulate, islice, takewhile
 from policies.conversation import MessageIndex
 from policies.record.names import has_name, names_in
 from policies.voices.arguments import strings_in
+from proxy.compaction.plan_input import PlanInput
 from proxy.dialects import json_array
 from proxy.dialects.reader import CountedRequest
-from proxy.engine.plan_input import PlanInput
 
 # Shares of the window: of requests that are measured, and of what lies between a name and its need.
 _MEASURED = 0.87

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from benchmarks import servers
 from policies.price import Tokens
-from proxy.demo.serving import serving
+from proxy.cli.demo.serving import serving
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
 from tests.agents import starting
 from tests.agents.running import received, run

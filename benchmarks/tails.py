@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from proxy.api.head import ApiHead
+from proxy.callers.api_head import ApiHead
 from proxy.callers.tenants import Tenants
-from proxy.commands.replay import found
+from proxy.cli.replay.command import found
+from proxy.compaction.plan_input import plan_input_of
 from proxy.config.loading import load_text
 from proxy.dialects.table import CHAT
-from proxy.engine.plan_input import plan_input_of
-from proxy.observing.log import Log
-from proxy.stores.memory import MemoryStore
-from proxy.upstream.http import UpstreamClient
+from proxy.sessions.stores.memory import MemoryStore
+from proxy.telemetry.log import Log
+from proxy.upstreams.http import UpstreamClient
 from proxy.wiring import open_engine
 
 if TYPE_CHECKING:

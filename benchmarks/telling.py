@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING
 
 from proxy.admin.recent import Recent
 from proxy.app import App
+from proxy.cli.demo.serving import serving
 from proxy.config.loading import load
 from proxy.config.settings import Upstream
-from proxy.demo.serving import serving
-from proxy.gateway import pipeline
-from proxy.gateway.report import ended_event
-from proxy.observing.events import RequestEnded
-from proxy.observing.history_entries import make_request_entry
-from proxy.observing.hooks import Hooks
-from proxy.observing.log import Log
-from proxy.observing.log_lines import LogLines
-from proxy.observing.session_history import SessionHistories
-from proxy.observing.tallies import Tallies
-from proxy.upstream.http import UpstreamClient
+from proxy.pipeline import pipeline
+from proxy.pipeline.report import ended_event
+from proxy.telemetry.events import RequestEnded
+from proxy.telemetry.history_entries import make_request_entry
+from proxy.telemetry.hooks import Hooks
+from proxy.telemetry.log import Log
+from proxy.telemetry.log_lines import LogLines
+from proxy.telemetry.session_history import SessionHistories
+from proxy.telemetry.tallies import Tallies
+from proxy.upstreams.http import UpstreamClient
 from tests.support.model_server import MODELS, ModelServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proxy.gateway.stages import Received
+    from proxy.pipeline.stages import Received
 
 _CONFIG = 'store: {{url: "memory://"}}\nupstreams: {{main: {{base_url: "{upstream}/v1"}}}}\nlogging: {{level: error}}\n'
 _BODY = json.dumps({"model": MODELS[0], "messages": [{"role": "user", "content": "Is it done?"}]}).encode()

@@ -1,6 +1,6 @@
 """`python -m proxy` is `concertina`."""
 
-from proxy.commands.cli import main
+from proxy.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -15,31 +15,22 @@ from threading import Thread
 from proxy.admin.context import AdminContext
 from proxy.admin.recent import Recent
 from proxy.admin.site import AdminSite
-from proxy.api.head import ApiHead
 from proxy.callers import admin_token, store_secret
 from proxy.callers.admin_token import AdminToken
+from proxy.callers.api_head import ApiHead
 from proxy.callers.issued_keys import LOOK_EVERY as LOOK_FOR_KEYS_EVERY
 from proxy.callers.issued_keys import KeyRing, KeyShelf
 from proxy.callers.key_usage import COUNT_EVERY, KeyUsage
 from proxy.callers.tenants import Caller, Tenants
+from proxy.compaction.engine import Engine
 from proxy.config.imports import import_function
 from proxy.config.loading import Config, digest_of
 from proxy.config.reloading import SECONDS, Reloader, Source
 from proxy.config.settings import Server, Traces
 from proxy.dialects.table import telemetry_names
-from proxy.engine.engine import Engine
 from proxy.errors import ShuttingDownError
-from proxy.gateway.pipeline import Pipeline
 from proxy.memory import DEFAULT_BYTES
-from proxy.observing.events import Hook, Started
-from proxy.observing.log import Log, open_log
-from proxy.observing.metrics import Metrics, by_name
-from proxy.observing.session_history import SessionHistories
-from proxy.observing.trace import Tracing
-from proxy.records.epochs import LOOK_EVERY
-from proxy.records.kept_figures import WRITE_EVERY, KeptFigures
-from proxy.records.replicas import BEAT_EVERY, Replica, Replicas
-from proxy.records.stored_histories import HISTORIES_EVERY, StoredHistories
+from proxy.pipeline.pipeline import Pipeline
 from proxy.runtime.container import most_buffered
 from proxy.runtime.deadlines import repeat_every
 from proxy.runtime.descriptors import most_requests
@@ -51,10 +42,19 @@ from proxy.server.head import has_body, target_of
 from proxy.server.headers import Headers
 from proxy.server.peers import Exposition, Peers
 from proxy.server.served import Receive, Scope, Send, Served
-from proxy.stores import CircuitBreaker, open_store
-from proxy.upstream.active import Active
-from proxy.upstream.asker import WindowAsker
-from proxy.upstream.http import UpstreamClient
+from proxy.sessions.epochs import LOOK_EVERY
+from proxy.sessions.kept_figures import WRITE_EVERY, KeptFigures
+from proxy.sessions.replicas import BEAT_EVERY, Replica, Replicas
+from proxy.sessions.stored_histories import HISTORIES_EVERY, StoredHistories
+from proxy.sessions.stores import CircuitBreaker, open_store
+from proxy.telemetry.events import Hook, Started
+from proxy.telemetry.log import Log, open_log
+from proxy.telemetry.metrics import Metrics, by_name
+from proxy.telemetry.session_history import SessionHistories
+from proxy.telemetry.trace import Tracing
+from proxy.upstreams.active import Active
+from proxy.upstreams.asker import WindowAsker
+from proxy.upstreams.http import UpstreamClient
 from proxy.wiring import open_engine
 
 _WORKERS = 2
@@ -294,7 +294,7 @@ async def _spans(traces: Traces, name: str) -> AsyncIterator[tuple[Hook, ...]]:
     if not traces.endpoint:
         yield ()
         return
-    from proxy.observing.spans import open_spans
+    from proxy.telemetry.spans import open_spans
 
     of_process = {"service.name": "concertina", "service.version": version("concertina"), "service.instance.id": name}
     headers = {name: value.get_secret_value() for name, value in traces.headers.items()}

@@ -10,7 +10,7 @@ from proxy.callers import store_secret
 from proxy.config.loading import ConfigError, load
 from proxy.config.reloading import source
 from proxy.server.served import Event, Receive, Scope, Send
-from proxy.stores import StoreError, check_file
+from proxy.sessions.stores import StoreError, check_file
 
 _CONFIG = "CONCERTINA_CONFIG"
 _OF_SERVER = (b"connection", b"transfer-encoding", b"keep-alive", b"date", b"server")

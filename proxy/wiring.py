@@ -11,44 +11,44 @@ from importlib import resources
 from policies.record.prompting import Prompts
 from proxy.callers.spending import Spending
 from proxy.callers.store_secret import secret_in_force
+from proxy.compaction.checkpoints import Checkpoints
+from proxy.compaction.compactor import Compactor
+from proxy.compaction.drafter import Drafter
+from proxy.compaction.engine import Engine
+from proxy.compaction.excerpt_writer import ExcerptWriter
+from proxy.compaction.planner import Planner
+from proxy.compaction.prefetch import Prefetch
+from proxy.compaction.provider.clients import ClientCompactions
+from proxy.compaction.provider.expansion import Expander
+from proxy.compaction.provider.making import ItemMaker
+from proxy.compaction.provider.sealed_items import ItemSealer
+from proxy.compaction.recall import Recall
+from proxy.compaction.record_builder import RecordBuilder
+from proxy.compaction.shortener import Shortener
+from proxy.compaction.stability import Stability
+from proxy.compaction.summary_writer import SummaryWriter
 from proxy.config.loading import Config
 from proxy.dialects.reader import RequestReader
-from proxy.engine.checkpoints import Checkpoints
-from proxy.engine.client_compaction.clients import ClientCompactions
-from proxy.engine.client_compaction.expansion import Expander
-from proxy.engine.client_compaction.making import ItemMaker
-from proxy.engine.client_compaction.sealed_items import ItemSealer
-from proxy.engine.compactor import Compactor
-from proxy.engine.drafter import Drafter
-from proxy.engine.engine import Engine
-from proxy.engine.excerpt_writer import ExcerptWriter
-from proxy.engine.planner import Planner
-from proxy.engine.prefetch import Prefetch
-from proxy.engine.recall import Recall
-from proxy.engine.record_builder import RecordBuilder
-from proxy.engine.shortener import Shortener
-from proxy.engine.stability import Stability
-from proxy.engine.summary_writer import SummaryWriter
 from proxy.memory import Cache, Memory
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows
-from proxy.observing.events import Hook, note
-from proxy.observing.hooks import Hooks
-from proxy.observing.log import Log
-from proxy.observing.log_lines import LogLines
-from proxy.observing.metrics import Metrics, by_name
-from proxy.observing.pricing import Pricing
-from proxy.observing.tallies import Tallies
-from proxy.records.sessions import Sessions
 from proxy.runtime.background import Background
 from proxy.runtime.workers import Workers
-from proxy.stores import CircuitBreaker
-from proxy.stores.base import Store
-from proxy.stores.memory import MemoryStore
-from proxy.stores.sealing import Sealer
-from proxy.upstream.http import UpstreamClient
-from proxy.upstream.summarizer import Summarizer
+from proxy.sessions.sessions import Sessions
+from proxy.sessions.stores import CircuitBreaker
+from proxy.sessions.stores.base import Store
+from proxy.sessions.stores.memory import MemoryStore
+from proxy.sessions.stores.sealing import Sealer
+from proxy.telemetry.events import Hook, note
+from proxy.telemetry.hooks import Hooks
+from proxy.telemetry.log import Log
+from proxy.telemetry.log_lines import LogLines
+from proxy.telemetry.metrics import Metrics, by_name
+from proxy.telemetry.pricing import Pricing
+from proxy.telemetry.tallies import Tallies
+from proxy.upstreams.http import UpstreamClient
+from proxy.upstreams.summarizer import Summarizer
 
 _WORKERS = 2
 # The memory of the read-only engine, which does not compete with that of requests.

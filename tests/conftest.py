@@ -89,7 +89,7 @@ def runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def one_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other has to learn of an erasure, so none is waited for."""
-    monkeypatch.setattr("proxy.records.sessions.SETTLED", 0)
+    monkeypatch.setattr("proxy.sessions.sessions.SETTLED", 0)
 
 
 @pytest.fixture(scope="session")

@@ -32,8 +32,8 @@ from proxy.admin.views import (
     used_of,
 )
 from proxy.errors import NotFoundError
-from proxy.observing.events import RequestEnded
-from proxy.records.replicas import Replica
+from proxy.sessions.replicas import Replica
+from proxy.telemetry.events import RequestEnded
 
 
 class Models(msgspec.Struct, frozen=True):

@@ -9,16 +9,16 @@ from proxy.admin.access import Visitor
 from proxy.admin.recent import Recent
 from proxy.callers.issued_keys import KeyRing
 from proxy.callers.tenants import Caller
+from proxy.compaction.engine import Engine
 from proxy.config.reloading import Reloader
 from proxy.config.settings import DEFAULT, Config
-from proxy.engine.engine import Engine
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError
-from proxy.observing.session_history import SessionHistories
-from proxy.records.kept_figures import KeptFigures
-from proxy.records.replicas import Replicas
-from proxy.records.stored_histories import StoredHistories
-from proxy.stores import CircuitBreaker
-from proxy.upstream.active import Active
+from proxy.sessions.kept_figures import KeptFigures
+from proxy.sessions.replicas import Replicas
+from proxy.sessions.stored_histories import StoredHistories
+from proxy.sessions.stores import CircuitBreaker
+from proxy.telemetry.session_history import SessionHistories
+from proxy.upstreams.active import Active
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from proxy.errors import (
     OverloadedError,
     ProxyError,
 )
-from proxy.stores.breaker import for_page
+from proxy.sessions.stores.breaker import for_page
 
 Page = Callable[[Request, Visitor], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]

@@ -9,8 +9,8 @@ from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
 from proxy.admin.endpoints import find_page
 from proxy.admin.overview import Health, HealthPart, Level
-from proxy.observing.events import RequestEnded
-from proxy.records.replicas import Replica
+from proxy.sessions.replicas import Replica
+from proxy.telemetry.events import RequestEnded
 
 _LEVELS: tuple[Level, ...] = ("good", "warn", "bad")
 

@@ -13,12 +13,12 @@ from proxy.admin.sessions.details import with_stored
 from proxy.admin.sessions.listing import SessionRow
 from proxy.admin.spend import Prices, spend_of
 from proxy.admin.totals import totals_of
-from proxy.observing import figures
-from proxy.observing.events import CompactionEnded
-from proxy.observing.histograms import Histogram
-from proxy.observing.session_history import SessionHistory
-from proxy.observing.tallies import Tallies
-from proxy.observing.tally import HOUR, Tally, total
+from proxy.telemetry import figures
+from proxy.telemetry.events import CompactionEnded
+from proxy.telemetry.histograms import Histogram
+from proxy.telemetry.session_history import SessionHistory
+from proxy.telemetry.tallies import Tallies
+from proxy.telemetry.tally import HOUR, Tally, total
 
 _MINUTES = 60
 _LABELLED_EVERY = 10

@@ -30,7 +30,7 @@ from proxy.admin.views import (
     tenants_of,
     used_of,
 )
-from proxy.engine.plan_input import Outcome
+from proxy.compaction.plan_input import Outcome
 
 
 class HtmlPages:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from proxy.observing.events import CompactionEnded, Event, RequestEnded
-from proxy.observing.history_entries import RequestEntry
-from proxy.observing.hooks import RequestListener
+from proxy.telemetry.events import CompactionEnded, Event, RequestEnded
+from proxy.telemetry.history_entries import RequestEntry
+from proxy.telemetry.hooks import RequestListener
 
 _KEPT = 1_000
 # A viewer that does not read loses the oldest of what waits for it, and nobody else notices.

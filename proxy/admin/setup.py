@@ -21,9 +21,9 @@ from proxy.config.reloading import Reloader
 from proxy.config.settings import Config
 from proxy.models.table import Window
 from proxy.models.windows import ModelKey, Sources
-from proxy.observing.histograms import Histogram, Histograms
-from proxy.stores import CircuitBreaker, Sealer
-from proxy.stores.base import Facts
+from proxy.sessions.stores import CircuitBreaker, Sealer
+from proxy.sessions.stores.base import Facts
+from proxy.telemetry.histograms import Histogram, Histograms
 
 _SHOWN = 12
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from policies.price import Price
-from proxy.observing import figures
-from proxy.observing.tally import Tally, total
+from proxy.telemetry import figures
+from proxy.telemetry.tally import Tally, total
 
 Prices = Callable[[str], Price | None]
 

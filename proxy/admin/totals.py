@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from proxy.admin.spend import Prices, spend_of
-from proxy.observing import figures
-from proxy.observing.tally import Tally, total
+from proxy.telemetry import figures
+from proxy.telemetry.tally import Tally, total
 
 # Cells that begin so are formulas to a spreadsheet; models are named by clients.
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")

@@ -19,7 +19,7 @@ from proxy.admin.setup import Probe, Reloaded, StoreView, TenantModel, TenantRow
 from proxy.admin.totals import COLUMNS, Totals, order_rows, totals, totals_of
 from proxy.callers.key_usage import key_rows
 from proxy.errors import InvalidRequestError, NotFoundError
-from proxy.observing.events import CompactionEnded, note
+from proxy.telemetry.events import CompactionEnded, note
 
 _PROBE_TTL = 10.0
 # Issued keys of a tenant that are shown: what each has used is looked up.

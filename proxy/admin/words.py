@@ -8,8 +8,8 @@ from typing import Protocol
 from msgspec import structs
 
 from proxy.callers.issued_keys import KeyLimits
-from proxy.engine.explaining.explanation import MediaLeftOut
-from proxy.observing.events import MediaFigures
+from proxy.compaction.explain.explanation import MediaLeftOut
+from proxy.telemetry.events import MediaFigures
 
 UNKNOWN = "–"
 LONGEST_NAME = 128

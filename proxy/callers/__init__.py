@@ -1,1 +1,1 @@
-"""Who is calling: tenants, their keys and what these use, the admin token, admission, spending, session labels."""
+"""Who asks, and for what: tenants, keys and their use, admission, session labels, and a request's line and headers."""

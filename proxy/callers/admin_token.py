@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from proxy.config.settings import Config
-from proxy.stores import beside
+from proxy.sessions.stores import beside
 
 _SHAPE = re.compile(r"[A-Za-z0-9_-]{43}")
 _MOST_BYTES = 100

@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec.structs import replace
 
-from proxy.records.shelf import Shelf
 from proxy.server.headers import bearer_key
-from proxy.stores.base import names_in
-from proxy.stores.sealing import SealedStore
+from proxy.sessions.shelf import Shelf
+from proxy.sessions.stores.base import names_in
+from proxy.sessions.stores.sealing import SealedStore
 
 LOOK_EVERY = 2.0
 """Seconds until a process knows a key that was issued, changed or revoked elsewhere."""

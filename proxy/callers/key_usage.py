@@ -25,11 +25,11 @@ from policies.rates import seconds_until_room, used_lately
 from proxy.callers.issued_keys import NO_LIMITS, IssuedKey, KeyLimits
 from proxy.errors import AuthenticationError, BudgetSpentError, KeyRateError, LimitReservedError, ProxyError
 from proxy.lru import remember
-from proxy.observing.events import Event, RequestEnded, SummarizerCalled
-from proxy.observing.history_entries import RequestEntry
-from proxy.observing.hooks import RequestListener
-from proxy.observing.tally import billionths
-from proxy.stores.base import Increment, Store
+from proxy.sessions.stores.base import Increment, Store
+from proxy.telemetry.events import Event, RequestEnded, SummarizerCalled
+from proxy.telemetry.history_entries import RequestEntry
+from proxy.telemetry.hooks import RequestListener
+from proxy.telemetry.tally import billionths
 
 COUNT_EVERY = 1.0
 _MINUTE, _DAY, _DAY_SECONDS = 60, timedelta(days=1), 86_400

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from proxy.callers import admin_token
 from proxy.config.settings import Config, StoreConfig
-from proxy.stores import beside, file_of
+from proxy.sessions.stores import beside, file_of
 
 _NONE = b"concertina"
 

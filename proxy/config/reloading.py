@@ -13,9 +13,9 @@ from proxy.config.document import read_config
 from proxy.config.errors import ConfigError, Problem
 from proxy.config.loading import Config, load_text, notes
 from proxy.config.settings import Server
-from proxy.observing.events import Hook, note
-from proxy.observing.log import Log
 from proxy.runtime.deadlines import within
+from proxy.telemetry.events import Hook, note
+from proxy.telemetry.log import Log
 
 # How often the file is looked at. Twice in a row it must be the same: half a file may be valid, too.
 SECONDS = 1.0

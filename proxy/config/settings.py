@@ -35,8 +35,8 @@ from proxy.config.values import (
     decode_key,
 )
 from proxy.dialects import table
-from proxy.stores.base import Store
-from proxy.stores.sealing import SealedStore, Sealer
+from proxy.sessions.stores.base import Store
+from proxy.sessions.stores.sealing import SealedStore, Sealer
 
 DEFAULT: Final = "default"
 MAIN: Final = "main"

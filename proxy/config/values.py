@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer, SecretStr
 
 from proxy.config import proxies
 from proxy.models import encodings
-from proxy.stores.redis import url as redis_url
+from proxy.sessions.stores.redis import url as redis_url
 
 _HASHED = re.compile(r"sha256:[0-9a-f]{64}")
 _NOT_HASHED = (

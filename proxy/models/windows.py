@@ -15,7 +15,7 @@ from policies.media import MediaLimits
 from policies.price import CACHE_TTL, Price
 from proxy.lru import remember
 from proxy.models.table import MAX_ENTRIES, MAX_NAME, ModelTable, Window
-from proxy.stores.sealing import SealedStore
+from proxy.sessions.stores.sealing import SealedStore
 
 # Seconds after which what other replicas have learned is looked up again.
 REFRESH = 60.0

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from proxy.observing.trace import Trace
 from proxy.server.headers import Headers
 from proxy.server.served import Scope
+from proxy.telemetry.trace import Trace
 
 
 def target_of(scope: Scope) -> str:

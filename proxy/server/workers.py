@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from proxy.observing.log import Log
+from proxy.telemetry.log import Log
 
 # Seconds before a worker that died is replaced: the longer, the more often in a row it did not live that long.
 _PAUSES = (0.0, 1.0, 5.0, 30.0)

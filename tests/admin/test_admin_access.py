@@ -17,7 +17,7 @@ import pytest
 from proxy.admin.access import sign_link
 from proxy.app import App
 from proxy.config.reloading import source
-from proxy.observing.log import open_log
+from proxy.telemetry.log import open_log
 from tests.support.admin import BROWSER, CONFIGURED, CURL, PROMETHEUS, SESSIONS, WGET, Played, played
 from tests.support.clock import Clock
 from tests.support.long_conversations import bearer

@@ -25,7 +25,7 @@ from proxy.admin.sessions.pages import SessionPages
 from proxy.admin.site import AdminSite
 from proxy.admin.trials.endpoints import TrialEndpoints
 from proxy.admin.trials.pages import TrialPages
-from proxy.api.paths import OURS
+from proxy.callers.api_paths import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,7 +85,7 @@ def test_a_path_that_is_written_out_is_seen() -> None:
 
 
 def test_the_table_and_the_commands_that_call_need_no_framework() -> None:
-    code = "import sys, proxy.commands.running, proxy.commands.watching.tail; sys.exit('starlette' in sys.modules)"
+    code = "import sys, proxy.cli.running, proxy.cli.watching.tail; sys.exit('starlette' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert READY.strip("/") in OURS
 

@@ -14,9 +14,9 @@ from policies.ladder import StatedLimit
 from proxy.callers.tenants import Tenants
 from proxy.config.loading import load
 from proxy.models.windows import Windows, place_of
-from proxy.stores import Sealer
-from proxy.stores.sealing import SealedStore
-from proxy.stores.sqlite import SqliteStore
+from proxy.sessions.stores import Sealer
+from proxy.sessions.stores.sealing import SealedStore
+from proxy.sessions.stores.sqlite import SqliteStore
 from tests.support.long_conversations import long_request, refused
 from tests.support.upstreams import CHAT, JSON, OK_BODY, answer, ask, in_turn, proxied, upstream
 

@@ -6,10 +6,10 @@ import pytest
 
 from policies.price import Price
 from proxy.admin import overview, words
-from proxy.observing.histograms import Histograms
-from proxy.observing.pricing import Pricing
-from proxy.observing.tallies import Tallies
-from proxy.observing.tally import Tally
+from proxy.telemetry.histograms import Histograms
+from proxy.telemetry.pricing import Pricing
+from proxy.telemetry.tallies import Tallies
+from proxy.telemetry.tally import Tally
 from tests.support.events import called
 from tests.support.session_events import AT, compacted, requested
 

@@ -12,8 +12,8 @@ import pytest
 from proxy.admin import setup
 from proxy.callers.issued_keys import KeyLimits, KeyShelf, as_revoked, new_key
 from proxy.config.presets import origins
-from proxy.stores import Sealer, open_store
-from proxy.stores.sealing import SealedStore
+from proxy.sessions.stores import Sealer, open_store
+from proxy.sessions.stores.sealing import SealedStore
 from tests.support.admin import BROWSER, CONFIGURED, Played, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
 from tests.support.servers import reserve_port

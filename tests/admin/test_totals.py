@@ -13,7 +13,7 @@ from proxy.admin.access import Visitor
 from proxy.admin.overview import DAY
 from proxy.admin.totals import COLUMNS, as_csv, order_rows, totals
 from proxy.admin.views import used_of
-from proxy.observing.tally import Tally
+from proxy.telemetry.tally import Tally
 from tests.support.admin import BROWSER, CONFIGURED, Played, hashed, played
 from tests.support.long_conversations import bearer
 from tests.support.upstreams import CHAT, JSON, Header, ask, chat

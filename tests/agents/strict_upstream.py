@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from proxy.demo.prompt import Chat, Function, PromptCall, count_tokens
-from proxy.demo.replies import asks_for_summary
+from proxy.cli.demo.prompt import Chat, Function, PromptCall, count_tokens
+from proxy.cli.demo.replies import asks_for_summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.agents.running import received
 from tests.support.model_server import answers

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.demo.prompt import Function
-from proxy.demo.serving import serving as serve
+from proxy.cli.demo.prompt import Function
+from proxy.cli.demo.serving import serving as serve
 from tests.agents.running import ended, lines_of, parts, run
 from tests.agents.starting import ALONE, QWEN, qwen
 from tests.agents.strict_upstream import StrictUpstream

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo.serving import serving as serve
+from proxy.cli.demo.serving import serving as serve
 from tests.agents.running import ended, lines_of, parts, run
 from tests.agents.speaking import Responses
 from tests.agents.starting import CODEX, KEY, codex_built_in, installed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo.serving import serving as serve
+from proxy.cli.demo.serving import serving as serve
 from tests.agents.running import ended, lines_of, parts, run
 from tests.agents.speaking import Messages, Responses, Speech
 from tests.agents.starting import ALONE

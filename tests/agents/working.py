@@ -9,8 +9,8 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from policies.price import Tokens
-from proxy.demo.prompt import Chat, PromptMessage
-from proxy.demo.replies import asks_for_summary
+from proxy.cli.demo.prompt import Chat, PromptMessage
+from proxy.cli.demo.replies import asks_for_summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.agents.running import received
 from tests.agents.speaking import Said, Speech

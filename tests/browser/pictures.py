@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from proxy.demo.session import demo_stage
+from proxy.cli.demo.session import demo_stage
 from tests.support.browser import browser
 
 FOLDER = Path(__file__).parents[2] / "docs/pictures"

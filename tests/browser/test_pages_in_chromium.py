@@ -19,8 +19,8 @@ import pytest
 from msgspec import structs
 
 from proxy.app import App
-from proxy.demo.session import demo_stage
-from proxy.observing.tally import DAY_HOURS, HOUR, Hours, Tally
+from proxy.cli.demo.session import demo_stage
+from proxy.telemetry.tally import DAY_HOURS, HOUR, Hours, Tally
 from tests.support.browser import NARROW, WIDE, browser
 from tests.support.fronts import running
 from tests.support.servers import configured, reserve_port, serve
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
 
-    from proxy.observing.events import RequestEnded
+    from proxy.telemetry.events import RequestEnded
 
 pytestmark = pytest.mark.slow
 

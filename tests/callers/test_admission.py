@@ -14,7 +14,7 @@ import pytest
 from proxy.app import App
 from proxy.callers.admission import Admission
 from proxy.errors import OverloadedError, TooManyRequestsError
-from proxy.observing.log import open_log
+from proxy.telemetry.log import open_log
 from tests.support.servers import serve
 from tests.support.upstreams import (
     CHAT,

@@ -22,11 +22,11 @@ from proxy.errors import (
     LimitReservedError,
     ProxyError,
 )
-from proxy.observing.events import RequestEnded, SummarizerCalled
-from proxy.stores.base import Increment, Store, StoreError
-from proxy.stores.breaker import CircuitBreaker
-from proxy.stores.memory import MemoryStore
-from proxy.stores.sealing import SealedStore, Sealer
+from proxy.sessions.stores.base import Increment, Store, StoreError
+from proxy.sessions.stores.breaker import CircuitBreaker
+from proxy.sessions.stores.memory import MemoryStore
+from proxy.sessions.stores.sealing import SealedStore, Sealer
+from proxy.telemetry.events import RequestEnded, SummarizerCalled
 from tests.support.clock import Clock
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.api.paths import MODEL_PATHS, allows, reading
+from proxy.callers.api_paths import MODEL_PATHS, allows, reading
 from proxy.config.loading import ConfigError, load_text
 from tests.support.upstreams import CHAT, JSON, OK_BODY, Header, always, answer, ask, chat, proxied
 

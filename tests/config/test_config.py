@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from policies.settings import DEFAULTS
 from proxy.config.loading import Config, ConfigError, json_schema, load, load_text, notes
 from proxy.config.settings import Logging, ModelRule, Server, StoreConfig, Tenant, Upstream
-from proxy.stores.sealing import Sealer
+from proxy.sessions.stores.sealing import Sealer
 
 ROOT = Path(__file__).parents[2]
 HASH = "sha256:" + "0123456789abcdef" * 4

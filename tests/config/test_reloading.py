@@ -21,7 +21,7 @@ from proxy.admin.setup import Reloaded
 from proxy.app import App
 from proxy.config.loading import Config, ConfigError, load, load_text
 from proxy.config.reloading import laid_over, litellm_problems, source
-from proxy.observing.log import open_log
+from proxy.telemetry.log import open_log
 from tests.support.admin import played
 from tests.support.long_conversations import long_request, refused
 from tests.support.operating import BEARER, TOKEN, Running, settings, write

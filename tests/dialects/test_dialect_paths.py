@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.api.head import ApiHead
-from proxy.api.paths import reading
+from proxy.callers.api_head import ApiHead
+from proxy.callers.api_paths import reading
 from proxy.dialects import table
 from tests.support.fourth_dialect.row import GEMINI
 

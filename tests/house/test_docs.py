@@ -25,11 +25,12 @@ from policies.record import record as records
 from policies.record.record import Record, Span
 from policies.settings import DEFAULTS, PolicySettings
 from policies.transcript import Utterance
-from proxy.commands import cli, printing
-from proxy.commands.cli import app
+from proxy.cli import main as cli
+from proxy.cli import printing
+from proxy.cli.main import app
+from proxy.compaction.plan_input import Mode, Outcome
 from proxy.config.loading import load, load_text, preset_names
 from proxy.dialects.table import CHAT
-from proxy.engine.plan_input import Mode, Outcome
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 
 describe = CHAT.items.describe
@@ -212,7 +213,7 @@ def test_the_table_of_presets_names_settings() -> None:
 
 
 def test_headers_and_outcomes_of_the_readme_are_those_of_the_code() -> None:
-    report = (ROOT / "proxy/gateway/report.py").read_text("utf-8")
+    report = (ROOT / "proxy/pipeline/report.py").read_text("utf-8")
     sent = set(re.findall(r'b"(x-compaction[\w-]*|server-timing)"', report))
     rows = re.findall(r"^\| (`[^|]+) \|", README, re.MULTILINE)
     named = [name.lower() for row in rows for name in _CODE.findall(row)]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from proxy.observing.events import CompactionEnded, End, Overflow, RequestEnded
-from proxy.observing.log_lines import LINES, CutOff, NearWindow, UpstreamChanged
-from proxy.observing.metrics import _Folded
-from proxy.observing.notes import NOTES
-from proxy.observing.tallies import Tallies
+from proxy.telemetry.events import CompactionEnded, End, Overflow, RequestEnded
+from proxy.telemetry.log_lines import LINES, CutOff, NearWindow, UpstreamChanged
+from proxy.telemetry.metrics import _Folded
+from proxy.telemetry.notes import NOTES
+from proxy.telemetry.tallies import Tallies
 
 if TYPE_CHECKING:
     import msgspec
@@ -73,7 +73,7 @@ def test_every_metric_is_documented_and_no_other() -> None:
     }
     watched = {
         name
-        for file in ("proxy/wiring.py", "proxy/app.py", "proxy/observing/metrics.py")
+        for file in ("proxy/wiring.py", "proxy/app.py", "proxy/telemetry/metrics.py")
         for name in re.findall(r"metrics\.(?:gauge|counter|histogram)\(\s*\"(\w+)\"", (ROOT / file).read_text("utf-8"))
     }
     folded = {f.name.removeprefix("concertina_") for f in _Folded(Tallies(lambda: 0.0)).collect()}

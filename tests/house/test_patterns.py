@@ -23,7 +23,7 @@ import proxy
 pytestmark = pytest.mark.slow
 
 # The patterns of the first see what we bundle; the others have none, and one loads a package of 700,000 lines.
-_LEFT_OUT = ("proxy.demo", "proxy.__main__", "proxy.upstream.litellm.client")
+_LEFT_OUT = ("proxy.cli.demo", "proxy.__main__", "proxy.upstreams.litellm.client")
 _SIGNS = [*"/ \n\t-_aA<[({\\\"'`019f中,.:=|~#*$&@é。，“", "\r\n", "\x1b[", "\x1b]", "\\u", "\\ud800"]
 _WORDS = [
     "../",

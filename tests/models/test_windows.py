@@ -12,9 +12,9 @@ from policies.experience import FIRST_TRIAL, LEARNED_TTL
 from policies.ladder import StatedLimit
 from proxy.models.table import MAX_NAME, ModelTable, Window
 from proxy.models.windows import ASKED_TTL, REFRESH, ModelKey, Windows, session_key
-from proxy.stores import Sealer
-from proxy.stores.memory import MemoryStore
-from proxy.stores.sealing import SealedStore
+from proxy.sessions.stores import Sealer
+from proxy.sessions.stores.memory import MemoryStore
+from proxy.sessions.stores.sealing import SealedStore
 from tests.support.clock import Clock
 from tests.support.model_tables import ROWS
 

@@ -1,6 +1,6 @@
 """Invariants of one decision (docs/design.md, "What always holds"), over any history that hypothesis makes up.
 
-Those that concern the whole proxy: `tests/gateway/test_invariants_proxy.py`.
+Those that concern the whole proxy: `tests/pipeline/test_invariants_proxy.py`.
 """
 
 from __future__ import annotations

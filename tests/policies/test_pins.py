@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from policies.chain import prefix_digests
-from proxy.records.record_store import RecordStore
-from proxy.stores.memory import MemoryStore
-from proxy.stores.sealing import SealedStore, Sealer
+from proxy.sessions.record_store import RecordStore
+from proxy.sessions.stores.memory import MemoryStore
+from proxy.sessions.stores.sealing import SealedStore, Sealer
 from tests.support.conversations import Json, assistant, described, tool, user
 
 CHATS: dict[str, list[Json]] = {

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from proxy.observing.log import open_log
 from proxy.runtime.background import Background
+from proxy.telemetry.log import open_log
 
 pytestmark = pytest.mark.anyio
 

@@ -10,18 +10,18 @@ from unittest.mock import Mock
 
 import pytest
 
-from proxy.api.head import ApiHead
-from proxy.engine.drafter import Drafter
+from proxy.callers.api_head import ApiHead
+from proxy.compaction.drafter import Drafter
 from proxy.errors import ShuttingDownError
-from proxy.observing.log import open_log
-from proxy.records.locks import Lock, poll
 from proxy.runtime import deadlines
 from proxy.runtime.background import Background
 from proxy.runtime.deadlines import end_tasks, repeat_every, within
 from proxy.server.error_shape import JSONErrors
 from proxy.server.exchange import ClientGoneError, Exchange
-from proxy.stores import open_store
-from proxy.stores.memory import MemoryStore
+from proxy.sessions.locks import Lock, poll
+from proxy.sessions.stores import open_store
+from proxy.sessions.stores.memory import MemoryStore
+from proxy.telemetry.log import open_log
 from tests.support.stages import DUE, stage
 from tests.support.upstreams import CHAT, JSON, Call, ask, delta, head, proxied
 
@@ -146,7 +146,7 @@ async def test_a_lock_is_not_renewed_for_ever_where_a_cancellation_is_lost(monke
             except asyncio.CancelledError:
                 return
 
-    monkeypatch.setattr("proxy.records.locks.LOCK_SECONDS", 0.0)
+    monkeypatch.setattr("proxy.sessions.locks.LOCK_SECONDS", 0.0)
     store = Losing()
     async with Lock(store, "lock:k").renewing():
         await store.begun.wait()
@@ -301,8 +301,8 @@ async def test_a_fault_of_ours_that_hangs_holds_no_request_up_for_ever(
 ) -> None:
     monkeypatch.setattr(Drafter, "first", preparing)
     policies = {"default": {"summarizer": {"timeout": 0.1}}}
-    monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 0.0)
-    monkeypatch.setattr("proxy.gateway.stages._AROUND", 0.1)
+    monkeypatch.setattr("proxy.compaction.job.Job.JOIN_WAIT", 0.0)
+    monkeypatch.setattr("proxy.pipeline.stages._AROUND", 0.1)
     async with stage(tmp_path, policies=policies) as play:
         async with asyncio.timeout(PATIENCE):
             reply = await play.send(DUE)

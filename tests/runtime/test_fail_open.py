@@ -9,8 +9,8 @@ import time
 import pytest
 
 from proxy.errors import InvalidRequestError
-from proxy.observing.log import open_log
 from proxy.runtime.fail_open import FailOpen
+from proxy.telemetry.log import open_log
 
 pytestmark = pytest.mark.anyio
 

@@ -17,9 +17,9 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 import proxy.asgi
-from proxy.api.head import ApiHead
 from proxy.app import App
 from proxy.asgi import Application
+from proxy.callers.api_head import ApiHead
 from proxy.server.error_shape import JSONErrors
 from proxy.server.exchange import Exchange
 from tests.support.servers import reserve_port

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from proxy.api.head import ApiHead
+from proxy.callers.api_head import ApiHead
 from proxy.errors import BodyTooLargeError, ClientGoneError
 from proxy.server.error_shape import JSONErrors
 from proxy.server.exchange import Exchange

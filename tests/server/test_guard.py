@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.stores import CircuitBreaker
-from proxy.stores.base import RefusedError, StoreError
-from proxy.stores.breaker import LONGEST_PAUSE, STEADY, for_page
-from proxy.stores.memory import MemoryStore
+from proxy.sessions.stores import CircuitBreaker
+from proxy.sessions.stores.base import RefusedError, StoreError
+from proxy.sessions.stores.breaker import LONGEST_PAUSE, STEADY, for_page
+from proxy.sessions.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.api.headers import credential, for_questions, to_upstream
+from proxy.callers.api_headers import credential, for_questions, to_upstream
 from proxy.server.headers import HOP, Headers, first, hops, is_control, to_client
-from proxy.upstream.wire.answer import AnswerReader
+from proxy.upstreams.wire.answer import AnswerReader
 
 KEPT: Headers = [
     (b"content-type", b"application/json"),

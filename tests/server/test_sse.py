@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects.table import CHAT
-from proxy.gateway.usage import WithoutUsage
+from proxy.pipeline.usage import WithoutUsage
 from proxy.server.sse import EVENT_END, LONGEST_END, EventSplitter, data_of
 from tests.support.timing import cpu_seconds
 

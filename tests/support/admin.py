@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from proxy.app import App
-from proxy.observing.log import open_log
+from proxy.telemetry.log import open_log
 from tests.support.servers import configured, serve
 from tests.support.upstreams import JSON, OK_BODY, Header, Reply, Upstream, always, answer, connected, request, upstream
 

@@ -20,35 +20,35 @@ from policies.record.texts import texts_for
 from policies.settings import DEFAULTS, PolicySettings
 from proxy.callers.spending import Spending
 from proxy.callers.tenants import Caller
+from proxy.compaction.checkpoints import Checkpoints
+from proxy.compaction.compactor import Compactor
+from proxy.compaction.job import Job
+from proxy.compaction.plan_input import PlanInput
+from proxy.compaction.prompt_view import PromptView
+from proxy.compaction.record_builder import RecordBuilder
+from proxy.compaction.stability import Stability
+from proxy.compaction.summary_writer import SummaryWriter
 from proxy.config.settings import Upstream
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT
-from proxy.engine.checkpoints import Checkpoints
-from proxy.engine.compactor import Compactor
-from proxy.engine.job import Job
-from proxy.engine.plan_input import PlanInput
-from proxy.engine.prompt_view import PromptView
-from proxy.engine.record_builder import RecordBuilder
-from proxy.engine.stability import Stability
-from proxy.engine.summary_writer import SummaryWriter
 from proxy.memory import Memory
 from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows, place_of
-from proxy.observing.log import Log
-from proxy.observing.log_lines import LogLines
-from proxy.records.record_store import RecordStore
-from proxy.records.sessions import Sessions
 from proxy.runtime import workers as threads
 from proxy.runtime.background import Background
 from proxy.runtime.workers import Workers
-from proxy.stores import Sealer
-from proxy.stores.base import Store
-from proxy.stores.memory import MemoryStore
-from proxy.stores.sealing import SealedStore
-from proxy.upstream.http import UpstreamClient
-from proxy.upstream.routes import Route, SummaryTarget
-from proxy.upstream.summarizer import Summarizer
+from proxy.sessions.record_store import RecordStore
+from proxy.sessions.sessions import Sessions
+from proxy.sessions.stores import Sealer
+from proxy.sessions.stores.base import Store
+from proxy.sessions.stores.memory import MemoryStore
+from proxy.sessions.stores.sealing import SealedStore
+from proxy.telemetry.log import Log
+from proxy.telemetry.log_lines import LogLines
+from proxy.upstreams.http import UpstreamClient
+from proxy.upstreams.routes import Route, SummaryTarget
+from proxy.upstreams.summarizer import Summarizer
 from proxy.wiring import read_prompts
 from tests.support.conversations import Json, body_of, rounds, system, user
 from tests.support.servers import serve

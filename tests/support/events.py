@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from proxy.observing.events import CompactionEnded, RequestEnded, SummarizerCalled
+from proxy.telemetry.events import CompactionEnded, RequestEnded, SummarizerCalled
 
 _REQUEST = RequestEnded(
     at=1_000_000.0, end="complete", tenant="acme", policy="default", method="POST", path="/v1/chat/completions",

@@ -18,8 +18,8 @@ from urllib.parse import quote
 from policies.chain import prefix_digests
 from proxy.app import App
 from proxy.callers.tenants import Tenants
-from proxy.observing.log import open_log
-from proxy.records.epochs import SETTLED
+from proxy.sessions.epochs import SETTLED
+from proxy.telemetry.log import open_log
 from tests.support.conversations import as_read, count
 from tests.support.oracle import SUMMARIZER, Oracle, Session
 from tests.support.servers import configured, serve

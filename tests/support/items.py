@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proxy.engine.client_compaction.sealed_items import PREFIX
-from proxy.stores.sealing import Sealer
+from proxy.compaction.provider.sealed_items import PREFIX
+from proxy.sessions.stores.sealing import Sealer
 from tests.support.scenarios import prose
 
 if TYPE_CHECKING:

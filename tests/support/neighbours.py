@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as changed
 
-from proxy.api.head import ApiHead
+from proxy.callers.api_head import ApiHead
+from proxy.compaction.plan_input import plan_input_of, with_newest_lessons
+from proxy.compaction.prefetch import is_worth_following
 from proxy.dialects.base import Usage
-from proxy.engine.plan_input import plan_input_of, with_newest_lessons
-from proxy.engine.prefetch import is_worth_following
 from tests.support.dialects import PLAIN, Called, Entry, Writer, model, request_body, user
 from tests.support.scenarios import prose
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from proxy.callers.tenants import Caller
-    from proxy.engine.engine import Engine
-    from proxy.engine.replay.stand_in import StandIn
-    from proxy.upstream.routes import Router
+    from proxy.cli.replay.stand_in import StandIn
+    from proxy.compaction.engine import Engine
+    from proxy.upstreams.routes import Router
 
 # Of one length, so that none is what another one was cut to.
 WORDS = re.compile(r"\bword\d{5}\b")

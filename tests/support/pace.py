@@ -11,20 +11,20 @@ from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from proxy.api.head import ApiHead
+from proxy.callers.api_head import ApiHead
 from proxy.callers.tenants import Tenants
+from proxy.cli.replay.stand_in import StandIn
+from proxy.compaction.draft import Draft
+from proxy.compaction.plan_input import Mode, PlanInput, plan_input_of
 from proxy.dialects.base import Usage
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import CHAT
-from proxy.engine.draft import Draft
-from proxy.engine.plan_input import Mode, PlanInput, plan_input_of
-from proxy.engine.replay.stand_in import StandIn
 from proxy.models.tokenizer import Tokenizer
-from proxy.observing.log import Log
-from proxy.stores.memory import MemoryStore
-from proxy.upstream.http import UpstreamClient
-from proxy.upstream.routes import SummaryTarget
-from proxy.upstream.summarizer import SummarizerError
+from proxy.sessions.stores.memory import MemoryStore
+from proxy.telemetry.log import Log
+from proxy.upstreams.http import UpstreamClient
+from proxy.upstreams.routes import SummaryTarget
+from proxy.upstreams.summarizer import SummarizerError
 from proxy.wiring import Engine, open_engine
 from tests.support.scenarios import MODEL, WINDOW
 from tests.support.servers import configured
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from policies.record.prompting import Prompt
     from policies.record.validation import SummaryAnswer
     from proxy.callers.tenants import Caller
-    from proxy.stores.base import Store
-    from proxy.upstream.routes import Router
+    from proxy.sessions.stores.base import Store
+    from proxy.upstreams.routes import Router
     from tests.support.scenarios import Message
 
 _T = TypeVar("_T")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
 from proxy.server.headers import Headers, first
-from proxy.upstream.response import IteratedBody, UpstreamResponse
+from proxy.upstreams.response import IteratedBody, UpstreamResponse
 
 
 def flushed(compressor: zlib._Compress, content: bytes) -> bytes:

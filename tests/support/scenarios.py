@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from proxy.engine.compactor import Compactor
+from proxy.compaction.compactor import Compactor
 from proxy.runtime.background import Background
 from proxy.runtime.stepping import _Begun
 from tests.support.model_server import ModelServer

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from proxy.cli.demo.serving import serving as serve
 from proxy.config.loading import load
-from proxy.demo.serving import serving as serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.support import events
 
 if TYPE_CHECKING:
-    from proxy.observing.events import CompactionEnded, RequestEnded
+    from proxy.telemetry.events import CompactionEnded, RequestEnded
 
 AT = 1_800_000_000.0
 _SESSION = {"at": AT, "tenant": "default", "session": "0123456789abcdef"}

@@ -9,14 +9,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from proxy.api.head import ApiHead
+from proxy.callers.api_head import ApiHead
 from proxy.callers.tenants import Tenants
+from proxy.compaction.plan_input import plan_input_of
 from proxy.config.loading import load_text
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
-from proxy.engine.plan_input import plan_input_of
-from proxy.observing.log import Log
-from proxy.stores.memory import MemoryStore
-from proxy.upstream.http import UpstreamClient
+from proxy.sessions.stores.memory import MemoryStore
+from proxy.telemetry.log import Log
+from proxy.upstreams.http import UpstreamClient
 from proxy.wiring import open_engine
 
 if TYPE_CHECKING:

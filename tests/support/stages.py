@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from proxy.app import App
-from proxy.observing.events import RequestEnded
-from proxy.observing.log import open_log
+from proxy.telemetry.events import RequestEnded
+from proxy.telemetry.log import open_log
 from tests.support.model_server import ModelServer
 from tests.support.scenarios import MODEL, WINDOW, Agent, usable, user
 from tests.support.servers import configured, serve
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from proxy.engine.engine import Engine
+    from proxy.compaction.engine import Engine
     from tests.support.model_server import ReceivedRequest
     from tests.support.upstreams import Header, Reply
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from proxy.demo.story import TOOLS, histories
+from proxy.cli.demo.story import TOOLS, histories
 from tests.support.model_server import MODELS
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from proxy.config.loading import Config
-    from proxy.observing.log import Log
+    from proxy.telemetry.log import Log
     from tests.support.redis_servers import Certificates
 
 Header = tuple[bytes, bytes]

@@ -304,7 +304,7 @@ def sessions(number: int) -> list[Session]:
 async def test_two_hundred_requests_at_once_on_three_replicas_cost_one_summary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 30.0)
+    monkeypatch.setattr("proxy.compaction.job.Job.JOIN_WAIT", 30.0)
     with standalone(tmp_path / "server") as server:
         async with fleet(tmp_path, [server.url] * 3, TENANTS, patience="10s") as played:
             session = Session(TENANTS[0], "herd")

@@ -68,7 +68,7 @@ class Judged:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a record that another request makes."""
-    monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 0.0)
+    monkeypatch.setattr("proxy.compaction.job.Job.JOIN_WAIT", 0.0)
 
 
 def seeded(seed: int) -> Judged:

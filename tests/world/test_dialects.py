@@ -152,7 +152,7 @@ async def test_a_chinese_session_stays_chinese(tmp_path: Path, writer: Writer) -
 @pytest.fixture
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a summary may take longer than the two seconds that a request waits for it."""
-    monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 30.0)
+    monkeypatch.setattr("proxy.compaction.job.Job.JOIN_WAIT", 30.0)
 
 
 @in_each
@@ -172,10 +172,10 @@ async def test_two_replicas_send_the_same_bytes(tmp_path: Path, writer: Writer, 
 async def test_a_session_goes_on_without_a_good_summarizer(
     tmp_path: Path, writer: Writer, summaries: Summaries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.upstream.summarizer._PAUSE", 0.0)
+    monkeypatch.setattr("proxy.upstreams.summarizer._PAUSE", 0.0)
     policies: dict[str, object] = {}
     if summaries == "slow":
-        monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 0.0)
+        monkeypatch.setattr("proxy.compaction.job.Job.JOIN_WAIT", 0.0)
         policies = {"default": {"summarizer": {"timeout": "200ms"}}}
     async with world(tmp_path, writer, ModelServer(window=WINDOW, summaries=summaries), policies=policies) as play:
         await play.play(session(Talk()))

@@ -21,7 +21,7 @@ import pytest
 
 from policies.record.texts import texts_for
 from proxy.app import App
-from proxy.upstream.summarizer import Summarizer
+from proxy.upstreams.summarizer import Summarizer
 from tests.support.clock import Clock
 from tests.support.long_conversations import LONG, SMALL_WINDOW, SUMMARY, is_summary
 from tests.support.oracle import SUMMARIZER, Oracle, Session
@@ -72,7 +72,7 @@ def times(whole: int) -> int:
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between a summarizer's two tries."""
-    monkeypatch.setattr("proxy.upstream.summarizer._PAUSE", 0.0)
+    monkeypatch.setattr("proxy.upstreams.summarizer._PAUSE", 0.0)
 
 
 def completion(content: object, finish: str | None = "stop", **message: object) -> bytes:

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from proxy.dialects.table import dialect_named
-from proxy.observing import figures
-from proxy.observing.tally import Tally, total
+from proxy.telemetry import figures
+from proxy.telemetry.tally import Tally, total
 from tests.support.dialects import path_of
 from tests.support.model_server import WINDOW, ModelServer
 from tests.support.servers import serve

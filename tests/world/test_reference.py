@@ -14,8 +14,8 @@ from policies.assembly import assemble
 from policies.cuts import legal_cuts
 from policies.ladder import StatedLimit
 from proxy.dialects.table import CHAT
-from proxy.gateway.answers import full_answer
-from proxy.overflow.classify import classify
+from proxy.pipeline.answers import full_answer
+from proxy.upstreams.refusals.classify import classify
 from tests.support.conversations import Json, body_of, conversation, pairing_defects, parsed
 
 REFERENCE = os.environ.get("CONCERTINA_REFERENCE")

@@ -153,7 +153,7 @@ async def test_the_model_changes_in_the_middle_of_a_session(tmp_path: Path) -> N
 @pytest.fixture
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a summary may take longer than the two seconds that a request waits for it."""
-    monkeypatch.setattr("proxy.engine.job.Job.JOIN_WAIT", 30.0)
+    monkeypatch.setattr("proxy.compaction.job.Job.JOIN_WAIT", 30.0)
 
 
 @pytest.mark.usefixtures("_patient")

@@ -174,7 +174,7 @@ async def test_no_request_notices_a_collector_that_does_not_take_spans(
 
 async def test_spans_without_room_are_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.app._EXPORT_SECONDS", 0.1)
-    monkeypatch.setattr("proxy.observing.spans._MOST_WAITING", 600)
+    monkeypatch.setattr("proxy.telemetry.spans._MOST_WAITING", 600)
     with collecting(is_slow=True) as collector:
         server = {"admin_token": "s3cret-of-admins"}
         async with stage(tmp_path, telemetry=traced(collector), server=server) as play:
@@ -194,6 +194,6 @@ async def test_durations_have_traces_as_examples(tmp_path: Path, collector: Coll
 
 
 def test_nothing_of_it_is_imported_where_it_is_off() -> None:
-    code = "import sys, proxy.app, proxy.commands.cli; print([m for m in sys.modules if m.startswith('opentelemetry')])"
+    code = "import sys, proxy.app, proxy.cli.main; print([m for m in sys.modules if m.startswith('opentelemetry')])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"

@@ -12,8 +12,8 @@ from proxy.admin.sessions.listing import ID_DIGITS
 from proxy.admin.sessions.records import Exported
 from proxy.callers.tenants import Caller
 from proxy.errors import NotFoundError, StoreUnavailableError
-from proxy.observing.events import note
-from proxy.records.index import Target
+from proxy.sessions.index import Target
+from proxy.telemetry.events import note
 
 
 async def compact_next(context: AdminContext, visitor: Visitor, caller: Caller, name: str, label: str | None) -> None:

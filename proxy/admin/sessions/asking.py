@@ -18,12 +18,12 @@ from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import ID_DIGITS, Listing, SessionRow, Wishes, row_of_stored
 from proxy.callers.tenants import Caller
 from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailableError
-from proxy.observing.compactions import ended_by
-from proxy.observing.events import CompactionEnded, PromptComposed
-from proxy.observing.session_history import HistoryView, Key, SessionHistory
-from proxy.records.index import FAILED_FOR, Session, Target
-from proxy.records.sessions import Sessions
-from proxy.stores import StoreError
+from proxy.sessions.index import FAILED_FOR, Session, Target
+from proxy.sessions.sessions import Sessions
+from proxy.sessions.stores import StoreError
+from proxy.telemetry.compactions import ended_by
+from proxy.telemetry.events import CompactionEnded, PromptComposed
+from proxy.telemetry.session_history import HistoryView, Key, SessionHistory
 
 _T = TypeVar("_T")
 # Sessions that the store is asked for together, and that are looked at for one page of those that are wanted. A store

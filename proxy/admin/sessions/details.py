@@ -8,12 +8,12 @@ import msgspec
 from proxy.admin import words
 from proxy.admin.sessions import why
 from proxy.admin.sessions.listing import SessionRow, row_of, row_of_stored
-from proxy.observing import figures
-from proxy.observing.events import CompactionEnded, MediaFigures, PromptComposed
-from proxy.observing.history_entries import Point
-from proxy.observing.session_history import POINTS, HistoryView, Newest
-from proxy.observing.tally import Tally
-from proxy.records.index import Session
+from proxy.sessions.index import Session
+from proxy.telemetry import figures
+from proxy.telemetry.events import CompactionEnded, MediaFigures, PromptComposed
+from proxy.telemetry.history_entries import Point
+from proxy.telemetry.session_history import POINTS, HistoryView, Newest
+from proxy.telemetry.tally import Tally
 
 # Of the usable window, that tools and instructions may take.
 MOST_FIXED = 0.4

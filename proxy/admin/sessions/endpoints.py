@@ -29,8 +29,8 @@ from proxy.admin.sessions.details import Mark, SessionView, marks, with_stored
 from proxy.admin.sessions.listing import ID_DIGITS, PAGE, Cursor, Listing, cursor_of
 from proxy.admin.sessions.records import Exported, RecordRow, View
 from proxy.errors import InvalidRequestError
-from proxy.observing.events import note
-from proxy.records.index import Session, Target
+from proxy.sessions.index import Session, Target
+from proxy.telemetry.events import note
 
 
 class Stored(msgspec.Struct, frozen=True):

@@ -9,11 +9,11 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from proxy.errors import InvalidRequestError
-from proxy.observing import figures
-from proxy.observing.events import RequestEnded
-from proxy.observing.session_history import HistoryView, Key, Newest, SessionHistory
-from proxy.records.index import Session, SessionsPage
-from proxy.stores.base import Member
+from proxy.sessions.index import Session, SessionsPage
+from proxy.sessions.stores.base import Member
+from proxy.telemetry import figures
+from proxy.telemetry.events import RequestEnded
+from proxy.telemetry.session_history import HistoryView, Key, Newest, SessionHistory
 
 State = Literal["fits", "compacted", "near", "irreducible", "failing"]
 STATES: tuple[State, ...] = ("fits", "compacted", "near", "irreducible", "failing")

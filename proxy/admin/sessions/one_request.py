@@ -11,8 +11,8 @@ from proxy.admin.context import AdminContext
 from proxy.admin.sessions import why
 from proxy.admin.sessions.asking import stored_compactions
 from proxy.errors import NotFoundError
-from proxy.observing import figures
-from proxy.observing.events import CompactionEnded, RequestEnded
+from proxy.telemetry import figures
+from proxy.telemetry.events import CompactionEnded, RequestEnded
 
 # By `end` of the log.
 ENDS: Mapping[str, str] = MappingProxyType(

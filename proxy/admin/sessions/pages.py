@@ -15,7 +15,7 @@ from proxy.admin.sessions.asking import list_sessions, look_at_session, record_r
 from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import FAILED, STATES
 from proxy.admin.sessions.one_request import may_be_id
-from proxy.observing.events import note
+from proxy.telemetry.events import note
 
 # Messages that are listed below the strip, the newest.
 _LISTED = 100

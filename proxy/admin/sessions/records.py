@@ -17,8 +17,8 @@ from policies.record.masking import as_allowed
 from policies.record.record import Making, Record, Segment
 from policies.settings import Secrets
 from policies.work.todo import Plan
-from proxy.records.index import Session
-from proxy.records.sessions import Sessions
+from proxy.sessions.index import Session
+from proxy.sessions.sessions import Sessions
 
 # Generations that are followed back from the newest.
 _MOST = 32

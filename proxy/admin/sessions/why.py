@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from proxy.admin import words
-from proxy.observing.events import CompactionEnded
+from proxy.telemetry.events import CompactionEnded
 
 # By the words of `x-compaction-reason`.
 REASONS: Mapping[str, str] = MappingProxyType(

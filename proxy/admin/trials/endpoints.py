@@ -8,8 +8,8 @@ from starlette.requests import Request
 from proxy.admin.access import Visitor
 from proxy.admin.guard import body_of
 from proxy.admin.trials.explaining import MOST_EXPLAINED, Explaining, Made, Question
+from proxy.compaction.explain.explanation import Explanation
 from proxy.dialects.surrogates import readable
-from proxy.engine.explaining.explanation import Explanation
 from proxy.errors import InvalidRequestError
 
 

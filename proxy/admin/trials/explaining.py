@@ -18,16 +18,16 @@ from proxy.admin.sessions.asking import ask_store
 from proxy.admin.sessions.listing import ID_DIGITS
 from proxy.admin.trials.turn import Turn
 from proxy.callers.tenants import Caller
+from proxy.compaction.explain.explainer import explain, preview_request
+from proxy.compaction.explain.explanation import Explanation, MessageFate
+from proxy.compaction.plan_input import PlanInput, plan_input_of_pasted
+from proxy.compaction.record_builder import CompactionError
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import DEFAULT_DIALECT, shown_paths, written_in
-from proxy.engine.explaining.explainer import explain, preview_request
-from proxy.engine.explaining.explanation import Explanation, MessageFate
-from proxy.engine.plan_input import PlanInput, plan_input_of_pasted
-from proxy.engine.record_builder import CompactionError
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError
-from proxy.observing.events import note
-from proxy.records.index import Target
-from proxy.records.sessions import Sessions
+from proxy.sessions.index import Target
+from proxy.sessions.sessions import Sessions
+from proxy.telemetry.events import note
 
 # Bytes that are read; in a form they are percent-encoded.
 MOST_EXPLAINED = 16 * 1024 * 1024

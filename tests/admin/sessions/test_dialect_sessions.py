@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from proxy.dialects.table import DIALECTS, MESSAGES
-from proxy.stores.base import tombstone
+from proxy.sessions.stores.base import tombstone
 from tests.support.operating import LABEL, TOKEN, enrolled, erased, listed
 from tests.support.plain_talk import path_of, turns, written
 from tests.support.stages import ours, stage

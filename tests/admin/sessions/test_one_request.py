@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from proxy.admin.sessions.one_request import CAUSES, ENDS, OVERFLOWS, view_of
-from proxy.observing.events import End, Overflow
-from proxy.observing.tallies import _FAILURES
+from proxy.telemetry.events import End, Overflow
+from proxy.telemetry.tallies import _FAILURES
 from tests.support.admin import BROWSER, CONFIGURED, Played, hashed, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
 from tests.support.scenarios import LOUD, WINDOW, loud

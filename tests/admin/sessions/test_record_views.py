@@ -16,10 +16,10 @@ from policies.record.rules import RuleFile
 from policies.work.browsing import BrowserStep
 from proxy.admin.sessions import records
 from proxy.memory import Memory
-from proxy.records.index import Session
-from proxy.records.sessions import Sessions
-from proxy.stores.memory import MemoryStore
-from proxy.stores.sealing import SealedStore, Sealer
+from proxy.sessions.index import Session
+from proxy.sessions.sessions import Sessions
+from proxy.sessions.stores.memory import MemoryStore
+from proxy.sessions.stores.sealing import SealedStore, Sealer
 from tests.support.records import generation, made
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.commands.cli import app
+from proxy.cli.main import app
 from tests.support.scenarios import MODEL, user
 from tests.support.stages import CONTENT, COUNTED, DUE, SMALL, WINDOW, Stage, body, history, outcome, stage
 from tests.support.upstreams import ask

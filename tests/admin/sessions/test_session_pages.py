@@ -13,7 +13,7 @@ from msgspec import structs
 
 from policies.chain import Chain, mark_of
 from proxy.admin.sessions import asking
-from proxy.stores import StoreError, breaker
+from proxy.sessions.stores import StoreError, breaker
 from tests.support.admin import BROWSER, CONFIGURED, SESSIONS, Played, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
 from tests.support.upstreams import CHAT, JSON, Header, Reply, ask

@@ -9,11 +9,11 @@ import pytest
 from proxy.admin.sessions import details, listing
 from proxy.admin.sessions.listing import Wishes
 from proxy.errors import InvalidRequestError
-from proxy.observing.events import PromptComposed
-from proxy.observing.message_fates import pack
-from proxy.observing.session_history import SessionHistories, SessionHistory
-from proxy.records.index import Session, SessionsPage
-from proxy.stores.base import Member
+from proxy.sessions.index import Session, SessionsPage
+from proxy.sessions.stores.base import Member
+from proxy.telemetry.events import PromptComposed
+from proxy.telemetry.message_fates import pack
+from proxy.telemetry.session_history import SessionHistories, SessionHistory
 from tests.support.session_events import AT, compacted, requested
 
 FIRST, SECOND = "a" * 16, "b" * 16

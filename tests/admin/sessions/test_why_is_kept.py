@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from proxy.admin.sessions import why
-from proxy.observing.compactions import ended_by
-from proxy.records.stored_histories import StoredHistories
+from proxy.sessions.stored_histories import StoredHistories
+from proxy.telemetry.compactions import ended_by
 from tests.support.admin import BROWSER, CONFIGURED, Played, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer
 from tests.support.records import generation, made

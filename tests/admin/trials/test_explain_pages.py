@@ -13,7 +13,7 @@ import pytest
 from policies.ladder import StatedLimit
 from proxy.admin.trials.explaining import example
 from proxy.admin.trials.turn import Turn
-from proxy.api.head import ApiHead
+from proxy.callers.api_head import ApiHead
 from proxy.errors import OverloadedError
 from tests.support.admin import BROWSER, CONFIGURED, Played, hashed, played
 from tests.support.long_conversations import LONG, SMALL_WINDOW, bearer, summaries, summarizing

@@ -8,9 +8,9 @@ import pytest
 
 from proxy.dialects.base import Ending, Usage
 from proxy.dialects.messages import answers
-from proxy.gateway.answers import full_answer
-from proxy.overflow.classify import classify
+from proxy.pipeline.answers import full_answer
 from proxy.server.sse import data_of, name_of, split_events
+from proxy.upstreams.refusals.classify import classify
 from tests.support.conversations import Json
 
 

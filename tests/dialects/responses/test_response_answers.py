@@ -10,9 +10,9 @@ from policies.ladder import StatedLimit
 from policies.price import Tokens
 from proxy.dialects.base import Usage
 from proxy.dialects.responses import answers, questions
-from proxy.gateway.answers import full_answer
-from proxy.overflow.classify import classify, classify_event
+from proxy.pipeline.answers import full_answer
 from proxy.server.sse import data_of, name_of, split_events
+from proxy.upstreams.refusals.classify import classify, classify_event
 from tests.support.conversations import Json
 
 BILLED = {"input_tokens": 90, "input_tokens_details": {"cached_tokens": 80}, "output_tokens": 7, "total_tokens": 97}

@@ -4,6 +4,6 @@ from tests.support.fourth_dialect import row
 
 if __name__ == "__main__":
     row.add()  # before whatever else asks the table
-    from proxy.commands.cli import main
+    from proxy.cli.main import main
 
     main()

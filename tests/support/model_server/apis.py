@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from proxy.demo.prompt import Chat, PromptMessage
+from proxy.cli.demo.prompt import Chat, PromptMessage
 from tests.support.model_server import answers, messages, prompt, responses
 from tests.support.model_server.answers import Answer, ReplyUsage
 from tests.support.model_server.replies import Reply

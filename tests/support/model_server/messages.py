@@ -7,7 +7,7 @@ from itertools import groupby
 
 import msgspec
 
-from proxy.demo.prompt import Chat, ContentPart, Function, PromptCall, PromptMessage
+from proxy.cli.demo.prompt import Chat, ContentPart, Function, PromptCall, PromptMessage
 from tests.support.model_server.answers import Answer, Json, ReplyUsage, events, named_event, plain, words
 from tests.support.model_server.prompt import WITH_USAGE, decode_as, function_tool
 from tests.support.model_server.replies import Reply

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from proxy.demo.prompt import Chat, PromptMessage
+from proxy.cli.demo.prompt import Chat, PromptMessage
 
 T = TypeVar("T")
 # Every stream of the other APIs tells its usage.

@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from proxy.demo.prompt import Chat, Function, PromptCall, PromptMessage
-from proxy.demo.replies import answer, recall, requested_headings, summarize
+from proxy.cli.demo.prompt import Chat, Function, PromptCall, PromptMessage
+from proxy.cli.demo.replies import answer, recall, requested_headings, summarize
 
 Summaries = Literal["faithful", "useless", "garbage", "slow", "refuse", "down"]
 """How it summarizes: well, fluently about nothing, without headings, when let, not with this key, not at all."""

@@ -19,8 +19,8 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from proxy.demo.prompt import Chat, count_tokens
-from proxy.demo.replies import asks_for_summary
+from proxy.cli.demo.prompt import Chat, count_tokens
+from proxy.cli.demo.replies import asks_for_summary
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from tests.support.model_server import answers
 from tests.support.model_server.answers import Answer, Header, ReplyUsage

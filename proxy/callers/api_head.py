@@ -1,0 +1,106 @@
+"""A client's request to a provider's API without its body."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from proxy.callers.api_paths import Mount, PathReading, is_ours, reading
+from proxy.dialects.base import Dialect
+from proxy.dialects.table import DEFAULT_DIALECT, introduced_by
+from proxy.dialects.texts import printable
+from proxy.server.head import RequestHead
+from proxy.server.headers import Headers
+from proxy.telemetry.trace import Trace
+
+_LONGEST_SHOWN = 256
+# Clients send a handful of request lines again and again.
+_REMEMBERED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLine:
+    """The meaning of a method and a target.
+
+    path:         as the client wrote it. shown_path: as much of it as may stand in a log.
+    reading:      the meaning of the path, however it is spelled.
+    is_ours:      whether the proxy answers it and never relays it.
+    spoken:       the dialect of the path; None if it has none.
+    conversation: the dialect of a request of a conversation; None for any other request.
+    is_compact:   whether it asks for a compaction alone. is_count: whether it asks for the tokens of a conversation.
+    mount:        where its client has its API.
+    """
+
+    path: str
+    shown_path: str
+    reading: PathReading
+    is_ours: bool
+    spoken: Dialect | None
+    conversation: Dialect | None
+    is_compact: bool
+    is_count: bool
+    mount: Mount
+
+
+@lru_cache(_REMEMBERED)
+def request_line(method: str, target: str) -> RequestLine:
+    path, _, query = target.partition("?")
+    read = reading(path.encode("latin-1"))
+    below, found = read.below, read.found
+    does = found.path.does if found is not None and method == "POST" else None
+    spoken = None
+    if below is not None and below.dialect is not None:
+        spoken = below.dialect.of_path(read.model, found.path.stream if found else None)
+    return RequestLine(
+        path=path,
+        shown_path=printable(path, _LONGEST_SHOWN),
+        reading=read,
+        is_ours=is_ours(read),
+        spoken=spoken,
+        conversation=found.dialect if found is not None and does not in (None, "count") else None,
+        is_compact=does == "compact",
+        is_count=does == "count",
+        mount=read.mount.for_query(query),
+    )
+
+
+class ApiHead(RequestHead):
+    """A request to a provider's API without its body, with the meaning of its request line (`RequestLine`).
+
+    spoken:  the dialect of its path, or by which its client is known; None if nothing tells.
+    dialect: in which it is read and answered: chat's if nothing tells.
+    """
+
+    def __init__(
+        self, method: str, target: str, headers: Headers, trace: Trace | None = None, written_in: Dialect | None = None
+    ) -> None:
+        """`written_in`: the dialect, whatever its path says."""
+        line = request_line(method, target)
+        super().__init__(method, target, line.path, headers, trace)
+        self.reading = line.reading
+        self.is_ours = line.is_ours
+        self.conversation = line.conversation
+        self.is_compact = line.is_compact
+        self.is_count = line.is_count
+        self.mount = line.mount
+        self.shown_path = line.shown_path
+        self.spoken = written_in or line.spoken or introduced_by(self.header)
+        self.dialect = self.spoken or DEFAULT_DIALECT
+
+    @property
+    def model(self) -> str:
+        """The model that its path names; empty if it names none."""
+        return self.reading.model
+
+    def model_of(self, body: bytes) -> str:
+        """Return the model of its request, as far as that can be told without understanding the body."""
+        return self.model or self.dialect.model_of(body)
+
+    def asking(self, dialect: Dialect) -> "ApiHead":
+        """Return the same of a request in this dialect."""
+        dialect = dialect.of_path(self.reading.mount.model)
+        target = "/".join((self.reading.mount.prefix or "/v1", *dialect.question_path(dialect.model)))
+        return ApiHead("POST", target, self.headers, self.trace, dialect)
+
+
+def api_head(head: RequestHead) -> ApiHead:
+    """Return the head as one of a request to a provider's API."""
+    return head if isinstance(head, ApiHead) else ApiHead(head.method, head.target, head.headers, head.trace)

@@ -1,0 +1,101 @@
+"""What commands have in common: the config they read, the tenant they stand for, and where their words go."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import msgspec
+from rich.console import Console
+
+from proxy.callers.tenants import Caller, Tenants
+from proxy.config.errors import suggest
+from proxy.config.loading import Config, ConfigError, load
+from proxy.telemetry.text_lines import printable
+
+CONFIG = Path("config.yaml")
+_DEFAULTS = "built-in defaults"
+_PIPED = 1_000
+_T = TypeVar("_T")
+
+
+def chosen(path: Path | None) -> Path | None:
+    """The config file to read: the one that was named, else that of CONCERTINA_CONFIG, else the directory's; None for
+    the built-in defaults."""
+    if path is None and (named := os.environ.get("CONCERTINA_CONFIG")):
+        return Path(named)
+    return CONFIG if path is None and CONFIG.is_file() else path
+
+
+def name_of(path: Path | None) -> str:
+    return str(chosen(path) or _DEFAULTS)
+
+
+def load_config(path: Path | None) -> Config:
+    """The config, or its problems on standard error and exit code 1."""
+    try:
+        return load(chosen(path), os.environ)
+    except ConfigError as error:
+        for problem in error.problems:
+            err(str(problem))
+        sys.exit(1)
+
+
+def caller_of(config: Config, tenant: str, policy: str | None = None) -> Caller:
+    """A caller of this tenant, under another policy if one is named."""
+    caller = Tenants(config).operator_of(tenant)
+    if caller is None:
+        fail(f"--tenant {tenant}: no tenant has this name; {suggest(tenant, config.tenants, 'known names')}")
+    if policy is None:
+        return caller
+    if policy not in config.policies:
+        fail(f"--policy {policy}: no policy has this name; {suggest(policy, config.policies, 'known names')}")
+    return replace(caller, policy_name=policy, policy=config.policies[policy])
+
+
+def count_settings(config: Config) -> str:
+    """How much a config names."""
+    counts = {"upstream": config.upstreams, "policy": config.policies, "tenant": config.tenants}
+    plurals = {"policy": "policies"}
+    return ", ".join(
+        f"{len(items)} {name if len(items) == 1 else plurals.get(name, name + 's')}" for name, items in counts.items()
+    )
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return the console. A file or another program gets whole lines: nothing is cut or wrapped for a width."""
+    made = Console(stderr=stderr, no_color=bool(os.environ.get("NO_COLOR")), highlight=False, markup=False)
+    if not made.is_terminal:
+        made.width = _PIPED
+    return made
+
+
+def output(found: _T, show: Callable[[_T, Console], None], *, as_json: bool, indent: int = -1) -> None:
+    """On standard output, as JSON or as `show` shows it to people."""
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(found), indent=indent).decode())
+    else:
+        show(found, console())
+
+
+def plain(text: str | None) -> str:
+    """On one line, and nothing in it that a terminal would obey."""
+    return printable(text or "")
+
+
+def moment(seconds: float) -> str:
+    """Return a time in UTC, to the minute."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "minutes").removesuffix("+00:00")
+
+
+def err(text: str) -> None:
+    for line in text.split("\n"):
+        print(plain(line), file=sys.stderr)
+
+
+def fail(line: str) -> NoReturn:
+    err(line)
+    sys.exit(1)

@@ -1,0 +1,187 @@
+"""`concertina explain`: a request in a file explained as a table, with a stored session's records or with none."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from policies.chain import mark_of
+from proxy.admin import words
+from proxy.callers.tenants import Caller
+from proxy.cli.common import fail, plain
+from proxy.cli.stored import open_stored
+from proxy.compaction.explain import explainer
+from proxy.compaction.explain.explanation import WITHOUT_STORE, Explanation, Fate, MessageFate, Pinned
+from proxy.compaction.plan_input import Mode, plan_input_of_pasted
+from proxy.config.loading import Config
+from proxy.dialects.base import Dialect
+from proxy.sessions.index import Session, Target
+from proxy.sessions.stores.memory import MemoryStore
+from proxy.telemetry.log import open_log
+from proxy.upstreams.http import UpstreamClient
+from proxy.wiring import open_engine
+
+_STYLES: dict[Fate, str] = {
+    "head": "cyan",
+    "kept": "green",
+    "anchor": "green",
+    "cooled": "blue",
+    "left_out": "blue",
+    "summarised": "yellow",
+    "covered": "yellow",
+    "dropped": "red",
+}
+_STDIN = Path("-")
+# Pinned sentences on the terminal, each on one line.
+_MOST_PINNED = 12
+_SHOWN = 16
+
+
+async def explain(
+    config: Config, body: bytes, caller: Caller, mode: Mode, dialect: Dialect, session: Session | None = None
+) -> Explanation | None:
+    """Return what would be done with a request, None if it is not one of the dialect.
+
+    session: the stored session that it continues. Raises InvalidJSONError, StoreError.
+    """
+    async with AsyncExitStack() as opened:
+        store = MemoryStore() if session is None else await opened.enter_async_context(open_stored(config))
+        workers = opened.enter_context(ThreadPoolExecutor(1))
+        engine = await open_engine(config, store, UpstreamClient(), workers, open_log("error", time.time))
+        router = engine.router(config)
+        request = await engine.read(body, caller, router.encoding, dialect)
+        if request is None:
+            return None
+        goes_on = None if session is None else Target(bytes.fromhex(session.id), mark_of(caller.labels, session.label))
+        return await explainer.explain(engine, plan_input_of_pasted(router, caller, mode, request, goes_on), request)
+
+
+def read_request(file: Path) -> tuple[str, bytes]:
+    """What to call a request's file, and its bytes; ends the process where it cannot be read."""
+    if file == _STDIN:
+        return "standard input", sys.stdin.buffer.read()
+    try:
+        return str(file), file.read_bytes()
+    except OSError as error:
+        fail(f"{file}: {error.strerror}; name a file that holds one request body, or - for standard input")
+
+
+def show(explanation: Explanation, console: Console, session: Session | None) -> None:
+    """The explanation for people: what it is measured by, what becomes of the messages, and the verdict."""
+    # A file or another program gets whole lines.
+    tell = partial(console.print, soft_wrap=not console.is_terminal)
+    for line in (_looked_at(session), *_measures(explanation)):
+        tell(line)
+    console.print(_table(explanation.messages))
+    for line in (*_cut(explanation), *_pinned_lines(explanation.pinned), *_verdict(explanation)):
+        tell(line)
+
+
+def _looked_at(session: Session | None) -> str:
+    if session is None:
+        return f"{WITHOUT_STORE}; --session ID looks at a session's records"
+    label = f", {plain(session.label)}" if session.label else ""
+    return f"with what the store has of session {session.id[:_SHOWN]}{label}"
+
+
+def _measures(explanation: Explanation) -> Iterator[str]:
+    window, limits = explanation.window, explanation.thresholds
+    size = "unknown" if window is None else f"{window.tokens:,} tokens ({window.source}), {explanation.usable:,} usable"
+    yield f"{plain(explanation.model) or 'no model'}, policy {explanation.policy}, window {size}"
+    if window is not None and limits is not None:
+        must = f", at any price from {limits.overflow:,}" if limits.overflow is not None else ""
+        yield (
+            f"compacted from {limits.compaction:,} tokens{must}; prepared in the background from {limits.soft:,};"
+            f" not looked at below {limits.floor:,}"
+        )
+
+
+def _table(messages: Sequence[MessageFate]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("messages", no_wrap=True)
+    table.add_column("what")
+    for name in ("count", "tokens", "sent"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("fate", no_wrap=True)
+    table.add_column("why")
+    for (fate, why), group in groupby(messages, key=lambda message: (message.fate, message.why)):
+        run = list(group)
+        table.add_row(
+            f"{run[0].index}-{run[-1].index}" if len(run) > 1 else str(run[0].index),
+            _what(run),
+            str(len(run)),
+            f"{sum(message.tokens for message in run):,}",
+            f"{sum(message.tokens_after for message in run):,}",
+            Text(fate, style=_STYLES[fate]),
+            why,
+        )
+    return table
+
+
+def _what(run: Sequence[MessageFate]) -> str:
+    roles = {message.role for message in run}
+    if len(run) == 1:
+        only = run[0]
+        return f"{only.role} ({plain(only.tool)})" if only.tool else only.role
+    if roles <= {"assistant", "tool"} and "tool" in roles:
+        return "tool loop"
+    return f"{run[0].role} messages" if len(roles) == 1 else "conversation"
+
+
+def _cut(explanation: Explanation) -> Iterator[str]:
+    cut, checkpoint = explanation.cut, explanation.checkpoint
+    if checkpoint is not None:
+        made = f"generation {checkpoint.generation}, {checkpoint.names} names"
+        yield f"checkpoint {checkpoint.digest}: {checkpoint.covered} messages, {made}"
+    if cut is not None:
+        moved = f" by {cut.boundary_adjustment_delta}" if cut.boundary_adjustment_delta else ""
+        rounds = cut.rounds
+        yield (
+            f"cut before message {cut.index}: {cut.level}, {cut.split_strategy}, {cut.boundary_adjustment}{moved};"
+            f" of {rounds.total} rounds {rounds.summarized} summarised, {rounds.kept} kept"
+        )
+    if explanation.record_tokens is not None:
+        yield (
+            f"in their place a record of {'at most ' if cut else ''}{explanation.record_tokens:,} tokens, with"
+            f" {len(explanation.pinned)} sentences of the user, {explanation.actions} tool calls"
+            f" and {explanation.files} changed files"
+        )
+    if explanation.payoff is not None:
+        yield f"{'the record' if cut else 'new short forms'}: {words.payoff(explanation.payoff)}"
+    if explanation.media is not None:
+        yield words.media(explanation.media, time.time())
+    for one in explanation.recalled:
+        yield f"message {one.index} behind {one.passages} quotations of what that covers, {one.tokens} tokens"
+
+
+def _pinned_lines(pinned: Sequence[Pinned]) -> Iterator[str]:
+    for entry in pinned[:_MOST_PINNED]:
+        index = "gone" if entry.index is None else entry.index
+        yield f"  pinned {entry.kind} [{index}] {plain(entry.text)}"
+    if len(pinned) > _MOST_PINNED:
+        yield f"  … and {len(pinned) - _MOST_PINNED} more: --json shows all"
+
+
+def _verdict(explanation: Explanation) -> Iterator[str]:
+    received, sent, window = explanation.tokens_received, explanation.tokens_sent, explanation.window
+    measured = "" if window is None else f" of a {window.tokens:,}-token window's {explanation.usable:,} usable"
+    about = "at most " if explanation.cut else ""
+    verdict = f"{explanation.outcome} ({explanation.reason})"
+    if explanation.would is not None:
+        verdict += f"; mode on: {explanation.would.outcome} ({explanation.would.reason})"
+    yield verdict
+    yield f"{received:,}{measured}; would send {about}{sent:,} ({round(100 * sent / max(1, received))} %)"
+    if window is None:
+        model = plain(explanation.model)
+        yield (
+            "the window of this model is unknown: only an overflow, or the message limit, leads to a compaction;"
+            f' set models: [{{match: "{model}", context_window: TOKENS}}] in the config'
+        )

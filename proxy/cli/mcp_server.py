@@ -1,0 +1,90 @@
+"""`concertina mcp`: a Model Context Protocol server with one tool that reads, over standard input and output.
+
+It searches what the store holds of a tenant's conversations: the newest record of each. The history itself is in no
+store, only in the requests of its client, so what no record carries cannot be found here.
+"""
+
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+
+from mcp.server import MCPServer
+from mcp.types import ToolAnnotations
+
+from policies.record.call_lines import action_line
+from policies.record.masking import as_allowed
+from policies.record.recall import found_for
+from policies.record.record import Record
+from policies.record.search import Index
+from policies.record.state import file_line, state_blocks
+from policies.record.texts import texts_for
+from policies.transcript import Utterance
+from proxy.admin.sessions.asking import list_named
+from proxy.callers.tenants import Caller
+from proxy.cli.stored import NothingStoredError, open_sessions
+from proxy.config.loading import Config
+from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
+from proxy.sessions.index import Session
+from proxy.sessions.stores import StoreError
+
+NAME = "conversation_search"
+# Conversations that are searched at once, the last used first, and tokens of an answer.
+_MOST_SESSIONS = 50
+_TOKENS = 2_000
+_ID = 16
+# Characters that all there is of a plan and the like is shown in.
+_ALL = 1_000_000
+_READ_ONLY = ToolAnnotations(title="Search conversations", read_only_hint=True, open_world_hint=False)
+_DESCRIPTION = (
+    "Search what the proxy has summarized of this user's conversations: what the user said, word for word, and what the"
+    " summaries, tool calls and changed files say. Returns passages with the conversation they are from. Messages that"
+    " were never summarized are not found."
+)
+
+
+def serve_mcp(config: Config, caller: Caller) -> None:
+    """Serve until standard input ends."""
+    tokenizer = Tokenizer()
+    server = MCPServer("concertina", version=version("concertina"), log_level="WARNING")
+
+    async def conversation_search(query: str, session: str | None = None) -> str:
+        """`session`: the label of a conversation, or how its id begins; all of them without one."""
+        try:
+            found = await _records(config, caller, session)
+        except NothingStoredError:
+            found = []
+        except StoreError as error:
+            return f"The store cannot be searched: {error}."
+        index = Index(utterance for one in found for utterance in _utterances_of(*one))
+        lines = found_for(index, query, budget=_TOKENS, count=lambda text: tokenizer.count(text, DEFAULT_ENCODING))
+        return "\n".join(lines) or f"Nothing was found in {len(found)} conversations."
+
+    server.tool(NAME, description=_DESCRIPTION, annotations=_READ_ONLY, structured_output=False)(conversation_search)
+    server.run("stdio")
+
+
+async def _records(config: Config, caller: Caller, name: str | None) -> list[tuple[Session, Record]]:
+    """Return the newest record of each session of this name, or of all, the last used first. Raises StoreError."""
+    async with open_sessions(config) as stored:
+        named, _ = await list_named(stored, caller, name, 0, _MOST_SESSIONS) if name else ([], True)
+        sessions = named or [each for each in await stored.of(caller) if each.id.startswith(name or "")]
+        compacted = [(each, each.record) for each in sessions if each.record][:_MOST_SESSIONS]
+        records = [(each, await stored.records.lying_at(*place)) for each, place in compacted]
+    return [(each, as_allowed(record, caller.policy.secrets)) for each, record in records if record]
+
+
+def _utterances_of(session: Session, record: Record) -> Iterator[Utterance]:
+    """What a record carries; each part says which conversation it is of."""
+    name = session.label or session.id[:_ID]
+    for entry in record.entries:
+        yield Utterance(entry.position, "user", entry.text, tool=f"conversation {name}")
+    texts = texts_for(record.language)
+    state = state_blocks(texts, record.plan, record.attempts, record.running, _ALL, len, steps=record.steps)
+    parts: Sequence[tuple[str, Sequence[str]]] = (
+        ("summary", record.summary.splitlines()),
+        ("timeline", [text for segment in record.segments for text in (segment.text, *segment.insights)]),
+        ("tool calls", [action_line(action, texts) for action in record.actions]),
+        ("files", [file_line(file, texts) for file in record.files]),
+        ("state", [line for line in state if line]),
+    )
+    for part, lines in parts:
+        yield Utterance(record.covered, "tool", "\n".join(lines), tool=f"{part}, conversation {name}")

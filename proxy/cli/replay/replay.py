@@ -1,0 +1,319 @@
+"""Playing recorded sessions through the real engine, offline: what each policy sends, reuses and costs."""
+
+import hashlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from itertools import count, takewhile
+from typing import Protocol
+
+from policies.ladder import Retry, StatedLimit, next_retry, retries
+from policies.plan import Trigger
+from policies.price import Tokens, prompt_behind
+from proxy.callers.api_head import ApiHead
+from proxy.callers.tenants import Caller
+from proxy.cli.replay.figures import LEAST_CACHED, NO_PROXY, Replayed, ReplayTally, session_of, total_of
+from proxy.cli.replay.recordings import Recording, RecordingError
+from proxy.cli.replay.stand_in import ModelCall, StandIn
+from proxy.compaction.draft import Draft
+from proxy.compaction.engine import Engine
+from proxy.compaction.plan_input import PlanInput, plan_input_of, with_newest_lessons
+from proxy.compaction.prefetch import is_worth_following
+from proxy.config.loading import Config
+from proxy.config.settings import ModelRule
+from proxy.dialects.base import Dialect, Usage
+from proxy.dialects.reader import CountedRequest
+from proxy.errors import InvalidJSONError
+from proxy.models.tokenizer import Tokenizer
+from proxy.telemetry.events import CompactionEnded, Event, Hook
+from proxy.upstreams.routes import Router
+from proxy.upstreams.summarizer import Summarizer
+
+_SEALED = (
+    "it holds a compaction item that this config's store.encryption_key does not open, or that another has made; it"
+    " counts as what it weighs sealed"
+)
+
+
+class Paid(Protocol):
+    """Told of a call under a policy: its tokens, those among the prompt's that the one before it had, and whether a
+    summarizer was asked."""
+
+    def __call__(self, policy: str, call: Tokens, *, is_summary: bool) -> None: ...
+
+
+class Answered(Protocol):
+    """Gets a request of a session, what was sent for it, and the next request, which repeats its answer."""
+
+    def __call__(self, session: str, case: PlanInput, sent: CountedRequest, following: CountedRequest, /) -> None: ...
+
+
+Opens = Callable[[Config, Summarizer, Hook], AbstractAsyncContextManager[Engine]]
+
+
+def with_window(config: Config, window: int | None) -> Config:
+    """The config with this window, in tokens, in place of what it and the model table say."""
+    if window is None:
+        return config
+    rules = [rule.model_copy(update={"context_window": window}) for rule in config.models]
+    rules.append(ModelRule(match="*", context_window=window))
+    return config.model_copy(update={"models": tuple(rules)})
+
+
+async def replay(
+    opens: Opens,
+    config: Config,
+    recordings: Sequence[Recording],
+    callers: Sequence[Caller],
+    advance: Callable[[], None],
+    skipped: Callable[[str], None],
+    *,
+    paid: Paid | None = None,
+    answered: Answered | None = None,
+) -> Replayed:
+    """Every recording under the policy of every caller, and without a proxy.
+
+    opens:   an engine that keeps nothing, asks this summarizer alone and tells this hook.
+    advance: called after every request. skipped: told of recordings that hold something else than requests.
+    paid:    gets every prompt that was sent, and every question to a summarizer. answered: gets every answered request
+             of a policy that is not off.
+    """
+    off = callers[0].policy.model_copy(update={"mode": "off"})
+    everyone = (replace(callers[0], policy_name=NO_PROXY, policy=off), *callers)
+    stand_in, triggers = StandIn(Tokenizer()), list[Trigger]()
+
+    def count(event: Event) -> None:
+        if isinstance(event, CompactionEnded) and event.digest is not None:
+            triggers.append(event.trigger)
+
+    async with opens(config, stand_in, count) as engine:
+        player = _Player(engine, engine.router(config), stand_in, triggers, paid, answered)
+        played: list[tuple[str, Mapping[str, ReplayTally]]] = []
+        for recording in recordings:
+            try:
+                tallies = {caller.policy_name: await player.play(recording, caller, advance) for caller in everyone}
+            except RecordingError as error:
+                skipped(f"{recording.name}: {error}")
+            else:
+                played.append((recording.name, tallies))
+            if player.has_sealed:
+                skipped(f"{recording.name}: {_SEALED}")
+                player.has_sealed = False
+    names = [caller.policy_name for caller in everyone]
+    total = {name: sum((tallies[name] for _, tallies in played), ReplayTally()) for name in names}
+    return Replayed(
+        windows=player.windows,
+        sessions=[session_of(name, tallies) for name, tallies in played],
+        total=total_of(total) if len(played) > 1 else None,
+        unpriced=sorted(player.unpriced),
+        watching=[caller.policy_name for caller in callers if caller.policy.mode == "shadow"],
+    )
+
+
+class _Player:
+    """Plays one session after the other, and notes the windows of the models met and those without a price."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        router: Router,
+        stand_in: StandIn,
+        triggers: list[Trigger],
+        paid: Paid | None,
+        answered: Answered | None,
+    ) -> None:
+        self.windows: dict[str, int | None] = {}
+        self.unpriced: set[str] = set()
+        self.has_sealed = False
+        self._engine = engine
+        self._router = router
+        self._stand_in = stand_in
+        self._triggers = triggers
+        self._paid = paid
+        self._answered = answered
+        self._numbers = count()
+
+    async def play(self, recording: Recording, caller: Caller, advance: Callable[[], None]) -> ReplayTally:
+        """One session under one policy, in a scope of its own: what another one stored is not found."""
+        scope = hashlib.sha256(b"%d" % next(self._numbers)).digest()
+        caller = replace(caller, scope=scope, summary_tokens_per_day=None)
+        tally, cooled, before = ReplayTally(), set[int](), None
+        self._triggers.clear()
+        head = _HEAD.asking(recording.dialect)
+        async for request, following in self._exchanges(recording, caller):
+            case = plan_input_of(head, self._router, caller, caller.policy.mode, request)
+            draft = await self._final_draft(case)
+            sent = await self._as_sent(case, draft)
+            self._add(tally, case, sent, before)
+            new = _shortened_messages(case, draft) - cooled
+            tally.batches += bool(new)
+            cooled |= new
+            if self._answered is not None and following is not None and case.mode != "off":
+                self._answered(recording.name, case, sent, following)
+            answered = _answer_in(following, request) if following is not None else 0
+            await self._follow_up(case, draft, Usage(draft.tokens, answered))
+            for call in self._stand_in.take_calls():
+                await self._add_call(tally, call, case, sent, before)
+            before = sent
+            advance()
+        tally.background = self._triggers.count("background")
+        tally.inline = len(self._triggers) - tally.background
+        return tally
+
+    async def _exchanges(
+        self, recording: Recording, caller: Caller
+    ) -> AsyncIterator[tuple[CountedRequest, CountedRequest | None]]:
+        """Every request, and the next one, which repeats its answer; None behind the last."""
+        current: CountedRequest | None = None
+        for number, body in enumerate(recording.bodies(), 1):
+            following = await self._read(body, caller, recording.dialect)
+            if following is None:
+                raise RecordingError(f"request {number} is no {recording.dialect.name} request; remove it")
+            if current is not None:
+                yield current, following
+            current = following
+        if current is not None:
+            yield current, None
+
+    async def _read(self, body: bytes, caller: Caller, dialect: Dialect) -> CountedRequest | None:
+        try:
+            request = await self._engine.read(body, caller, self._router.encoding, dialect)
+        except InvalidJSONError:
+            return None
+        self.has_sealed = self.has_sealed or (request is not None and request.history.compacts)
+        return request
+
+    async def _final_draft(self, case: PlanInput) -> Draft:
+        """What is sent in the end: where the first draft would overflow, smaller ones are tried as the gateway does."""
+        first = await self._engine.drafter.first(case)
+        if (stated := _refusal(case, first)) is None:
+            return first
+        ladder, refusal = retries(first, stated, case.retries), None
+        while (step := next_retry(ladder, refusal)) is not None:
+            draft, refusal = await self._smaller(case, step), None
+            if draft is not None:
+                if (stated := _refusal(case, draft)) is None:
+                    return draft
+                refusal = draft, stated
+        return first
+
+    async def _smaller(self, case: PlanInput, step: Retry[Draft]) -> Draft | None:
+        if step.lowers_output:
+            return self._engine.drafter.with_less_output(case, step.refused, step.stated)
+        return await self._engine.drafter.retry(case, step.refused, step.stated, attempt=step.attempt)
+
+    async def _as_sent(self, case: PlanInput, draft: Draft) -> CountedRequest:
+        if draft.body is case.request.body:
+            return case.request
+        sent = await self._read(draft.body, case.caller, case.request.dialect)
+        assert sent is not None  # noqa: S101 - what we made is a request
+        return sent
+
+    def _add(self, tally: ReplayTally, case: PlanInput, sent: CountedRequest, before: CountedRequest | None) -> None:
+        window = case.route.window
+        self.windows[case.request.settings.model] = window.tokens if window else None
+        tally.requests += 1
+        tally.received += case.request.received_tokens
+        tally.sent += sent.tokens
+        tally.unmeasured += window is None
+        self._pay(tally, case, sent, before)
+        if before is not None:
+            tally.reuse.append(_reused_share(before, sent))
+        if _overflows(case, sent.tokens):
+            tally.over.append(tally.requests)
+
+    async def _follow_up(self, case: PlanInput, draft: Draft, usage: Usage) -> None:
+        """What the gateway has done in the background; here it is done before the next request."""
+        if case.mode != "off" and not _overflows(case, draft.tokens) and is_worth_following(case, draft):
+            self._engine.prefetch.learn(case, draft, usage)
+            await self._engine.prefetch.after(with_newest_lessons(case, self._router), draft, usage)
+
+    async def _add_call(
+        self,
+        tally: ReplayTally,
+        call: ModelCall,
+        case: PlanInput,
+        sent: CountedRequest,
+        before: CountedRequest | None,
+    ) -> None:
+        """A summarizer's call, right behind what was sent, or right before it while it waited."""
+        asked = await self._read(call.body, case.caller, call.dialect)
+        assert asked is not None  # noqa: S101 - what we made is a request
+        tally.calls += 1
+        self._pay(tally, case, asked, before, sent, written=call.written)
+
+    def _pay(
+        self,
+        tally: ReplayTally,
+        case: PlanInput,
+        sent: CountedRequest,
+        *before: CountedRequest | None,
+        written: int | None = None,
+    ) -> None:
+        """The price of a prompt, if the provider's cache takes it, and holds of those before it the nearest.
+
+        written: by a summarizer; None for what no summarizer was asked.
+        """
+        cached = max((_cached_tokens(one, sent) for one in before if one is not None), default=0)
+        if self._paid is not None:
+            call = Tokens(sent.tokens, written or 0, cached)
+            self._paid(case.caller.policy_name, call, is_summary=written is not None)
+        price = self._engine.windows.price(sent.settings.model)
+        if price is None:
+            self.unpriced.add(sent.settings.model)
+            tally.unpriced += 1
+            return
+        call = prompt_behind(cached, sent.tokens, price=price, caches=sent.tokens >= LEAST_CACHED, is_warm=True)
+        tally.cost += price.of(call.with_answer(written or 0))
+
+
+def _refusal(case: PlanInput, draft: Draft) -> StatedLimit | None:
+    """What its upstream would say to a draft; None where it fits, or nobody knows."""
+    window = case.route.window
+    if window is None or not _overflows(case, draft.tokens):
+        return None
+    return StatedLimit(window.tokens, draft.tokens)
+
+
+def _overflows(case: PlanInput, tokens: int) -> bool:
+    """Whether prompt and answer pass the window; of an answer no more is counted than the budget reserves."""
+    window = case.route.window
+    if window is None:
+        return False
+    return tokens + min(case.request.settings.max_output or 0, window.tokens // 2) > window.tokens
+
+
+def _answer_in(following: CountedRequest, request: CountedRequest) -> int:
+    """Tokens of the answer that the next request repeats behind the messages of this one."""
+    answer = takewhile(lambda message: message.role == "assistant", following.messages[len(request.messages) :])
+    return sum(message.tokens for message in answer)
+
+
+def _shortened_messages(case: PlanInput, draft: Draft) -> set[int]:
+    """Messages that went out in their short forms."""
+    if draft.view is None or draft.body is case.request.body:
+        return set()
+    return {*(draft.view.replaced.keys() - draft.view.quotations.keys())}
+
+
+def _reused_share(before: CountedRequest, sent: CountedRequest) -> float:
+    """The share of the messages before that the next request repeats byte for byte from the start."""
+    a, b = (request.body[request.parsed.array[0] : request.parsed.array[1] - 1] for request in (before, sent))
+    same, most = 0, min(len(a), len(b))
+    while same < most:
+        middle = (same + most + 1) // 2
+        same, most = (middle, most) if a[:middle] == b[:middle] else (same, middle - 1)
+    return same / len(a)
+
+
+def _cached_tokens(before: CountedRequest, sent: CountedRequest) -> int:
+    """Tokens at the start of a prompt that are the same as before: tools first, then whole messages."""
+    if before.settings.model != sent.settings.model or before.settings.definitions != sent.settings.definitions:
+        return 0
+    pairs = zip(before.messages, sent.messages, strict=False)
+    alike = takewhile(lambda pair: pair[0] == pair[1], pairs)
+    tokens = sent.tools_tokens + sum(message.tokens for _, message in alike)
+    return tokens if tokens >= LEAST_CACHED else 0
+
+
+_HEAD = ApiHead("POST", "/", [])

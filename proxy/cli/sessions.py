@@ -1,0 +1,113 @@
+"""`concertina sessions`: the stored conversations of a tenant, listed, found by name and erased by the admin API."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from proxy.admin.endpoints import find_endpoint
+from proxy.cli.admin_client import AdminClient, AdminError
+from proxy.cli.common import fail, moment, plain
+from proxy.sessions.index import Session
+
+_SHOWN = 16
+_PAGE = 200
+
+
+class _Page(msgspec.Struct):
+    sessions: list[Session]
+    cursor: str | None
+
+
+class _Erased(msgspec.Struct):
+    erased: list[str]
+
+
+def list_sessions(client: AdminClient, name: str = "") -> list[Session]:
+    """Return a tenant's conversations, the last used first; with a name those with this label, or an id that begins so
+    with eight digits or more. Raises AdminError."""
+    sessions: dict[tuple[str, str], Session] = {}
+    cursor: str | None = ""
+    while cursor is not None:
+        query = {"name": name, "limit": str(_PAGE), "cursor": cursor}
+        page = client.call(find_endpoint("sessions"), _Page, query)
+        sessions |= {(session.id, session.label): session for session in page.sessions}
+        cursor = page.cursor
+    return sorted(sessions.values(), key=lambda session: -session.seen)
+
+
+def other_tenants(client: AdminClient, tenants: Iterable[str]) -> list[str]:
+    """Return those of these tenants that have sessions, except the client's."""
+    found = []
+    for tenant in tenants:
+        with suppress(AdminError):  # a tenant that the running proxy does not know yet
+            query = {"tenant": tenant, "limit": "1"}
+            if tenant != client.tenant and client.call(find_endpoint("sessions"), _Page, query).sessions:
+                found.append(tenant)
+    return found
+
+
+def find_sessions(client: AdminClient, names: Sequence[str]) -> list[Session]:
+    """Return the sessions of these names, or all of the tenant if there are none; end the command if a name has no
+    session. Raises AdminError."""
+    if not names:
+        return list_sessions(client)
+    sessions: dict[tuple[str, str], Session] = {}
+    for name in names:
+        named = find_named(client, name)
+        if not named:
+            fail(f"tenant {client.tenant} has no such session: {name}; `concertina sessions ls` lists them")
+        sessions |= {(session.id, session.label): session for session in named}
+    return sorted(sessions.values(), key=lambda session: -session.seen)
+
+
+def find_named(client: AdminClient, name: str) -> list[Session]:
+    """Return the sessions with this label or id, or ID:LABEL, the last used first. Fewer than eight digits of an id are
+    searched among all sessions. Raises AdminError."""
+    listed = list_sessions(client, name) or list_sessions(client)
+    return [session for session in listed if _is_named(session, name)]
+
+
+def _is_named(session: Session, name: str) -> bool:
+    begin, colon, label = name.partition(":")
+    return session.label == name or (session.id.startswith(begin) and (not colon or session.label == label))
+
+
+def find_session(client: AdminClient, name: str) -> Session:
+    """Return the only session of this name; end the command if there is none, or several. Raises AdminError."""
+    sessions = find_sessions(client, [name])
+    if len(sessions) > 1:
+        names = ", ".join(f"{session.id[:_SHOWN]}:{session.label}" for session in sessions)
+        fail(f"several sessions are called {name}; name one: {names}")
+    return sessions[0]
+
+
+def erase(client: AdminClient, name: str) -> list[str]:
+    """Erase the sessions of this name, and return their ids; none if no session has it. Raises AdminError."""
+    try:
+        return client.call(find_endpoint("erase"), _Erased, name=name).erased
+    except AdminError as error:
+        if error.status != 404:
+            raise
+        return []
+
+
+def erase_all(client: AdminClient) -> list[str]:
+    """Erase all sessions of the tenant, and return their ids. Raises AdminError."""
+    return client.call(find_endpoint("erase_all"), _Erased, {"all": "true"}).erased
+
+
+def show(sessions: Sequence[Session], console: Console) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("ID", no_wrap=True, min_width=_SHOWN)
+    for heading in ("LAST USED", "MODEL"):
+        table.add_column(heading)
+    for heading in ("COVERED", "GENERATION"):
+        table.add_column(heading, justify="right")
+    table.add_column("LABEL")
+    for session in sessions:
+        counts = (str(session.covered), str(session.generation))
+        table.add_row(session.id[:_SHOWN], moment(session.seen), plain(session.model), *counts, plain(session.label))
+    console.print(table)

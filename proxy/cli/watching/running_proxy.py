@@ -1,0 +1,70 @@
+"""The running proxy as those commands find it that watch it: its address, the token for it, and what it answers."""
+
+import os
+import urllib.request
+from collections.abc import Iterator, Mapping
+from http.client import HTTPException
+from typing import Annotated
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+
+from cyclopts import Parameter
+
+from proxy.admin.endpoints import Endpoint
+from proxy.cli.common import fail
+from proxy.cli.running import DIRECT, as_running, token_of, without_answer
+from proxy.config.loading import Config
+from proxy.server.addresses import named_url, of_proxy
+
+_TOKEN = "CONCERTINA_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
+_REFUSED = {
+    401: f"set {_TOKEN} to its admin token, or run this with its config, as its user",
+    403: f"this token may not see requests; set {_TOKEN} to the admin token, or to a viewer key of the tenant",
+}
+
+Url = Annotated[
+    str | None, Parameter(help="Address of the proxy, instead of that of the config.", env_var="CONCERTINA_URL")
+]
+
+
+class UnansweredError(Exception):
+    """The proxy did not answer, or refused; the text says why, and the way out."""
+
+
+def answer_lines(
+    config: Config, url: str | None, endpoint: Endpoint, query: Mapping[str, str], seconds: float
+) -> Iterator[bytes]:
+    """The lines of what an endpoint answers, none of which may take more than so many seconds; raises
+    UnansweredError."""
+    address, token = f"{url_of(config, url)}{endpoint.path_for()}", _token(config, url)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(f"{address}?{urlencode(query)}", headers=headers)  # noqa: S310 - is http
+    try:
+        with DIRECT.open(request, timeout=seconds) as answer:
+            yield from answer
+    except HTTPError as error:
+        with error:
+            way_out = _REFUSED.get(error.code, "is that a Concertina of this version?")
+            raise UnansweredError(f"{address} answers {error.code}: {way_out}") from None
+    except URLError as error:
+        raise UnansweredError(without_answer(url_of(config, url), error)) from None
+    except (OSError, ValueError, HTTPException) as error:
+        raise UnansweredError(f"{address}: {error}") from None
+
+
+def url_of(config: Config, url: str | None) -> str:
+    """Where the proxy is; ends the command if that is not known, or can be no address."""
+    if url:
+        try:
+            return named_url(url)
+        except ValueError as error:
+            fail(str(error))
+    found = of_proxy(as_running(config))
+    if found is None:
+        fail("server.port is 0, so any port may be the proxy's; name its address with --url")
+    return found
+
+
+def _token(config: Config, url: str | None) -> str | None:
+    """The token of the config's proxy; what is at another address may be anybody's, and gets one that was named."""
+    return os.environ.get(_TOKEN) or (token_of(config) if url is None else None)

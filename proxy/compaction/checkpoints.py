@@ -1,0 +1,91 @@
+"""Lookup of the checkpoint that a request goes on from."""
+
+from collections import Counter
+from collections.abc import Collection
+
+from policies.plan import is_crowded, tokens_with
+from policies.record.record import Record
+from proxy.compaction.draft import standing_of
+from proxy.compaction.plan_input import PlanInput
+from proxy.sessions.sessions import Sessions
+
+
+class Checkpoints:
+    """Looks up the checkpoint in use; one per process. `lookups` counts results: `memory`, `store`, `miss`."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._records = sessions.records
+        self.lookups: Counter[str] = Counter()
+
+    async def in_use(self, case: PlanInput) -> Record | None:
+        """Return the checkpoint to send: the newest, unless the prompt before it fits.
+
+        So a summary made ahead of need breaks no prompt cache before it must. A session that continues with a larger
+        window gets back the messages that the smaller one had no room for.
+        """
+        record = await self.newest(case)
+        while record is not None and (share := self._revert_threshold(case, record)) is not None:
+            before = await self._parent(case, record)
+            if (before is None and record.parent is not None) or not self._may_stand(case, before, share):
+                break
+            record = before
+        return record
+
+    def _revert_threshold(self, case: PlanInput, record: Record) -> float | None:
+        """Return the share of M below which the prompt before a record is sent in its place, None if it never is.
+
+        It is well below the threshold, since a learned reserve must not make a session change to and fro. A forced
+        record stays, and so does one of a session with bound thinking. A record after a refusal stays until a prompt as
+        large may be tried again.
+        """
+        policy = case.caller.policy
+        if record.making.trigger == "background":
+            return policy.compaction_threshold
+        share = (min(policy.soft_threshold, policy.compaction_threshold) + policy.compaction_threshold) / 2
+        if record.making.trigger == "manual" or case.mode == "force" or case.binds_thinking:
+            return None
+        if record.making.trigger == "overflow_retry" and not case.may_try_larger:
+            return None
+        if record.making.tokens.before >= case.limits.budget.at(share):
+            return None
+        return share
+
+    async def newest(self, case: PlanInput) -> Record | None:
+        """Return the longest checkpoint of this prefix, from memory if that fits, else from the store."""
+        record = await self._newest(case)
+        return None if record is None else case.allowed_record(record)
+
+    async def _newest(self, case: PlanInput) -> Record | None:
+        known = self._records.recall(case.chain, case.cuts)
+        if known is not None and self._fits(case, known, case.caller.policy.compaction_threshold):
+            self.lookups["memory"] += 1
+            return known
+        newer = [cut for cut in case.cuts if known is None or cut > known.covered]
+        found = await self._records.find(case.chain, newer)
+        self.lookups["store" if found else "memory" if known else "miss"] += 1
+        return found or known
+
+    async def newer(self, case: PlanInput, covered: int) -> Record | None:
+        """Return a checkpoint that covers more than so many messages, made by any replica."""
+        return await self._known_record(case, [cut for cut in case.cuts if cut > covered])
+
+    async def _parent(self, case: PlanInput, record: Record) -> Record | None:
+        if record.parent is None:
+            return None
+        digest = bytes.fromhex(record.parent)
+        cuts = [cut for cut in case.cuts if cut < record.covered and case.chain.digests[cut] == digest]
+        return await self._known_record(case, cuts)
+
+    async def _known_record(self, case: PlanInput, cuts: Collection[int]) -> Record | None:
+        record = await self._records.find_newest(case.chain, cuts)
+        return None if record is None else case.allowed_record(record)
+
+    def _fits(self, case: PlanInput, record: Record | None, share: float) -> bool:
+        return tokens_with(case.conversation, standing_of(record)) < case.limits.budget.at(share)
+
+    def _may_stand(self, case: PlanInput, record: Record | None, share: float) -> bool:
+        """Return True if no newer record is due for tokens or messages. Otherwise it would be made again at once."""
+        standing = standing_of(record)
+        covered, now = standing.covered if standing else 0, tokens_with(case.conversation, standing)
+        is_too_long = is_crowded(case.conversation, covered, now, case.limits, case.caller.policy)
+        return self._fits(case, record, share) and not is_too_long

@@ -1,0 +1,136 @@
+"""What is sent for a request: the client's bytes, or a copy that differs from them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.assembly import SHAPES, Shape, assemble
+from policies.conversation import MessageIndex
+from policies.plan import ActiveCheckpoint, tokens_with
+from policies.record.record import Record
+from proxy.compaction.plan_input import Outcome, PlanInput, RoutedRequest
+from proxy.compaction.prompt_view import PromptView
+from proxy.dialects import json_array
+from proxy.dialects.cache_marks import may_be_cached
+from proxy.dialects.reader import CountedRequest
+from proxy.dialects.surrogates import readable
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The differences of a rewritten copy from the client's request.
+
+    covered, text: the length of the body's part that is left out, and what stands in its place; None for nothing.
+    replaced:      message index -> other bytes.
+    """
+
+    covered: int
+    text: str | None
+    replaced: dict[MessageIndex, bytes]
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """A prompt to send: its body, its size in tokens of our estimate, and the reason of its form.
+
+    view: the conversation as it is sent, None if the plan needed none.
+    copy: the differences from the client's request, None if its own bytes are sent.
+    max_output: the lower output limit in place of the client's, None for its own.
+    warning: a problem of the client's requests that compaction cannot solve, None without one.
+    planned: seconds until the plan was made. waited: seconds for a record that was being made.
+    """
+
+    body: bytes
+    tokens: int
+    outcome: Outcome
+    reason: str
+    record: Record | None = None
+    view: PromptView | None = None
+    copy: Copy | None = None
+    max_output: int | None = None
+    warning: str | None = None
+    planned: float = 0.0
+    waited: float = 0.0
+
+
+def untouched_draft(request: CountedRequest, outcome: Outcome, reason: str, view: PromptView | None = None) -> Draft:
+    """Return the request as the client sent it, after its separator if it has one."""
+    if request.dropped_tokens and outcome == "none" and not request.is_ours:
+        outcome, reason = "applied", "separator"
+    return Draft(request.body, request.tokens, outcome, reason, view=view)
+
+
+def draft_of(case: PlanInput, view: PromptView, record: Record | None, outcome: Outcome, reason: str) -> Draft:
+    """Return the request with a record in place of its oldest part, and with the changed messages of a view."""
+    if record is None and not view.replaced:
+        return untouched_draft(case.request, outcome, reason, view)
+    tokens = tokens_with(view.conversation, standing_of(record))
+    copy = Copy(record.covered if record else 0, record.text if record else None, view.replaced)
+    return Draft(body_of(case, copy, case.experience.shape), tokens, outcome, reason, record, view, copy)
+
+
+def reshaped_drafts(case: PlanInput, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
+    """Yield the draft in the other shapes that its record may have, each with another body."""
+    if draft.copy is None:
+        return
+    tried = {draft.body}
+    for shape in SHAPES:
+        body = with_output(case, body_of(case, draft.copy, shape), draft.max_output)
+        if body not in tried:
+            tried.add(body)
+            yield shape, replace(draft, body=body)
+
+
+def with_output(case: PlanInput, body: bytes, limit: int | None) -> bytes:
+    """Return a body with this output limit, or with the client's if it is None."""
+    if limit is None:
+        return body
+    return case.request.dialect.with_output(body, case.request.settings.output_key, limit)
+
+
+def body_of(case: PlanInput, copy: Copy, shape: Shape) -> bytes:
+    """Return the body of a copy. After a record it may get cache marks behind head and record (`adds_marks`)."""
+    request = case.request
+    if copy.text is None:
+        return request.dialect.rebuild(request.body, request.parsed, case.conversation.indexes, copy.replaced)
+    items = assemble(case.conversation, copy.covered, copy.text, shape)
+    return request.dialect.rebuild(request.body, request.parsed, items, copy.replaced, is_marked=adds_marks(case))
+
+
+def adds_marks(case: PlanInput) -> bool:
+    """Return True if a copy with a record gets cache marks: the client sets none, and its provider needs them."""
+    is_allowed = case.caller.policy.cache_marks == "on" and case.experience.takes_marks
+    is_possible = case.request.dialect.breakpoints is not None
+    return is_allowed and is_possible and not may_be_cached(case.request.body, case.request.settings.model)
+
+
+def unmarked_draft(case: PlanInput, draft: Draft) -> Draft | None:
+    """Return the draft without cache marks of ours, None if it has none."""
+    if draft.copy is None or draft.copy.text is None or not adds_marks(case):
+        return None
+    case = replace(case, experience=replace(case.experience, takes_marks=False))
+    body = with_output(case, body_of(case, draft.copy, case.experience.shape), draft.max_output)
+    return replace(draft, body=body)
+
+
+def unsealed_draft(case: RoutedRequest, draft: Draft) -> Draft | None:
+    """Return the draft without sealed reasoning, None if it has none."""
+    dialect = case.request.dialect
+    change = dialect.without_sealed
+    if change is None or not case.request.history.is_signed:
+        return None
+    parsed = json_array.parse(readable(draft.body), dialect.array)
+    if parsed is None:
+        return None
+    raws = [draft.body[slice(*span)] for span in parsed.spans]
+    kept = [raw for raw in (dialect.rewritten(raw, change) for raw in raws) if raw]
+    if len(kept) == len(raws) and all(map(bytes.__eq__, kept, raws)):
+        return None
+    outcome: Outcome = "applied" if draft.outcome == "none" else draft.outcome
+    body = json_array.rebuild(draft.body, parsed, kept)
+    return replace(draft, body=body, outcome=outcome, warning="reasoning_removed")
+
+
+def standing_of(record: Record | None) -> ActiveCheckpoint | None:
+    return None if record is None else ActiveCheckpoint(record.covered, record.text_tokens)

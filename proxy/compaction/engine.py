@@ -1,0 +1,86 @@
+"""The parts that compact conversations, as one value."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from proxy.callers.spending import Spending
+from proxy.callers.tenants import Caller
+from proxy.compaction.checkpoints import Checkpoints
+from proxy.compaction.drafter import Drafter
+from proxy.compaction.plan_input import RoutedRequest
+from proxy.compaction.prefetch import Prefetch
+from proxy.compaction.provider.clients import ClientCompactions
+from proxy.compaction.record_builder import RecordBuilder
+from proxy.config.loading import Config
+from proxy.dialects.base import Dialect
+from proxy.dialects.compaction import CompactionRequestError
+from proxy.dialects.reader import CountedRequest, RequestReader
+from proxy.memory import Memory
+from proxy.models.tokenizer import Tokenizer
+from proxy.models.windows import Windows
+from proxy.runtime.background import Background
+from proxy.runtime.workers import Workers
+from proxy.sessions.sessions import Sessions
+from proxy.telemetry.events import Hook
+from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.tallies import Tallies
+from proxy.upstreams.routes import Router
+from proxy.upstreams.summarizer import Summarizer
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The services that make prompts of requests, over one store."""
+
+    tokenizer: Tokenizer
+    windows: Windows
+    tallies: Tallies
+    metrics: Metrics
+    observe: Hook
+    reader: RequestReader
+    clients: ClientCompactions
+    drafter: Drafter
+    prefetch: Prefetch
+    builder: RecordBuilder
+    checkpoints: Checkpoints
+    summarizer: Summarizer
+    spending: Spending
+    sessions: Sessions
+    background: Background
+    workers: Workers
+    memory: Memory
+    _read_only: "Engine | None"
+
+    def read_only(self) -> "Engine":
+        """Return the same engine over a store that is only read, with silent listeners.
+
+        It decides as this one. It builds a record only if its builder is called, and stores none.
+        """
+        return self._read_only or self
+
+    async def as_asked(self, named: RoutedRequest) -> RoutedRequest:
+        """A request as it was asked for on its session's page: compacted."""
+        chain, manual = named.chain, self.sessions.manual
+        if named.mode == "on" and manual.may_be_due(chain) and await manual.take(chain.session):
+            return replace(named, mode="force")
+        return named
+
+    async def read(
+        self, body: bytes, caller: Caller, encoding_of: Callable[[str], str], dialect: Dialect
+    ) -> CountedRequest | None:
+        """A request that somebody shows, with the compaction items in it expanded as far as they can be opened; what
+        cannot stays sealed. Raises as `RequestReader.read`."""
+        request = await self.reader.read(body, caller.scope, encoding_of, dialect)
+        if request is None or not request.compacts:
+            return request
+        try:
+            settled = await self.workers.run(lambda: self.clients.expander.settle(request, caller.tenant, is_ours=True))
+        except CompactionRequestError:
+            return request
+        read = await self.reader.read(settled.body, caller.scope, encoding_of, dialect)
+        return request if read is None else settled.carried_in(read)
+
+    def router(self, config: Config) -> Router:
+        return Router(config, self.windows, self.tokenizer)

@@ -1,0 +1,81 @@
+"""What prompts consist of, told to those who look at sessions: where it has changed, not for every request."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+
+from policies.plan import soft_share
+from proxy.compaction.draft import Draft
+from proxy.compaction.explain.fates import fates, indexes_of, sent_with
+from proxy.compaction.media import media_figures
+from proxy.compaction.plan_input import PlanInput, RoutedRequest
+from proxy.lru import remember
+from proxy.runtime.workers import Workers
+from proxy.telemetry.events import Hook, PromptComposed
+from proxy.telemetry.message_fates import SentMessage, pack
+
+_SESSIONS = 1_000
+# A prompt that has grown by so much is looked at again: this share of its window, and not less than some tokens.
+_SHARE = 0.1
+_LEAST = 500
+
+
+class Compositions:
+    """Knows what was told of each session; one per process. `clock` tells Unix seconds."""
+
+    def __init__(self, observe: Hook, workers: Workers, clock: Callable[[], float]) -> None:
+        self._observe = observe
+        self._workers = workers
+        self._clock = clock
+        self._told: OrderedDict[tuple[str, bytes], tuple[str, int, int]] = OrderedDict()
+
+    def is_news(self, named: RoutedRequest, sent: Draft) -> bool:
+        """Whether this prompt is made otherwise than the last one of its session that was told; then it counts as
+        told."""
+        key = named.caller.tenant, named.chain.session
+        window = named.route.window
+        step = max(_LEAST, int(_SHARE * window.tokens) if window else 0)
+        state = (
+            sent.record.digest if sent.record else "",
+            len(sent.copy.replaced) if sent.copy else 0,
+            sent.tokens // step,
+        )
+        is_news = self._told.get(key) != state
+        remember(self._told, key, state, _SESSIONS)
+        return is_news
+
+    async def tell(self, case: PlanInput, sent: Draft) -> None:
+        """Every message is looked at, in a thread."""
+        self._observe(await self._workers.run(_composition_event, case, sent, self._clock()))
+
+
+def _composition_event(case: PlanInput, draft: Draft, now: float) -> PromptComposed:
+    sent = sent_with(draft)
+    found = [fate.sent_message for fate in fates(case, case.request, sent, indexes_of(case, case.request))]
+    tokens = Counter[str]()
+    for message in found:
+        tokens[_part(message)] += message.after
+    budget, policy, room = case.limits.budget, case.caller.policy, case.usable_input()
+    return PromptComposed(
+        at=now,
+        tenant=case.caller.tenant,
+        session=case.chain.name,
+        label=case.label,
+        media=media_figures(case, draft),
+        tools=case.request.tools_tokens,
+        head=tokens["head"],
+        record=draft.record.text_tokens if draft.record and sent.covered else 0,
+        cooled=tokens["cooled"],
+        results=tokens["results"],
+        conversation=tokens["conversation"],
+        window=room.window if room else None,
+        usable=room.usable if room else None,
+        soft=budget.at(soft_share(budget, policy)),
+        due=budget.at(policy.compaction_threshold),
+        messages=pack(found),
+    )
+
+
+def _part(message: SentMessage) -> str:
+    if message.fate in ("head", "cooled"):
+        return message.fate
+    return "results" if message.role == "tool" else "conversation"

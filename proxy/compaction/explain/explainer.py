@@ -1,0 +1,199 @@
+"""Explanations: what the read-only engine would do with a request, and why."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.half_window import Cut
+from policies.ledger import ledger
+from policies.ledger.entries import Entry
+from policies.plan import Compact, soft_share
+from policies.price import Payoff
+from policies.record import working_set
+from policies.record.actions import file_changes, key_actions
+from policies.record.record import Record, RoundCounts
+from policies.transcript import CountTokens
+from proxy.compaction.draft import Draft
+from proxy.compaction.engine import Engine
+from proxy.compaction.explain import explanation
+from proxy.compaction.explain.fates import SentPrompt, fates, indexes_of, sent_with
+from proxy.compaction.job import Job
+from proxy.compaction.media import media_figures
+from proxy.compaction.plan_input import PlanInput
+from proxy.compaction.planner import Decision
+from proxy.dialects.reader import CountedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The plan for a request and the prompt that would be sent, by the read-only engine.
+
+    job: the compaction that is due, None for none. draft: has the tokens of the largest record that the job may make.
+    """
+
+    case: PlanInput
+    decision: Decision
+    draft: Draft
+    job: Job | None = None
+
+    @property
+    def sent(self) -> SentPrompt:
+        """Return the prompt as `fates` reads it."""
+        if self.job is None:
+            return sent_with(self.draft)
+        plan = self.job.plan
+        return SentPrompt(self.draft, plan.cut.position, self.decision.record, plan)
+
+    @property
+    def record_tokens(self) -> int | None:
+        """Return the tokens of the record in the draft, None without one."""
+        if self.job is not None:
+            return _most_record_tokens(self.job)
+        return self.draft.record.text_tokens if self.draft.record else None
+
+    @property
+    def payoff(self) -> Payoff | None:
+        """Return the estimate for a compaction or short forms that no request has had yet."""
+        if self.job is not None:
+            return self.job.plan.payoff
+        view = self.draft.view
+        return view.payoff if view is not None and self.draft.copy is not None else None
+
+    @property
+    def media(self) -> explanation.MediaLeftOut | None:
+        """Return the figures of media if some would be left out, else None."""
+        view, told = self.draft.view, media_figures(self.case, self.draft)
+        if view is None or told is None or not view.left_out:
+            return None
+        most = told.max_bytes, told.max_pictures, told.source, told.learned_at
+        return explanation.MediaLeftOut(told.received, len(view.left_out), told.bytes, *most)
+
+
+async def explain(engine: Engine, case: PlanInput, received: CountedRequest) -> explanation.Explanation:
+    """Return what would be done with a request now, and why. Nothing is sent or stored.
+
+    received: the request as it came. That of the case may begin after a separator.
+    """
+    engine = engine.read_only()
+    preview = await preview_request(engine, case)
+    # A request that is left alone is explained by what mode `on` would do.
+    draft = preview.draft if preview.case.mode == case.mode else await engine.drafter.place_and_draft(case)
+    verdict = explanation.Verdict(draft.outcome, draft.reason)
+    count = partial(engine.tokenizer.count, encoding=case.request.encoding)
+    explained = await engine.workers.run(_explanation, preview, received, verdict, count)
+    if preview.decision.record is None:
+        return explained
+    lineage = await engine.sessions.lineages.of(preview.case.chain.tag, preview.decision.record)
+    return msgspec.structs.replace(explained, lineage=lineage)
+
+
+async def preview_request(engine: Engine, case: PlanInput) -> Preview:
+    """Return what would be done with a request in mode `on`, or in mode `force` if that is its mode."""
+    engine = engine.read_only()
+    case = replace(case, mode="on") if case.mode in ("off", "shadow") else case
+    case = await engine.drafter.place(case)
+    decision = await engine.drafter.decision(case)
+    if not isinstance(decision.plan, Compact):
+        draft = await engine.drafter.draft(case, decision)
+        return Preview(case, decision, engine.drafter.fit_output(case, draft))
+    job = await engine.builder.fit(engine.drafter.job(case, decision.cooled, decision.plan, decision.record))
+    tokens = job.cooled.conversation.fixed_tokens + job.plan.cut.kept + _most_record_tokens(job)
+    return Preview(case, decision, Draft(b"", tokens, "applied", job.plan.trigger, view=job.cooled), job)
+
+
+def _most_record_tokens(job: Job) -> int:
+    """Return the tokens that the record of a job takes at most."""
+    plan = job.plan
+    return min(plan.budget.injected, plan.tokens_before - job.cooled.conversation.fixed_tokens - plan.cut.kept)
+
+
+def _explanation(
+    preview: Preview, received: CountedRequest, verdict: explanation.Verdict, count: CountTokens
+) -> explanation.Explanation:
+    case, record = preview.case, preview.decision.record
+    window, budget, policy = case.route.window, case.limits.budget, case.caller.policy
+    expected = explanation.Verdict(preview.draft.outcome, preview.draft.reason)
+    real = case.limits.real
+    indexes = indexes_of(case, received)
+    pinned, actions, files = _carried_entries(preview, count)
+    return explanation.Explanation(
+        model=case.request.settings.model,
+        policy=case.caller.policy_name,
+        outcome=verdict.outcome,
+        reason=verdict.reason,
+        dialect=case.request.dialect.name,
+        would=None if verdict == expected else expected,
+        window=None if window is None else explanation.ExplainedWindow(window.tokens, window.source),
+        usable=budget.usable,
+        thresholds=explanation.Thresholds(
+            budget.at(policy.apply_floor),
+            budget.at(soft_share(budget, policy)),
+            budget.at(policy.compaction_threshold),
+            None if real is None else real.at(policy.overflow_threshold),
+        ),
+        tokens_received=case.request.received_tokens,
+        tokens_sent=preview.draft.tokens,
+        tokens_tools=case.request.tools_tokens,
+        record_tokens=preview.record_tokens,
+        payoff=preview.payoff,
+        media=preview.media,
+        cut=None if preview.job is None else _cut(case, preview.job.plan.cut, indexes),
+        checkpoint=None if record is None else _checkpoint(record),
+        messages=list(fates(case, received, preview.sent, indexes)),
+        recalled=list(_recalled_passages(preview, indexes)),
+        pinned=[explanation.Pinned(entry.kind, _index(case, indexes, entry.position), entry.text) for entry in pinned],
+        actions=actions,
+        files=files,
+    )
+
+
+def _index(case: PlanInput, indexes: Sequence[int], position: int) -> int | None:
+    """Return the index of a message by its position in the conversation, None if the client has left it out."""
+    place = case.relative(position)
+    return None if place is None else indexes[case.conversation.head_length + place]
+
+
+def _cut(case: PlanInput, cut: Cut, indexes: Sequence[int]) -> explanation.CutMade:
+    index = indexes[case.conversation.head_length + cut.position]
+    rounds = RoundCounts(cut.units_total, cut.units_total - cut.units_kept, cut.units_kept)
+    return explanation.CutMade(index, cut.level, cut.strategy, cut.adjustment, cut.adjustment_delta, rounds)
+
+
+def _checkpoint(record: Record) -> explanation.Checkpoint:
+    return explanation.Checkpoint(
+        digest=record.digest[:16],
+        covered=record.covered,
+        tokens=record.text_tokens,
+        generation=record.generation,
+        trigger=record.making.trigger,
+        title=record.title,
+        timeline=tuple(segment.text for segment in record.segments),
+        names=len(working_set.unpack_names(record.uses)),
+    )
+
+
+def _recalled_passages(preview: Preview, indexes: Sequence[int]) -> Iterator[explanation.RecalledPassages]:
+    """Yield the quotations that would be sent. Those after a record that is not made yet are not known."""
+    view = preview.draft.view
+    if view is not None and preview.draft.record is not None:
+        for index, quotation in sorted(view.quotations.items()):
+            yield explanation.RecalledPassages(indexes[index], len(quotation.passages), quotation.tokens)
+
+
+def _carried_entries(preview: Preview, count: CountTokens) -> tuple[list[Entry], int, int]:
+    """Return the user's statements that the record shows, and its number of tool calls and of changed files."""
+    case, record, job = preview.case, preview.draft.record, preview.job
+    if job is not None:
+        entries, utterances, budget, record = job.statements.entries, job.span.utterances, job.plan.budget, job.parent
+    elif record is not None:
+        entries, utterances, budget = list(record.entries), (), case.limits.budget
+    else:
+        return [], 0, 0
+    repeated = case.conversation.anchors(preview.sent.covered)
+    most = min(budget.record, case.caller.policy.ledger.max_tokens)
+    pinned = ledger.fit([entry for entry in entries if entry.position not in repeated], most, count)
+    actions = len(record.actions if record else ()) + len(key_actions(utterances))
+    return pinned, actions, len(file_changes(record.files if record else (), utterances))

@@ -1,0 +1,136 @@
+"""A compaction of a plan, and the messages that its record is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import ClassVar
+
+from policies.cached import cached_property
+from policies.message import INSTRUCTION_ROLES
+from policies.plan import Compact, most_names
+from policies.record import record as records
+from policies.record.names import NamesOf, names_in
+from policies.record.record import Record, Span, Statements
+from policies.settings import PolicySettings
+from policies.transcript import Utterance
+from policies.work.calls import Judge, judge_call
+from proxy.compaction.plan_input import PlanInput
+from proxy.compaction.prompt_view import PromptView
+from proxy.upstreams.routes import SummaryTarget
+
+
+@dataclass(frozen=True)
+class Job:
+    """A compaction of a plan.
+
+    cooled:   the conversation as it is sent. parent: the record that this one continues: the one in use, else the one
+              that the client carries.
+    target:   the model that summarizes, None for a record without a model.
+    started:  the time when the conversation was first seen, in Unix seconds.
+    deadline: seconds that all calls together may take.
+    rebuild:  True if the whole history is summarized anew, and not from the parent's summary on.
+    names, judge: names in texts and outcomes of calls, each read once.
+    counted:  tokens of texts.
+
+    JOIN_WAIT: seconds that a request which still fits waits for a record that another request makes.
+    """
+
+    JOIN_WAIT: ClassVar[float] = 2.0
+
+    case: PlanInput
+    cooled: PromptView
+    plan: Compact
+    parent: Record | None
+    target: SummaryTarget | None
+    started: float
+    deadline: float
+    rebuild: bool = False
+    names: NamesOf = field(default_factory=lambda: cache(names_in), compare=False)
+    judge: Judge = field(default_factory=lambda: cache(judge_call), compare=False)
+    counted: dict[str, int] = field(default_factory=dict, compare=False)
+
+    @property
+    def policy(self) -> PolicySettings:
+        return self.case.caller.policy
+
+    @property
+    def join_timeout(self) -> float:
+        """Return the seconds that the request may wait for a record that another request makes."""
+        return self.deadline if self.plan.must else self.JOIN_WAIT
+
+    @property
+    def most_names(self) -> int:
+        """Return the tokens that the working set may take of the room that the rest of the record leaves."""
+        budget = self.plan.budget
+        return budget.names if self.plan.trigger == "background" else most_names(budget, self.policy)
+
+    @property
+    def covered(self) -> int:
+        """Return the number of messages that the parent covers."""
+        return self.parent.covered if self.parent else 0
+
+    @property
+    def digest(self) -> bytes:
+        """Return the digest of the prefix that the record will cover."""
+        return self.case.chain.digests[self.plan.cut.position]
+
+    @property
+    def is_aligned(self) -> bool:
+        """Return True if the request's own model summarizes, whose cache holds the prompt."""
+        case, target = self.case, self.target
+        return target is not None and (target.name, target.model) == (case.route.name, case.request.settings.model)
+
+    @cached_property
+    def span(self) -> Span:
+        """Return the newly covered messages, decoded once. Instructions among them are sent as they are."""
+        digests, cut, conversation = self.case.chain.digests, self.plan.cut.position, self.cooled.conversation
+        ruled = conversation.rules(cut)
+        return Span(
+            utterances=self._utterances(self.covered),
+            cut=self.plan.cut,
+            digest=digests[cut].hex(),
+            first_digest=digests[min(self.covered + 1, cut)].hex(),
+            last_digest=digests[cut].hex(),
+            first_user=self._first_user,
+            repeated=self._beside(cut),
+            ruled=[self.case.absolute(at) for at in ruled],
+            rules_sent=sum(conversation.body[i].rule_tokens for i in ruled),
+        )
+
+    @cached_property
+    def source(self) -> tuple[Utterance, ...]:
+        """Return the utterances that the summarizer reads: the span, or the whole history."""
+        return self._utterances(0) if self.rebuild else self.span.utterances
+
+    @cached_property
+    def statements(self) -> Statements:
+        return records.statements_of(self.span, self.parent, self.policy.ledger)
+
+    @property
+    def kept(self) -> list[str]:
+        """Return the texts and calls of the messages that are sent next to the record."""
+        case, cut = self.case, self.plan.cut.position
+        said = [each for at in self.cooled.conversation.repeated_messages(cut) for each in case.utterances(at, at + 1)]
+        said += case.utterances(cut, len(case.conversation.body))
+        return [text for each in said for text in (each.text, *(call.arguments for call in each.calls))]
+
+    def _utterances(self, start: int) -> tuple[Utterance, ...]:
+        found = self.case.utterances(start, self.plan.cut.position, answered=True)
+        if not self.cooled.conversation.instructions_covered:
+            found = [u for u in found if u.role not in INSTRUCTION_ROLES]
+        if not self.case.shift:
+            return tuple(found)
+        return tuple(replace(u, position=self.case.absolute(u.position)) for u in found)
+
+    def _beside(self, cut: int) -> list[int]:
+        """Return the anchors, which the record leaves out. Those that a carried record covers are unknown."""
+        case, positions = self.case, self.cooled.conversation.anchors(cut)
+        if case.carried is None:
+            return positions
+        return [case.absolute(at) for at in positions if at >= case.carried.covered]
+
+    @property
+    def _first_user(self) -> int | None:
+        """Return the position of the message with the task, None if the request no longer has it."""
+        return None if self.case.shift else self.cooled.conversation.first_spoken()

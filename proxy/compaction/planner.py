@@ -1,0 +1,156 @@
+"""The plan for a request, as a value. The drafter carries it out, and `explain` shows it."""
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from msgspec import structs
+
+from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
+from policies.record.record import Record
+from proxy.compaction.checkpoints import Checkpoints
+from proxy.compaction.draft import Draft, draft_of, standing_of, untouched_draft
+from proxy.compaction.plan_input import Outcome, PlanInput
+from proxy.compaction.prompt_view import PromptView
+from proxy.compaction.shortener import Shortener
+from proxy.compaction.stability import Stability
+from proxy.sessions.lineages import Lineages
+
+
+@dataclass(frozen=True, slots=True)
+class Bypass:
+    """Relay a request uncompacted: its client asked for that, or its shape must not be changed."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The plan for a request.
+
+    record: the checkpoint in use. view: the conversation as it is sent, None if the plan needs none.
+    unstable_root: the name of the first lost summary of an unstable history, which gets a record without a model.
+    """
+
+    plan: Bypass | Plan
+    record: Record | None = None
+    view: PromptView | None = None
+    unstable_root: str | None = None
+
+    @property
+    def cooled(self) -> PromptView:
+        assert self.view is not None  # noqa: S101 - nobody plans one without a look
+        return self.view
+
+    @property
+    def standing_outcome(self) -> Outcome:
+        """Return the outcome without a new record."""
+        return "reused" if self.record is not None else "cooled" if self.view and self.view.replaced else "none"
+
+    @property
+    def would(self) -> str:
+        """Return the reason in shadow mode."""
+        match self.plan:
+            case Bypass() | Forward():
+                return "would_cool" if self.view and self.view.replaced else self.plan.reason
+            case Reuse():
+                return "would_reuse"
+            case Compact():
+                return f"would_compact_{self.plan.cut.position}_messages"
+            case _:
+                assert_never(self.plan)
+
+    def standing_draft(self, case: PlanInput) -> Draft:
+        """Return the request with its checkpoint and short forms, or as it came in shadow mode."""
+        reason = "counted" if isinstance(self.plan, Compact) else self.plan.reason
+        if self.view is None:
+            return untouched_draft(case.request, "bypass" if isinstance(self.plan, Bypass) else "none", reason)
+        if case.mode == "shadow":
+            return untouched_draft(case.request, "shadow", self.would)
+        outcome = self.standing_outcome
+        if outcome == "cooled":
+            reason = "too_large" if self.view.is_cut else "media_aged" if self.view.is_of_media else reason
+        return draft_or_original(case, draft_of(case, self.view, self.record, outcome, reason))
+
+
+@dataclass(eq=False, repr=False)
+class Planner:
+    """Plans requests by what is stored; one per engine."""
+
+    _checkpoints: Checkpoints
+    _shortener: Shortener
+    _stability: Stability
+    _lineages: Lineages
+
+    async def plan(self, case: PlanInput) -> Decision:
+        """Return the plan for a request."""
+        if (reason := bypass_reason(case)) is not None:
+            return Decision(Bypass(reason))
+        if (reason := small_reason(case)) is not None:
+            return Decision(Forward(reason), view=await self._shortener.shorten_small(case))
+        force, policy = case.mode == "force", case.caller.policy
+        record = await self._checkpoints.in_use(case)
+        view = await self._shortener.shorten(case, record)
+        plan = decide(view.conversation, case.limits, policy, standing_of(record), force=force)
+        if isinstance(plan, Compact):
+            plan = await self._without_futile_model(case, plan, record, force=force)
+        if plan == Forward("nothing_to_compact") and case.has_stored_items:
+            return Decision(Bypass("stored_items"))
+        return Decision(plan, record, view)
+
+    async def check_stability(self, case: PlanInput, decision: Decision) -> Decision:
+        """Return the decision, to compact without a model if summaries of the history are lost as they are made."""
+        plan = decision.plan
+        if not isinstance(plan, Compact) or case.mode == "force":
+            return decision
+        root = await self._stability.lost_since(case, decision.record)
+        if root is None:
+            return decision
+        return replace(decision, plan=replace(plan, with_model=False), unstable_root=root)
+
+    async def _without_futile_model(
+        self, case: PlanInput, plan: Compact, record: Record | None, *, force: bool
+    ) -> Plan:
+        """Return the plan, without a model if its recent summaries were in vain or the same one gained nothing."""
+        tag, tokens = case.chain.tag, case.request.tokens
+        reason = None
+        if not await self._lineages.may_gain(tag, record, tokens):
+            reason = "no_gain"
+        elif not (force or await self._lineages.may_ask_model(tag, record, case.limits.budget, tokens)):
+            reason = "ineffective"
+        if reason is None:
+            return plan
+        if plan.must and not force:
+            return replace(plan, with_model=False)
+        return Forward(reason) if plan.standing is None else Reuse(plan.standing, reason)
+
+
+def bypass_reason(case: PlanInput) -> str | None:
+    """Return the reason why a request must not be changed, None if it may be."""
+    if (reason := case.request.settings.passthrough) is not None:
+        return reason
+    if case.mode == "off":
+        return "off"
+    if case.mode != "force" and case.request.settings.reactive is not None:
+        return case.request.settings.reactive
+    return "refused" if not case.is_copied and case.fits_whole else None
+
+
+def small_reason(case: PlanInput) -> str | None:
+    """Return the reason why a request goes out as it came, without the store. None if it may need more."""
+    if case.mode == "force" or case.overflowed:
+        return None
+    if case.is_far_below(case.request.tokens):
+        return "below_floor"
+    if needs_attention(case.conversation, case.limits, case.caller.policy):
+        return None
+    return "below_floor" if case.limits.known else "unknown_window"
+
+
+def draft_or_original(case: PlanInput, draft: Draft) -> Draft:
+    """Return the draft, or the request as it came if that has no more tokens.
+
+    A forced record may have more tokens than its span, and so may one that was made for a larger model.
+    """
+    if draft.record is None or draft.tokens < case.request.tokens:
+        return draft
+    return structs.replace(untouched_draft(case.request, "none", "no_gain", draft.view), waited=draft.waited)

@@ -1,0 +1,172 @@
+"""Work after a response, so that the next request need not wait (docs/design.md, "Afterwards")."""
+
+from dataclasses import dataclass
+from math import ceil
+
+from msgspec.structs import replace
+
+from policies.experience import was_cut_off
+from policies.plan import Compact, decide_ahead, soft_share
+from policies.record.lineage import may_rebuild
+from policies.record.record import Record
+from proxy.compaction.checkpoints import Checkpoints
+from proxy.compaction.compactor import Compactor
+from proxy.compaction.draft import Draft, standing_of
+from proxy.compaction.excerpt_writer import ExcerptWriter
+from proxy.compaction.job import Job
+from proxy.compaction.plan_input import PlanInput, RoutedRequest
+from proxy.compaction.prompt_view import PromptView
+from proxy.compaction.stability import Stability
+from proxy.dialects.base import Usage
+from proxy.models.windows import Windows
+from proxy.sessions.sessions import Sessions
+from proxy.telemetry.events import Hook, PromptBilled
+from proxy.upstreams.routes import SummaryTarget
+from proxy.upstreams.summarizer import Summarizer
+
+# Share of M below which nothing is prepared for the next request.
+_WORTH_FOLLOWING = 0.5
+# Seconds that all calls together may take. No request waits for them.
+_DEADLINE = 300.0
+# From this generation on, or after a shortened one, a summary is made anew from the whole history.
+_REBUILD_AT = 5
+# For an estimate of its price: tokens of a shortened tool result, and the share of a window that a transcript may take.
+_LONGEST_RESULT = 700
+_USED_WINDOW = 0.7
+
+
+def is_worth_following(case: PlanInput, sent: Draft) -> bool:
+    """Return True if a draft is large enough to prepare something for the next request."""
+    if case.is_far_below(sent.tokens):
+        return False
+    real = case.limits.real
+    return real is not None and sent.tokens >= real.at(_WORTH_FOLLOWING)
+
+
+@dataclass(eq=False, repr=False)
+class Prefetch:
+    """Learns from a response, and prepares short forms and records for the next requests; one per process."""
+
+    _checkpoints: Checkpoints
+    _compactor: Compactor
+    _excerpt_writer: ExcerptWriter
+    _summarizer: Summarizer
+    _sessions: Sessions
+    _stability: Stability
+    _windows: Windows
+    _observe: Hook
+
+    def learn(self, named: RoutedRequest, sent: Draft, usage: Usage | None) -> None:
+        """Learn from a draft's bill: the upstream's ratio of tokens, its room, if it read the whole prompt."""
+        if usage is None:
+            return
+        self._windows.saw_answer(
+            named.place,
+            named.chain.session,
+            sent.tokens,
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            is_enlarged=named.request.settings.is_enlarged,
+        )
+        self._observe(
+            PromptBilled(
+                tenant=named.caller.tenant,
+                upstream=named.route.name,
+                model=named.request.settings.model,
+                session=named.chain.name,
+                estimated=sent.tokens,
+                billed=usage.prompt_tokens,
+                cut_off=was_cut_off(sent.tokens, usage.prompt_tokens),
+            )
+        )
+
+    async def after(self, case: PlanInput, sent: Draft, usage: Usage | None) -> None:
+        """Prepare for the next request after the response to a draft (R3's double check, part 2).
+
+        usage: the tokens that the upstream billed.
+        """
+        if case.is_let_through:
+            return
+        # A request below the floor was sent without a look at the store.
+        case = replace(case, chain=await self._sessions.epochs.place(case.chain, stores=True))
+        policy = case.caller.policy
+        prompt, total = _shares(case, sent, usage)
+        if sent.record is not None:
+            await self._sessions.lineages.note_share(
+                case.chain.tag,
+                sent.record,
+                share=prompt,
+                threshold=policy.compaction_threshold,
+                history_tokens=case.request.tokens,
+            )
+        target = case.summarizer
+        if target is None or self._summarizer.is_cooling_down(target) or sent.warning == "unstable_history":
+            return
+        view = sent.view or PromptView(case.conversation)
+        if positions := _worth_an_excerpt(case, sent, view):
+            await self._excerpt_writer.prepare(case, target, positions)
+        if total >= soft_share(case.limits.budget, policy):
+            await self._compact(case, view, sent.record, target)
+
+    async def _compact(self, case: PlanInput, view: PromptView, used: Record | None, target: SummaryTarget) -> None:
+        """Make the summary that a later request would have to wait for, unless there is one already."""
+        budget = case.limits.budget
+        standing = await self._checkpoints.newest(case)
+        if (standing and standing.digest) != (used and used.digest):
+            return
+        plan = decide_ahead(view.conversation, case.limits, case.caller.policy, standing_of(standing))
+        if plan is None:
+            return
+        if not await self._sessions.lineages.may_ask_model(case.chain.tag, standing, budget, case.request.tokens):
+            return
+        if await self._stability.lost_since(case, standing) is not None:
+            return
+        started = self._sessions.lineages.first_seen(case.chain.first_link)
+        rebuild = await self._is_rebuilt(case, standing, target, plan)
+        job = Job(case, view, plan, standing or case.carried, target, started, _DEADLINE, rebuild)
+        await self._compactor.prefetch(job)
+
+    async def _is_rebuilt(self, case: PlanInput, standing: Record | None, target: SummaryTarget, plan: Compact) -> bool:
+        """Return True if enough summaries of summaries follow one another, and a new one costs no more than allowed."""
+        if (
+            standing is None
+            or case.carried is not None
+            or not (standing.generation >= _REBUILD_AT or standing.making.truncated)
+        ):
+            return False
+        return may_rebuild(
+            await self._sessions.lineages.of(case.chain.tag, standing),
+            case.limits.budget,
+            case.caller.policy.compaction_threshold,
+            history_tokens=case.request.tokens,
+            calls=_calls(case, target, plan.cut.position),
+        )
+
+
+def _shares(case: PlanInput, sent: Draft, usage: Usage | None) -> tuple[float, float]:
+    """Return the shares of M of the prompt, and of prompt and response: by usage, else by our count."""
+    budget, real = case.limits.budget, case.usable_input()
+    if usage is None or real is None:
+        estimated = budget.share(sent.tokens)
+        return estimated, estimated
+    billed = real.behind(int(budget.fixed * case.calibration))
+    return billed.share(usage.prompt_tokens), billed.share(usage.prompt_tokens + usage.completion_tokens)
+
+
+def _worth_an_excerpt(case: PlanInput, sent: Draft, view: PromptView) -> list[int]:
+    """Return the positions of the next batch's messages that are likely to be sent in a short form.
+
+    A message is not, if the very next request needs its short form, or the next compaction covers it first.
+    """
+    room = case.limits.budget.at(soft_share(case.limits.budget, case.caller.policy)) - sent.tokens
+    conversation = case.conversation
+    average = conversation.kept_tokens(0) / len(conversation.units)
+    soon = max(message.tokens for message in conversation.body) + average
+    return [coming.position for coming in view.next if soon <= coming.wait <= room]
+
+
+def _calls(case: PlanInput, target: SummaryTarget, cut: int) -> int:
+    """Return the calls that a summary of body[:cut] may take. Tool results are shortened as for summarizers."""
+    sizes = (min(m.tokens, _LONGEST_RESULT) if m.role == "tool" else m.tokens for m in case.conversation.body[:cut])
+    parts = ceil(sum(sizes) * target.calibration / (_USED_WINDOW * (target.window or case.limits.budget.window)))
+    return parts + 1 if parts > 1 else 1

@@ -1,0 +1,87 @@
+"""The conversation as it is sent after a record: every change to a message, in the order of `Step`."""
+
+from collections.abc import Mapping
+
+from policies.conversation import MessageIndex
+from policies.oversize import kept_behind, least_tokens, oversized_messages
+from policies.record.record import Record
+from proxy.compaction.media import MediaRemover
+from proxy.compaction.plan_input import PlanInput
+from proxy.compaction.prompt_view import PromptView
+from proxy.compaction.recall import Recall
+from proxy.compaction.short_forms import ShortForms
+from proxy.compaction.thinking import ThinkingRemover, Use
+from proxy.memory import Memory
+from proxy.models.tokenizer import Tokenizer
+from proxy.runtime.workers import Workers
+from proxy.sessions.stores.sealing import SealedStore
+
+
+class Shortener:
+    """Shortens conversations to what is sent of them; one per engine."""
+
+    def __init__(
+        self,
+        sealed: SealedStore,
+        tokenizer: Tokenizer,
+        workers: Workers,
+        recall: Recall,
+        stored: Memory,
+        memory: Memory,
+    ) -> None:
+        """stored: remembers values of the store. memory: remembers what was computed."""
+        self.short_forms = ShortForms(sealed, tokenizer, workers, stored, memory)
+        self._media = MediaRemover(self.short_forms, workers, memory)
+        self._thinking = ThinkingRemover(sealed, self.short_forms, memory)
+        self._recall = recall
+
+    async def shorten(self, case: PlanInput, record: Record | None) -> PromptView:
+        """Return the conversation as it is sent after this record."""
+        use = await self._thinking.use(case, record)
+        view = await self._thinking.remove(case, record, await self._fit(case, record, use), use)
+        # Last, since quotations must not change the name of the front that thinking is bound to.
+        return await self._recall.quote(case, record, view)
+
+    async def shorten_small(self, case: PlanInput) -> PromptView | None:
+        """Return a small conversation without media that are left out, and without thinking that it has lost.
+
+        None if it goes out as it came.
+        """
+        view = await self._media.remove(case, PromptView(case.conversation), 0)
+        if case.binds_thinking and await self._thinking.is_removed(case):
+            return await self._thinking.remove(case, None, view, await self._thinking.use(case, None))
+        return view if view.media else None
+
+    async def cut(
+        self, case: PlanInput, record: Record | None, view: PromptView, limits: Mapping[MessageIndex, int]
+    ) -> PromptView:
+        """Return the conversation with contents cut to so many tokens, by index of a message."""
+        use = await self._thinking.use(case, record)
+        # The name of the cuts must not depend on removed thinking, and a prompt that hardly fits gets no quotations.
+        if use is not None or view.quotations:
+            view = await self._fit(case, record, use)
+        return await self._thinking.remove(case, record, await self.short_forms.cut(case, view, limits), use)
+
+    async def remove_thinking(self, case: PlanInput, record: Record | None) -> PromptView:
+        """Return the conversation after this record without any thinking, from now on."""
+        everything = len(case.conversation.body)
+        view = await self._fit(case, record, Use(everything, everything))
+        return await self._recall.quote(case, record, await self._thinking.remove_all(case, record, view))
+
+    async def _fit(self, case: PlanInput, record: Record | None, use: Use | None) -> PromptView:
+        """Return the conversation with its thinking, in short forms, and cut if no window takes it."""
+        covered = record.covered if record else 0
+        if case.route.window is None:
+            return await self._media.remove(case, PromptView(case.conversation), covered)
+        window = case.route.window.tokens
+        view = await self.short_forms.use(case, covered, use.first if use else None)
+        view = await self._media.remove(case, view, covered)
+        # A turn without a legal cut has to be sent whole. Only the provider knows the size of stored items.
+        newest = max(case.cuts, default=0)
+        if newest == 0 and case.has_stored_items:
+            return view
+        if not case.cannot_take(least_tokens(view.conversation, newest)):
+            return view
+        harness = case.request.harness_shares(kept_behind(view.conversation, newest))
+        limits = oversized_messages(view.conversation, case.steady_budget(window), newest, harness)
+        return await self.short_forms.cut(case, view, limits)

@@ -1,0 +1,60 @@
+"""Notes in the store about summaries that were lost because a history changed. Best effort."""
+
+import hashlib
+from itertools import islice, takewhile
+
+from policies.chain import NAME_DIGITS
+from policies.record.record import VERSION, Record
+from policies.stability import Place, SummaryNote, after_record, is_unstable, places_in
+from proxy.compaction.plan_input import PlanInput
+from proxy.sessions.sessions import Sessions
+from proxy.sessions.shelf import Shelf
+
+# Places of a history that are looked up in one round trip, the newest first.
+_LOOKED_UP = 512
+
+
+class Stability:
+    """Notes where models summarized histories; one per process.
+
+    A note has the caller and a digest in its key, and no content. Sessions and labels have no part in it, because
+    they may change with each request.
+    """
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._notes = Shelf(sessions.sealed, SummaryNote)
+
+    async def lost_since(self, case: PlanInput, standing: Record | None) -> str | None:
+        """Return the name of the first lost summary if another one after this record would be lost too, else None."""
+        met = await self._met(case, standing)
+        notes = [*met.values()]
+        if not is_unstable(notes, case.limits.budget, case.request.tokens):
+            return None
+        if max(met).position < len(case.conversation.body) // 2:  # the client's window may slide past it
+            await self._put(case, len(case.conversation.body), after_record(notes, case.request.tokens, by_model=False))
+        return min(met).name.hex()[:NAME_DIGITS]
+
+    async def note(self, case: PlanInput, parent: Record | None, record: Record) -> None:
+        """Note that a record was made for a history, after its parent."""
+        met, by_model = await self._met(case, parent), record.making.model is not None
+        note = after_record([*met.values()], case.request.tokens, by_model=by_model)
+        await self._put(case, record.covered, note)
+
+    async def _put(self, case: PlanInput, cut: int, note: SummaryNote | None) -> None:
+        """Store a note under the last place before a cut."""
+        place = next(places_in(case.conversation.body[:cut]), None)
+        if note is not None and place is not None:
+            await self._notes.put(_key(case, place.name), note)
+
+    async def _met(self, case: PlanInput, standing: Record | None) -> dict[Place, SummaryNote]:
+        """Return the notes after what this record covers."""
+        covered = standing.covered if standing else 0
+        newer = takewhile(lambda place: place.position >= covered, places_in(case.conversation.body))
+        places = [*islice(newer, _LOOKED_UP)]
+        notes = await self._notes.look_up([_key(case, place.name) for place in places])
+        return {place: note for place, note in zip(places, notes, strict=True) if note is not None}
+
+
+def _key(case: PlanInput, name: bytes) -> str:
+    """Return the key of a place's note. A version of records has notes of its own, since others do not find them."""
+    return f"index:spoken:{VERSION}:{hashlib.sha256(case.caller.scope + name).hexdigest()}"

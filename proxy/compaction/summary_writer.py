@@ -1,0 +1,398 @@
+"""Having a model write a summary: as many calls as it takes, each answer validated, each part kept."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from policies.assembly import Injected, Item, MergedMessage, Rules, UserWords, assemble
+from policies.ledger import ledger
+from policies.plan import tokens_with
+from policies.price import Price, Tokens
+from policies.record import record as records
+from policies.record.bisect import BisectOutcome, Call, MergeCall, Overflow, Result, SummarizeCall, bisect, part_length
+from policies.record.prompting import Continuity, Prompt, Prompts, fill, fill_aligned
+from policies.record.record import Segment, Spent, WrittenSummary
+from policies.record.texts import Texts, texts_for
+from policies.record.validation import Invalid, SummaryAnswer, Valid, split_timeline, validate
+from policies.transcript import Block, CountTokens, newest_within, render
+from proxy.callers.api_headers import for_questions
+from proxy.callers.spending import Spending
+from proxy.compaction.draft import standing_of
+from proxy.compaction.job import Job
+from proxy.dialects.cache_marks import may_be_cached
+from proxy.models.tokenizer import Tokenizer
+from proxy.models.windows import Windows
+from proxy.runtime.deadlines import within
+from proxy.runtime.workers import Workers
+from proxy.sessions.record_store import RecordStore
+from proxy.telemetry.events import CallResult
+from proxy.upstreams.routes import SummaryTarget
+from proxy.upstreams.summarizer import FormRefusedError, Kind, Summarizer, SummarizerError, SummarizerOverflowError
+
+_THOUGHT_SHARE = 1 / 8
+_PARALLEL_CALLS = 8
+_LEAST_ANSWER = 1_024
+# The same if the window is too small for that: half of the prompt's tokens, but so many in any case.
+_SMALL_ANSWER = 400
+_ANSWER_SHARE = 1 / 2
+# Tokens of an answer for each token of the summary that is asked for.
+_SLACK = 1.3
+# Share of a summarizer's window that is planned with: its own template and our miscounting take the rest.
+_USED_WINDOW = 0.95
+# Below it the prompt's own words are most of what is read.
+_LEAST_CAPACITY = 500
+# Share of a summarizer's window for the numbered statements of the user.
+_STATEMENTS_SHARE = 0.1
+
+
+@dataclass(slots=True)
+class Bill:
+    """What the calls of one job have used so far, and why answers were of no use.
+
+    price:  of the model that is asked; None while nobody is, and where it is not known.
+    reason: why the record was made without it.
+    asks_aligned: whether an answer to a question behind the session's prompt is waited for.
+    """
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    usd: float = 0.0
+    refused: list[str] = field(default_factory=list)
+    price: Price | None = None
+    reason: str | None = None
+    asks_aligned: bool = False
+
+    @property
+    def spent(self) -> Spent:
+        usd = None if self.price is None else round(self.usd, 6)
+        return Spent(self.prompt_tokens, self.completion_tokens, usd)
+
+    def add(self, used: Tokens, verdict: Valid | Invalid) -> None:
+        self.calls += 1
+        self.prompt_tokens += used.prompt
+        self.completion_tokens += used.output
+        self.usd += 0.0 if self.price is None else self.price.of(used)
+        if isinstance(verdict, Invalid):
+            self.refused.append(verdict.reason)
+
+
+@dataclass(slots=True)
+class _SharedWork:
+    """What the calls of one job share.
+
+    window:   of the summarizer, in its own tokens, as far as it is known or an overflow stated it.
+    is_tight: whether a prompt overflowed without a stated limit, so answers get less room.
+    """
+
+    job: Job
+    target: SummaryTarget
+    texts: Texts
+    continuity: Continuity
+    count: CountTokens
+    bill: Bill
+    deadline: within
+    window: int | None
+    is_tight: bool = False
+
+    @property
+    def length(self) -> int:
+        """Tokens that the summary should have."""
+        return self.job.policy.summarizer.target_tokens or self.job.plan.budget.summary
+
+    @property
+    def longest(self) -> int:
+        """Tokens that the summary of the whole span may have: what one call writes, or the last merge."""
+        return max(self.length, self.job.policy.summarizer.merge_target_tokens or 0)
+
+    def length_of(self, call: Call, room: int) -> int:
+        """Tokens that the summary of a call should have, whose answer has room for `room` tokens."""
+        fits = max(1, int(room / (_SLACK * self.target.calibration)))
+        match call:
+            case MergeCall():
+                return min(fits, self.job.policy.summarizer.merge_target_tokens or self.length)
+            case SummarizeCall(parts=1):
+                return min(fits, self.length)
+            case SummarizeCall():
+                return min(fits, part_length(_content_tokens(call, self.count), self.length))
+
+
+@dataclass(eq=False, repr=False)
+class SummaryWriter:
+    """Writes summaries; one per engine. `ticks` returns seconds that only go forward."""
+
+    _records: RecordStore
+    _summarizer: Summarizer
+    _tokenizer: Tokenizer
+    _prompts: Prompts
+    _windows: Windows
+    _spending: Spending
+    _workers: Workers
+    _ticks: Callable[[], float]
+
+    async def write(self, job: Job, target: SummaryTarget, bill: Bill, deadline: within) -> WrittenSummary:
+        """Return the summary of a job, in as many calls as it takes; what they use is added to `bill`.
+
+        deadline: what ends the calls when the job's time is up. Raises SummarizerError.
+        """
+        started = self._ticks()
+        bill.price = self._windows.price(target.model)
+        count = partial(self._tokenizer.count, encoding=target.encoding)
+        blocks = await self._workers.run(lambda: render(job.source, count, job.policy.parts_to_keep))
+        texts = texts_for(records.language_for(job.parent, job.span))
+        room = int(_STATEMENTS_SHARE * (target.window or job.plan.budget.window) / target.calibration)
+        continuity = await self._workers.run(lambda: _continuity(job, room, count))
+        work = _SharedWork(job, target, texts, continuity, count, bill, deadline, target.window)
+        outcome = await self._drive(work, blocks)
+        if outcome.text is None:
+            # One that takes no part in so many calls is left alone for a while; a depth of our own is not its fault.
+            if not outcome.is_bounded or 2 * outcome.calls >= job.policy.bisect.max_calls:
+                self._summarizer.note_failure(target, "invalid")
+            if outcome.is_bounded:
+                raise SummarizerError("bounded", "no part of the span was small enough for a call")
+            raise SummarizerError("invalid", "no part of the span could be summarized")
+        summary, segment = split_timeline(ledger.without_superseded_section(outcome.text or ""), texts)
+        latency = int(1000 * (self._ticks() - started))
+        return WrittenSummary(
+            summary, segment, outcome, target.model, latency, bill.spent, outcome.text or "", job.rebuild
+        )
+
+    async def _drive(self, work: _SharedWork, blocks: list[Block]) -> BisectOutcome:
+        """Run the bisection: every wave of calls side by side."""
+        around, carried = self._around(work)
+        window, place = work.window, work.target.place
+        capacity = None if window is None else _capacity(work, window, around, work.target.calibration)
+        bounds, taken = work.job.policy.bisect, self._windows.largest_answered(place)
+        run = bisect(blocks, work.continuity.summary, capacity, bounds, work.count, work.longest, carried, taken)
+        # Of this job alone: nobody's slow summarizer holds up another's.
+        slots = asyncio.Semaphore(_PARALLEL_CALLS)
+        results: tuple[Result, ...] | None = None
+        while True:
+            try:
+                calls = next(run) if results is None else run.send(results)
+            except StopIteration as finished:
+                outcome: BisectOutcome = finished.value
+                return outcome
+            results = await _side_by_side([self._result(work, call, around, slots) for call in calls])
+
+    async def _result(self, work: _SharedWork, call: Call, around: int, slots: asyncio.Semaphore) -> Result:
+        tokens = around + _content_tokens(call, work.count)
+        try:
+            async with slots:
+                text = await self._summarize(work, call, tokens)
+        except SummarizerOverflowError as error:
+            target, stated = work.target, error.stated
+            self._windows.saw_overflow(target.place, stated, tokens, work.job.case.chain.session)
+            if stated.limit is None:
+                work.is_tight = True
+                return Overflow()
+            work.window = min(stated.limit, work.window or stated.limit)
+            calibration = max(1.0, stated.input_tokens / tokens) if stated.input_tokens else target.calibration
+            return Overflow(_capacity(work, stated.limit, around, calibration))
+        self._windows.saw_taken(work.target.place, tokens)
+        return text
+
+    def _around(self, work: _SharedWork) -> tuple[int, int]:
+        """Tokens of a part's prompt without its transcript, and what a single call carries beside those."""
+
+        def tokens_of(call: Call) -> int:
+            empty = fill(self._templates(work), call, work.continuity, work.texts, work.length)
+            return work.count(empty.system) + work.count(empty.user)
+
+        around = tokens_of(SummarizeCall((), 0, parts=2))
+        return around, max(0, tokens_of(SummarizeCall((), 0)) - around)
+
+    async def _summarize(self, work: _SharedWork, call: Call, tokens: int) -> str:
+        """The summary of one call, whose prompt has so many tokens; a part of several is looked up first and kept
+        afterwards."""
+        room = _answer_room(work, tokens)
+        prompt = fill(self._templates(work), call, work.continuity, work.texts, work.length_of(call, room))
+        if isinstance(call, SummarizeCall) and call.parts == 1:
+            return await self._validated_answer(work, prompt, room, await self._aligned_answer(work, prompt))
+        content = b"\0".join(
+            (work.job.case.caller.scope, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
+        )
+        if (known := await self._records.recall_part(work.job.case.chain.tag, content)) is not None:
+            return work.job.case.allowed_text(known)
+        summary = await self._validated_answer(work, prompt, room)
+        await self._records.keep_part(work.job.case.chain.tag, content, summary)
+        return summary
+
+    async def _validated_answer(
+        self, work: _SharedWork, prompt: Prompt, room: int, first: Valid | Invalid | None = None
+    ) -> str:
+        """One validated answer of at most `room` tokens; an unusable one, or the `first` that was had otherwise, gets a
+        single reminder."""
+        verdict = first or await self._ask(work, prompt, room)
+        if isinstance(verdict, Invalid):
+            reminder = self._prompts.reminder.replace("{reason}", verdict.reason)
+            verdict = await self._ask(work, replace(prompt, user=f"{prompt.user}\n\n{reminder}"), room, "reminded")
+        if isinstance(verdict, Invalid):
+            self._summarizer.note_failure(work.target, "invalid")
+            raise SummarizerError("invalid", verdict.reason)
+        # A session's own prompt, which may be what was asked about, holds what transcripts do not.
+        return work.job.case.allowed_text(verdict.text)
+
+    async def _aligned_answer(self, work: _SharedWork, prompt: Prompt) -> Valid | Invalid | None:
+        """What is answered at the end of the session's own prompt; None where that is not asked, or in vain."""
+        if (body := await self._aligned_question(work)) is None:
+            return None
+        verdict, of_form = None, False
+        kind: Kind = "invalid"
+        work.bill.asks_aligned = True  # a deadline leaves it so
+        try:
+            verdict = await self._ask_aligned(work, prompt, body)
+        except SummarizerOverflowError:
+            kind = "refused"
+        except SummarizerError as error:
+            if error.kind == "cooling_down":
+                raise
+            if error.kind == "transient":
+                self._summarizer.note_failure(work.target, error.kind, is_aligned=True)
+                raise
+            kind, of_form = error.kind, isinstance(error, FormRefusedError)
+        work.bill.asks_aligned = False
+        if isinstance(verdict, Valid):
+            self._summarizer.note_success(work.target, is_aligned=True)
+        else:
+            self._summarizer.note_failure(work.target, kind, is_aligned=True, of_form=of_form)
+        return verdict
+
+    async def _aligned_question(self, work: _SharedWork) -> bytes | None:
+        """The session's prompt with our question at its end, None where that is not wanted, or has no room."""
+        job = work.job
+        is_wanted = job.is_aligned and job.policy.summarizer.cache_aligned and not job.rebuild
+        if not is_wanted or self._summarizer.is_cooling_down(work.target, is_aligned=True):
+            return None
+        templates = self._templates(work)
+        instruction = fill_aligned(templates, work.continuity, work.texts, work.length)
+        if not await self._workers.run(_has_room, work, instruction):
+            return None
+        return await self._workers.run(_aligned_body, work, instruction)
+
+    async def _ask_aligned(self, work: _SharedWork, prompt: Prompt, body: bytes) -> Valid | Invalid:
+        target = work.target
+        headers = for_questions(work.job.case.route.headers, target.dialect.questions.HEADERS, is_aligned=True)
+        answer = await self._summarizer.send(replace(target, headers=headers), body, work.deadline, is_aligned=True)
+        # Unlike the transcript it shows results in full.
+        seen = replace(prompt, user=f"{prompt.user}\n{body.decode(errors='replace')}")
+        return await self._judge_answer(work, seen, answer)
+
+    def _templates(self, work: _SharedWork) -> Prompts:
+        own = work.job.policy.summarizer.prompt
+        if own is None:
+            return self._prompts
+        prompts = self._prompts
+        return replace(
+            prompts,
+            summarize=f"{prompts.summarize}\n{own}",
+            merge=f"{prompts.merge}\n{own}",
+            aligned=f"{prompts.aligned}\n{own}",
+        )
+
+    async def _ask(self, work: _SharedWork, prompt: Prompt, room: int, fine: CallResult = "ok") -> Valid | Invalid:
+        answer = await self._summarizer.ask(work.target, prompt, room, work.deadline)
+        return await self._judge_answer(work, prompt, answer, fine)
+
+    async def _judge_answer(
+        self, work: _SharedWork, prompt: Prompt, answer: SummaryAnswer, fine: CallResult = "ok"
+    ) -> Valid | Invalid:
+        verdict, used = await self._workers.run(self._validate, work, prompt, answer)
+        self._summarizer.note_answer(work.target, answer, used, "invalid" if isinstance(verdict, Invalid) else fine)
+        return verdict
+
+    def _validate(self, work: _SharedWork, prompt: Prompt, answer: SummaryAnswer) -> tuple[Valid | Invalid, Tokens]:
+        tokens = work.count(prompt.user)
+        used = answer.usage or Tokens(tokens, work.count(answer.text[:100_000]))
+        self._spending.add(work.job.case.caller.tenant, used.prompt + used.output)
+        verdict = validate(
+            answer,
+            source=prompt.user,
+            source_tokens=tokens,
+            cap=2 * work.longest,
+            headings=work.texts.headings,
+            count=work.count,
+            target=prompt.target,
+        )
+        work.bill.add(used, verdict)
+        return verdict, used
+
+
+async def _side_by_side(calls: Sequence[Coroutine[None, None, Result]]) -> tuple[Result, ...]:
+    """All results in order; the first error ends the others and is raised unchanged."""
+    tasks: list[asyncio.Task[Result]] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks.extend(group.create_task(call) for call in calls)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return tuple(task.result() for task in tasks)
+
+
+def _continuity(job: Job, room: int, count: CountTokens) -> Continuity:
+    """What of earlier summaries the summarizer is shown (R2's switches), and the newest statements that fit `room`."""
+    settings = job.policy.summarizer
+    statements = tuple(newest_within(ledger.numbered_lines(job.statements.entries), room, count))
+    if job.parent is None:
+        return Continuity(statements=statements)
+    segments = job.parent.segments[-settings.history_segments :] if settings.history_segments else ()
+    if not settings.insights:
+        segments = tuple(Segment(segment.text) for segment in segments)
+    return Continuity(None if job.rebuild else job.parent.summary, segments, statements)
+
+
+def _aligned_body(work: _SharedWork, instruction: str) -> bytes | None:
+    """The session's prompt up to the cut and one instruction more, for the same model and tools."""
+    job = work.job
+    request, conversation = job.case.request, job.cooled.conversation
+    if not may_be_cached(request.body, request.settings.model):
+        return None
+    items: Sequence[Item] = conversation.indexes
+    if job.parent is not None and job.parent is not job.case.carried:
+        items = assemble(conversation, job.covered, job.parent.text, job.case.experience.shape)
+    end = conversation.index(job.plan.cut.position)
+    upto = [item for item in items if isinstance(item, Injected | MergedMessage | UserWords | Rules) or item < end]
+    body = request.dialect.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)
+    fields, limit = request.parsed.envelope.fields, (request.settings.output_key, _full_room(work))
+    return request.dialect.questions.continuation(body, fields, limit, work.target.temperature)
+
+
+def _has_room(work: _SharedWork, instruction: str) -> bool:
+    """Whether the window holds what was sent up to the cut, the instruction and the answer."""
+    job, target = work.job, work.target
+    conversation = job.cooled.conversation
+    sent = tokens_with(conversation, standing_of(job.parent)) - conversation.tokens_from[job.plan.cut.position]
+    window = target.window or job.plan.budget.window
+    return target.calibration * (sent + work.count(instruction)) + _full_room(work) <= _USED_WINDOW * window
+
+
+def _full_room(work: _SharedWork) -> int:
+    """Tokens the summarizer may write, in its own, if its window has room; the length asked for is in ours."""
+    answer = max(_LEAST_ANSWER, int(_SLACK * work.length * work.target.calibration))
+    window = work.window or work.job.plan.budget.window
+    # What a model thinks beside its answer must not take the place of what it is to read.
+    return min(work.target.dialect.questions.room(answer), max(answer, int(_THOUGHT_SHARE * window)))
+
+
+def _answer_room(work: _SharedWork, tokens: int) -> int:
+    """Tokens the summarizer may write behind a prompt of `tokens` of our estimate, in its own."""
+    full, prompt, window = _full_room(work), int(work.target.calibration * tokens), work.window
+    if not work.is_tight and (window is None or prompt + full <= _USED_WINDOW * window):
+        return full
+    return min(full, max(_SMALL_ANSWER, int(_ANSWER_SHARE * prompt)))
+
+
+def _capacity(work: _SharedWork, window: int, around: int, calibration: float) -> int:
+    """Tokens of transcript that fit one call, of our estimate; `window` is in the summarizer's own tokens."""
+    usable = _USED_WINDOW * window
+    prompt = int(max(usable - _full_room(work), usable / (1 + _ANSWER_SHARE)) / calibration)
+    return max(_LEAST_CAPACITY, prompt - around)
+
+
+def _content_tokens(call: Call, count: CountTokens) -> int:
+    match call:
+        case SummarizeCall():
+            return sum(block.tokens for block in call.blocks)
+        case MergeCall():
+            return sum(map(count, call.texts))

@@ -1,5 +1,0 @@
-"""`concertina demo`: the proxy shown on a long session, with a model server of its own to run offline."""
-
-from proxy.demo.session import run_demo
-
-__all__ = ["run_demo"]

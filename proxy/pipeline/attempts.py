@@ -1,0 +1,374 @@
+"""Sending drafts upstream until one is answered: smaller ones after an overflow, others where a form is refused."""
+
+from dataclasses import replace
+
+from msgspec import structs
+
+from policies.assembly import Shape
+from policies.ladder import SMALL_PROMPT, Retry, StatedLimit, is_plausible, next_retry, retries
+from proxy.compaction.draft import Draft, reshaped_drafts, unmarked_draft, untouched_draft
+from proxy.compaction.drafter import Drafter
+from proxy.compaction.plan_input import PlanInput, with_newest_lessons
+from proxy.dialects import json_array
+from proxy.errors import ProxyError, UpstreamConnectionError
+from proxy.models.windows import Windows
+from proxy.pipeline.answers import UpstreamAnswer, look_at
+from proxy.pipeline.media_retry import MediaRetry, stated_excess
+from proxy.pipeline.report import wait_for_upstream, waiting
+from proxy.pipeline.stages import Attempt
+from proxy.runtime.fail_open import FailOpen
+from proxy.server.headers import Headers, without
+from proxy.telemetry.events import Hook, note
+from proxy.upstreams.http import TruncatedError, UpstreamClient, UpstreamResponse
+from proxy.upstreams.refusals.error_parts import words_of
+from proxy.upstreams.refusals.form_refusals import refuses_roles, refuses_sealed, refuses_thinking, refuses_usage
+from proxy.upstreams.refusals.output_refusals import most_output
+from proxy.upstreams.response import is_event_stream
+from proxy.upstreams.routes import conversation_url
+
+_FAILED = 400
+_CUT_OFF = "The upstream closed the connection in the middle of its answer."
+REFUSED = (400, 422)
+# Bytes of a client's own body up to which a question for the usage is put into it.
+_MOST_ASKED = 1024 * 1024
+# The client's own request has overflowed already.
+_FORCED = ("overflow_retry", "halved")
+# Intervals of silence after which a sign of life begins the response, before the upstream's header block and after it.
+_BEFORE_HEADERS, _AFTER_HEADERS = 2, 1
+Sent = tuple[UpstreamAnswer, Draft]
+"""A response, and the prompt that it responds to."""
+
+# Stands for a draft that a fault of ours prevented.
+_FAULT = Draft(b"", 0, "failed-open", "internal_error")
+
+
+class Attempts:
+    """Sends prompts until an upstream accepts one. One per process."""
+
+    def __init__(
+        self, drafter: Drafter, windows: Windows, client: UpstreamClient, fail_open: FailOpen, observe: Hook
+    ) -> None:
+        self._drafter = drafter
+        self._windows = windows
+        self._client = client
+        self._fail_open = fail_open
+        self._observe = observe
+        self._media = MediaRetry(drafter, windows, fail_open, observe, self._deliver)
+
+    async def send_until_accepted(self, attempt: Attempt) -> Sent:
+        """Send the prompt. While the upstream refuses it, send another one that lacks what was refused.
+
+        Return the response to relay and what it responds to. Nothing has been sent to the client yet.
+        Raises ProxyError if the upstream does not respond to the first prompt.
+        """
+        sent = await self._media.first(attempt)
+        for mend in (self._media.mend, self._mend_size, self._mend_rewrite):
+            sent = await mend(attempt, sent)
+        return sent
+
+    async def _mend_size(self, attempt: Attempt, refused: Sent) -> Sent:
+        """Lower the output's limit if it alone was refused, and shrink the prompt if that overflows.
+
+        If nothing helps, return the refusal that was given.
+        """
+        answer, sent = refused
+        if not answer.is_refusal or (case := attempt.case) is None or not case.retries:
+            return refused
+        stated, most = stated_excess(case, *refused), None
+        if stated is None:
+            answer, sent = await self._retry_capped(attempt, refused)
+            stated, most = answer.overflow, sent.max_output
+            if stated is None:
+                return answer, sent
+        return await self._smaller(attempt, sent, stated, most) or refused
+
+    async def _mend_rewrite(self, attempt: Attempt, refused: Sent) -> Sent:
+        """Send the client's own request if only the rewritten one is refused, for a reason that nothing else explains.
+
+        Return the refusal that was given if the original overflows or must not be sent.
+        """
+        answer, sent = refused
+        if answer.overflow is not None or answer.response.status not in REFUSED or sent.reason in _FORCED:
+            return refused
+        if attempt.may_get_notes:  # the original has the same items
+            return refused
+        case = attempt.case
+        if case is None or sent.body is case.request.body or not case.fits_whole:
+            return refused
+        if answer.media is not None and case.request.history.has_media:
+            return refused  # the original has more media
+        original = untouched_draft(case.request, "failed-open", "refused")
+        try:
+            second = await self._send(attempt, original)
+        except ProxyError:
+            return refused
+        if second.overflow is not None:
+            return refused
+        if second.response.status < _FAILED and not second.error:
+            self._windows.saw_copy_refused(case.place)
+            where, status = _upstream_and_model(case), answer.response.status
+            self._observe(
+                note("copy_refused", case.caller.tenant, **where, status=status, words=words_of(answer.error))
+            )
+        return second, original
+
+    async def send_once(self, attempt: Attempt) -> Sent:
+        """Send the prompt once. If only a rewritten prompt is refused, send the original."""
+        answer, sent = await self._deliver(attempt, attempt.first)
+        return await self._mend_rewrite(attempt, (answer, sent))
+
+    async def send_unread(self, attempt: Attempt) -> Sent:
+        """Send the client's bytes and read nothing of the response, after a fault of ours."""
+        response = await self._respond(attempt, attempt.route.headers, attempt.received.body)
+        return UpstreamAnswer(response), attempt.first
+
+    async def _smaller(self, attempt: Attempt, sent: Draft, stated: StatedLimit, most: int | None) -> Sent | None:
+        """Return the first response to a smaller prompt that is no overflow, None if there is none.
+
+        most: the most output that the upstream allows, if it has stated that.
+        """
+        ladder = retries(sent, stated, attempt.counted.retries)
+        self._learn(attempt, sent, stated)
+        refusal: tuple[Draft, StatedLimit] | None = None
+        while (step := next_retry(ladder, refusal)) is not None:
+            smaller, refusal = await self._draft(attempt, step, most), None
+            if smaller is None:
+                continue
+            try:
+                answer, sent = await self._deliver(attempt, smaller)
+            except ProxyError:
+                break  # the upstream did answer once: that answer is the client's
+            excess = stated_excess(attempt.counted, answer, sent)
+            if excess is None:
+                attempt.overflow = "output_lowered" if step.lowers_output else "solved"
+                if not (step.lowers_output or answer.error):
+                    self._learn_size(attempt, step)
+                return answer, sent
+            refusal = sent, excess
+            if step.lowers_output and step.stated.limit is None and attempt.route.window is None:
+                most = sent.max_output  # nothing says that more could fit beside a smaller prompt
+            self._learn(attempt, *refusal)
+        if sent is not attempt.first:
+            case = attempt.counted
+            self._observe(note("max_iterations", case.caller.tenant, case.chain.name, retries=case.retries))
+        return None
+
+    async def _draft(self, attempt: Attempt, step: Retry[Draft], most: int | None) -> Draft | None:
+        """Return the prompt of a retry. After a fault of ours, it is the last one without half of the history."""
+        case = attempt.counted
+        if step.lowers_output:
+            lowered = self._fail_open.call(
+                lambda: self._drafter.with_less_output(case, step.refused, step.stated), None
+            )
+            is_more = lowered is None or most is None or lowered.max_output is None or lowered.max_output < most
+            return lowered if is_more else None
+        with waiting(attempt.exchange, case, self._fail_open):
+            retry = self._drafter.retry(case, step.refused, step.stated, attempt=step.attempt)
+            smaller = await self._fail_open.run(retry, _FAULT, attempt.received.timeout)
+            if smaller is _FAULT:
+                smaller = self._fail_open.call(lambda: self._drafter.halve(case, step.refused), None)
+        if smaller is not None:
+            attempt.waited += smaller.waited
+        if smaller is None or most is None or (smaller.max_output is not None and smaller.max_output <= most):
+            return smaller
+        draft = smaller
+        return self._fail_open.call(lambda: self._drafter.with_capped_output(case, draft, most), None) or draft
+
+    def _learn(self, attempt: Attempt, sent: Draft, stated: StatedLimit) -> None:
+        case = attempt.counted
+        if case.request.settings.is_partial:  # its size is not that of the body
+            stated = replace(stated, input_tokens=None)
+
+        def learn() -> PlanInput:
+            self._windows.saw_overflow(case.place, stated, sent.tokens, case.chain.session)
+            return with_newest_lessons(case, attempt.active.router)
+
+        attempt.named = self._fail_open.call(learn, case)
+
+    def _learn_size(self, attempt: Attempt, step: Retry[Draft]) -> None:
+        case = attempt.counted
+
+        def learn() -> PlanInput:
+            self._windows.saw_shrunk(case.place, case.chain.session, step.stated, step.refused.tokens)
+            return with_newest_lessons(case, attempt.active.router)
+
+        attempt.named = self._fail_open.call(learn, case)
+
+    async def _retry_capped(self, attempt: Attempt, refused: Sent) -> Sent:
+        """Send the prompt with the most output that the refusal allows.
+
+        Return the refusal that was given if that fails, but an overflow of the prompt itself.
+        """
+        capped = self._fail_open.call(lambda: self._capped_draft(attempt.counted, *refused), None)
+        if capped is None:
+            return refused
+        try:
+            answer, sent = await self._deliver(attempt, capped)
+        except ProxyError:
+            return refused
+        if answer.overflow is not None:
+            return answer, sent
+        return refused if answer.response.status >= _FAILED or answer.error else (answer, sent)
+
+    def _capped_draft(self, case: PlanInput, answer: UpstreamAnswer, sent: Draft) -> Draft | None:
+        most = most_output(answer.response.status, answer.error) if answer.error else None
+        return None if most is None else self._drafter.with_capped_output(case, sent, most)
+
+    async def _deliver(self, attempt: Attempt, draft: Draft) -> Sent:
+        """Send a prompt. If its form is refused, send it in another form."""
+        draft = await self._without_refused_reasoning(attempt, draft)
+        refusal = await self._send(attempt, draft)
+        if not refusal.is_refusal and attempt.named is not None and draft.tokens > SMALL_PROMPT:
+            self._windows.saw_taken(attempt.named.place, draft.tokens)
+        if not refusal.is_refusal or (case := attempt.case) is None:
+            return refusal, draft
+        if refusal.overflow is not None and not self._is_plausible(case, draft, refusal.overflow):
+            is_empty = refusal.response.status < _FAILED and refusal.overflow.action == "outsized"
+            return structs.replace(refusal, overflow=None, error=b"" if is_empty else refusal.error), draft
+        if refuses_thinking(refusal.error, refusal.response.header):  # whose words may name a signature too
+            return await self._without_thinking(attempt, refusal, draft)
+        is_signed = case.request.history.is_signed and not attempt.may_get_notes  # an item is sealed, too
+        if refuses_sealed(refusal.error) and is_signed and draft.warning != "reasoning_removed":
+            return await self._without_sealed(attempt, refusal, draft)
+        if b"cache_control" in refusal.error or not refuses_roles(refusal.error):
+            return await self._without_marks(attempt, refusal, draft)
+        others: list[tuple[Shape, Draft]] = self._fail_open.call(lambda: list(reshaped_drafts(case, draft)), [])
+        for shape, other in others:
+            try:
+                answer = await self._send(attempt, other)
+            except ProxyError:
+                break
+            if not refuses_roles(answer.error):
+                self._windows.saw_shape(case.place, shape)
+                self._observe(note("shape", case.caller.tenant, upstream=case.route.name, shape=shape))
+                return answer, other
+        return refusal, draft
+
+    async def _without_refused_reasoning(self, attempt: Attempt, draft: Draft) -> Draft:
+        """Return the draft without sealed reasoning, if that of its session was refused before."""
+        named = attempt.named
+        if named is None or not named.request.history.is_signed:
+            return draft
+        if not self._windows.refuses_sealed(named.place, lambda: named.chain.session):
+            return draft
+        return await self._fail_open.run(self._drafter.without_sealed(named, draft), None) or draft
+
+    async def _without_sealed(self, attempt: Attempt, refusal: UpstreamAnswer, draft: Draft) -> Sent:
+        """Send the draft without sealed reasoning that another account cannot open, now and later in its session."""
+        case = attempt.counted
+        without = await self._fail_open.run(self._drafter.without_sealed(case, draft), None)
+        if without is None:
+            return refusal, draft
+        self._windows.saw_sealed_refused(case.place, case.chain.session)
+        self._observe(note("thinking_removed", case.caller.tenant, **_upstream_and_model(case)))
+        try:
+            return await self._deliver(attempt, without)
+        except ProxyError:
+            return refusal, draft
+
+    async def _without_marks(self, attempt: Attempt, refusal: UpstreamAnswer, draft: Draft) -> Sent:
+        """Send the draft without our cache marks, if it has any, and learn if that is what was refused."""
+        case = attempt.counted
+        if refusal.overflow is not None or refusal.response.status not in REFUSED:
+            return refusal, draft
+        unmarked = self._fail_open.call(lambda: unmarked_draft(case, draft), None)
+        if unmarked is None:
+            return refusal, draft
+        try:
+            answer = await self._send(attempt, unmarked)
+        except ProxyError:
+            return refusal, draft
+        if answer.overflow is None and answer.response.status in REFUSED:
+            return refusal, draft
+        self._fail_open.call(lambda: self._windows.saw_marks_refused(case.place), None)
+        attempt.named = self._fail_open.call(lambda: with_newest_lessons(case, attempt.active.router), case)
+        return answer, unmarked
+
+    def _is_plausible(self, case: PlanInput, draft: Draft, stated: StatedLimit) -> bool:
+        """Return True if a refusal is one for size. It is not if a cache serves so much that only the rest counted."""
+        if stated.is_uncached and self._windows.was_answered_lately(case.place, case.chain.session):
+            return False
+        window = case.route.window
+        largest = case.real_tokens(self._windows.largest_answered(case.place))
+        return is_plausible(stated, case.real_tokens(draft.tokens), window.tokens if window else None, largest)
+
+    async def _without_thinking(self, attempt: Attempt, refusal: UpstreamAnswer, draft: Draft) -> Sent:
+        """Send the prompt without thinking, which is bound to the prompt it was made for."""
+        case = attempt.counted
+        self._fail_open.call(lambda: self._windows.saw_thinking_bound(case.place), None)
+        attempt.named = case = self._fail_open.call(lambda: with_newest_lessons(case, attempt.active.router), case)
+        patience = attempt.received.timeout
+        without = await self._fail_open.run(self._drafter.without_thinking(case, draft), None, patience)
+        if without is None:
+            return refusal, draft
+        self._observe(note("thinking_removed", case.caller.tenant, **_upstream_and_model(case)))
+        try:
+            return await self._send(attempt, without), without
+        except ProxyError:
+            return refusal, draft
+
+    async def _send(self, attempt: Attempt, draft: Draft) -> UpstreamAnswer:
+        """Send a draft; one that is ours anyway asks a stream for its usage, unless this upstream refuses that, and so
+        does any for a key with a budget."""
+        headers, received, issued = attempt.route.headers, attempt.received.body, attempt.caller.issued
+        is_metered = issued is not None and issued.limits.count_tokens
+        if (draft.body is received and not is_metered) or (case := attempt.case) is None:
+            return await self._request(attempt, headers, received)
+        is_changed = draft.body is not case.request.body or case.request.dropped_tokens > 0 or case.request.is_ours
+        is_received = draft.body is received or not is_changed
+        if is_received and not is_metered:
+            return await self._request(attempt, headers, received)
+        # What was compressed goes out as it is, if anything of it is another.
+        plain = without(headers, b"content-encoding")
+        asking = self._fail_open.call(lambda: self._asking(case, draft, is_metered=is_metered), None)
+        if asking is not None:
+            # What was not asked for is taken out again, which compressed events do not allow.
+            answer = await self._request(attempt, _plain(plain), asking)
+            if not refuses_usage(answer.error):
+                return structs.replace(answer, hides_usage=answer.is_plain_event_stream)
+            self._windows.saw_usage_refused(case.place)
+        return await self._request(attempt, *((headers, received) if is_received else (plain, draft.body)))
+
+    def _asking(self, case: PlanInput, draft: Draft, *, is_metered: bool) -> bytes | None:
+        """Return the prompt with a request for usage, None if the stream reports it anyway or must not be asked."""
+        fields = case.request.settings.usage_fields
+        if not fields or not self._windows.experience(case.place).tells_usage:
+            return None
+        if draft.copy is not None:
+            return json_array.with_fields(draft.body, fields, without=())
+        # What is larger would hold up others; its usage is estimated.
+        is_asked = is_metered and len(case.request.body) <= _MOST_ASKED
+        return json_array.with_fields(case.request.body, fields, without=()) if is_asked else None
+
+    async def _request(self, attempt: Attempt, headers: Headers, body: bytes) -> UpstreamAnswer:
+        if (named := attempt.named) is not None:
+            wait_for_upstream(attempt.exchange, named, _BEFORE_HEADERS, self._fail_open)
+        response = await self._respond(attempt, headers, body)
+        if named is not None and response.status == 200 and is_event_stream(response.headers):
+            wait_for_upstream(attempt.exchange, named, _AFTER_HEADERS, self._fail_open)
+        window = attempt.route.window
+        try:
+            return await look_at(response, attempt.head.dialect.answers, window.tokens if window else None)
+        except TruncatedError:
+            raise UpstreamConnectionError(_CUT_OFF, "reset") from None
+
+    async def _respond(self, attempt: Attempt, headers: Headers, body: bytes) -> UpstreamResponse:
+        if attempt.template is not None and body is attempt.received.body:
+            attempt.count_try(attempt.template.url)
+            response = await self._client.post(attempt.template, body)
+        else:
+            url = conversation_url(attempt.route, attempt.head)
+            attempt.count_try(url)
+            response = await self._client.send(attempt.route.upstream, "POST", url, headers, body)
+        attempt.responses.append(response)
+        return response
+
+
+def _plain(headers: Headers) -> Headers:
+    """For an answer of which something is left out: compressed events do not allow that."""
+    return [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
+
+
+def _upstream_and_model(case: PlanInput) -> dict[str, str]:
+    """Return the fields of a note that name the upstream and the model."""
+    return {"upstream": case.route.name, "model": case.request.settings.model}

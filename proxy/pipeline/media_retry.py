@@ -1,0 +1,145 @@
+"""Retries with fewer pictures and papers, if an upstream refuses a request for them."""
+
+from collections.abc import Awaitable, Callable
+
+from msgspec.structs import replace
+
+from policies.ladder import StatedLimit
+from policies.media import MediaLimits
+from proxy.compaction.draft import Draft
+from proxy.compaction.drafter import Drafter
+from proxy.compaction.media import is_mostly_media, media_left
+from proxy.compaction.plan_input import PlanInput, with_newest_lessons
+from proxy.errors import ProxyError, UpstreamConnectionError
+from proxy.models.windows import Windows
+from proxy.pipeline.answers import UpstreamAnswer
+from proxy.pipeline.stages import Attempt
+from proxy.runtime.fail_open import FailOpen
+from proxy.telemetry.events import Hook, note
+from proxy.upstreams.refusals.media_refusals import MediaRefusal, What
+
+# Bedrock says "Input is too long." of 34 MB that are 324 tokens, so from here on an overflow may mean bytes.
+_MUCH = 10_000_000
+# The lowest limit of bytes that a server has by default is 100 kB, so a smaller request is not refused for its bytes.
+_TEXTS = 100_000
+# Bytes from which on a disconnect may mean that the body is too large; and the causes of such a disconnect.
+_LARGE = 1_000_000
+_HUNG_UP = ("reset", "closed")
+_ANSWERED = range(200, 300)
+
+Deliver = Callable[[Attempt, Draft], Awaitable[tuple[UpstreamAnswer, Draft]]]
+
+
+class MediaRetry:
+    """Sends a request again that was refused for its media; `deliver` sends a draft."""
+
+    def __init__(
+        self, drafter: Drafter, windows: Windows, fail_open: FailOpen, observe: Hook, deliver: Deliver
+    ) -> None:
+        self._drafter = drafter
+        self._windows = windows
+        self._fail_open = fail_open
+        self._observe = observe
+        self._deliver = deliver
+
+    async def first(self, attempt: Attempt) -> tuple[UpstreamAnswer, Draft]:
+        """Return the response to the first draft.
+
+        If the upstream disconnects on a large one, it is sent again with the newest turn's media only.
+        Raises ProxyError.
+        """
+        try:
+            return await self._deliver(attempt, attempt.first)
+        except UpstreamConnectionError as error:
+            case, draft = attempt.case, attempt.first
+            if error.cause not in _HUNG_UP or case is None or not case.retries or len(draft.body) < _LARGE:
+                raise
+            fewer = None
+            if is_mostly_media(case, draft):
+                fewer = await self._with_fewer(attempt, replace(case, newest_media_only=True), draft)
+            if fewer is None:
+                raise
+            return await self._deliver(attempt, fewer)
+
+    async def mend(self, attempt: Attempt, refused: tuple[UpstreamAnswer, Draft]) -> tuple[UpstreamAnswer, Draft]:
+        """Return the response to fewer media if it does not refuse them too, else what is given.
+
+        A limit that the refusal states is learned, and the next request is within it. Without one, or if that is
+        refused too, one request has the newest turn's media only. If that is answered, a request as large, or with as
+        many media, as the refused one is too much from then on. Words about a single picture teach nothing.
+        """
+        answer, sent = refused
+        if not answer.is_refusal or (case := attempt.case) is None or not case.retries:
+            return refused
+        if (refusal := _media_refusal(case, answer, sent)) is None:
+            return refused
+        is_learned = self._learn(attempt, refusal)
+        is_of_texts = refusal.what == "bytes" and not is_mostly_media(case, sent)
+        if is_of_texts or not case.request.history.has_media:
+            return refused
+        first = refusal
+        where = {"upstream": case.route.name, "model": case.request.settings.model}
+        self._observe(note("media_refused", case.caller.tenant, **where, what=refusal.what, limit=refusal.limit))
+        for newest_only in (False, True) if is_learned else (True,):
+            fewer = await self._with_fewer(attempt, replace(attempt.counted, newest_media_only=newest_only), sent)
+            if fewer is None:
+                continue
+            try:
+                answer, sent = await self._deliver(attempt, fewer)
+            except ProxyError:
+                return refused
+            if (refusal := _media_refusal(case, answer, sent)) is None:
+                if first.limit is None and answer.response.status in _ANSWERED:
+                    self._learn(attempt, MediaRefusal(first.what, _less_than_refused(first.what, refused[1], sent)))
+                return answer, sent
+            self._learn(attempt, refusal)
+        return refused
+
+    async def _with_fewer(self, attempt: Attempt, case: PlanInput, refused: Draft) -> Draft | None:
+        drafting = self._drafter.with_fewer_media(case, refused)
+        return await self._fail_open.run(drafting, None, attempt.received.timeout)
+
+    def _learn(self, attempt: Attempt, refusal: MediaRefusal) -> bool:
+        """Learn the limit of a refusal. Return True if it has one of bytes or pictures."""
+        case = attempt.counted
+        if refusal.limit is None or refusal.what not in ("bytes", "pictures"):
+            return False
+        learned = MediaLimits(**{refusal.what: refusal.limit})
+
+        def learn() -> PlanInput:
+            self._windows.saw_media_limit(case.place, learned)
+            return with_newest_lessons(case, attempt.active.router)
+
+        attempt.named = self._fail_open.call(learn, case)
+        return True
+
+
+def _less_than_refused(what: What, refused: Draft, answered: Draft) -> int:
+    """Return how many bytes, or else media, a request may have at most: fewer than the refused draft."""
+    if what == "bytes":
+        return len(refused.body) - 1
+    return len(media_left(refused, answered.view.media if answered.view else ())) - 1
+
+
+def stated_excess(case: PlanInput, answer: UpstreamAnswer, sent: Draft) -> StatedLimit | None:
+    """Return what a refusal of a long prompt states: of its tokens, or of its bytes if these are mostly texts."""
+    refusal, weight = answer.media, len(sent.body)
+    if answer.overflow is not None or refusal is None or refusal.what != "bytes" or weight < _TEXTS:
+        return answer.overflow
+    if (refusal.limit is not None and refusal.limit >= weight) or is_mostly_media(case, sent):
+        return None
+    return StatedLimit(learnable=False, share_of_bytes=(refusal.limit or weight) / weight)
+
+
+def _media_refusal(case: PlanInput, answer: UpstreamAnswer, sent: Draft) -> MediaRefusal | None:
+    """Return what a response states of media. An overflow may mean them too if the prompt has few tokens."""
+    overflow, media = answer.overflow, answer.media
+    if overflow is None or overflow.action == "inspect":
+        return media
+    # A refusal that names tokens and a body's size means tokens, unless it states a number of bytes.
+    if media is not None and (media.what != "bytes" or media.limit is not None):
+        return media
+    window = case.route.window
+    if overflow.limit is not None or window is None or len(sent.body) < _MUCH:
+        return None
+    return MediaRefusal("bytes") if case.real_tokens(sent.tokens) < window.tokens / 2 else None

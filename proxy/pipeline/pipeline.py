@@ -1,0 +1,301 @@
+"""The way of a request through the proxy: `Pipeline.run` is its table of contents."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+
+from proxy import errors
+from proxy.callers.admission import Admission
+from proxy.callers.api_head import ApiHead, api_head
+from proxy.callers.api_paths import EXPLAIN, resource
+from proxy.callers.key_usage import KeyUsage
+from proxy.compaction.draft import Draft
+from proxy.compaction.engine import Engine
+from proxy.compaction.plan_input import PlanInput
+from proxy.compaction.prefetch import is_worth_following
+from proxy.compaction.provider.clients import ClientCompaction
+from proxy.config.settings import Upstream
+from proxy.pipeline.answers import UpstreamAnswer
+from proxy.pipeline.attempts import REFUSED, Attempts
+from proxy.pipeline.client_compaction import CompactionAnswers, counted_before, item_in, rewriting
+from proxy.pipeline.explain import ExplainEndpoint
+from proxy.pipeline.lessons import Lessons
+from proxy.pipeline.open_requests import OpenRequests
+from proxy.pipeline.pass_through import PassThrough
+from proxy.pipeline.prepare import Preparer, failed_open
+from proxy.pipeline.receive import Receiver
+from proxy.pipeline.relay import relay
+from proxy.pipeline.report import ended_event, headers_of, item_headers
+from proxy.pipeline.stages import Attempt, Received
+from proxy.runtime.fail_open import FailOpen
+from proxy.server.exchange import Exchange
+from proxy.server.headers import Headers
+from proxy.telemetry.hooks import observe_traced
+from proxy.telemetry.trace import Tracing
+from proxy.upstreams.active import Active
+from proxy.upstreams.asker import WindowAsker
+from proxy.upstreams.http import TruncatedError, UpstreamClient
+
+# Share of `server.max_body_bytes` from which on a body gets a warning.
+_LARGE = 0.75
+
+
+class Pipeline:
+    """Relays requests. Those of conversations are counted, and compacted if they must be. One per process."""
+
+    def __init__(
+        self,
+        active: Active,
+        engine: Engine,
+        asker: WindowAsker,
+        client: UpstreamClient,
+        fail_open: FailOpen,
+        key_usage: KeyUsage,
+    ) -> None:
+        self.active = active
+        self.open_requests = OpenRequests()
+        self._engine = engine
+        self._client = client
+        self._fail_open = fail_open
+        self._receiver = Receiver(key_usage, engine.reader)
+        self._compaction = CompactionAnswers(engine)
+        self._preparer = Preparer(self._receiver, engine, self._compaction, client, fail_open)
+        self._attempts = Attempts(engine.drafter, engine.windows, client, fail_open, engine.observe)
+        self._lessons = Lessons(engine, asker)
+        self._pass_through = PassThrough(self._receiver, client, fail_open)
+        self._explain = ExplainEndpoint(self._receiver, self._preparer, engine, fail_open)
+
+    @property
+    def admission(self) -> Admission:
+        return self._receiver.admission
+
+    def activate(self, active: Active, upstreams: Iterable[Upstream]) -> None:
+        """Put a config in force for the requests to come. Only its upstreams keep their connections."""
+        self.active = active
+        self._receiver.senders.forget()
+        self._client.keep_pools(upstreams)
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answer a request. Return when its response is complete, or can no longer be completed."""
+        received = self._begin(exchange)
+        error: BaseException | None = None
+        try:
+            self.open_requests.add(exchange, self.active.server.request_deadline)
+            try:
+                exchange.begin_work()
+                await self._handler_of(received.head)(received)
+            except asyncio.CancelledError as cancelled:
+                error = exchange.ended_by or cancelled
+                raise error from None
+            except BaseException as raised:
+                error = raised
+                raise
+            finally:
+                exchange.end_work()
+                self.open_requests.remove(exchange)
+                self._close(received, error)
+                error = None  # it refers to this frame, so the request would wait for the garbage collector
+        except errors.EndedError as ended:
+            await exchange.break_off(ended)
+        except errors.ProxyError as refused:
+            await exchange.refuse(refused)
+        except (errors.ClientGoneError, TruncatedError):
+            return  # the server closes the connection of an incomplete response, as the upstream did
+
+    async def run(self, received: Received) -> None:
+        """Answer a request of a conversation: receive, prepare, send, relay, learn."""
+        await self._receiver.receive(received)
+        attempt = await self._prepare(received, self._preparer.prepare(received))
+        await self._receiver.reserve(received, None)  # after a fault of ours nothing is reserved yet
+        self._fail_open.call(lambda: self._list_session(attempt), None)
+        _refuse_if_closed(attempt)
+        response = await self._send(attempt)
+        if response is not None and _refuses_foreign_item(attempt, response):
+            response = await self._send_with_notes(attempt, response)
+        if response is None:
+            return
+        await self._relay(attempt, response)
+        # Do not await after this point: a client that disconnects after a full response is treated as gone.
+        self._fail_open.call(lambda: self._lessons.take(attempt), None)
+
+    async def _count(self, received: Received) -> None:
+        """Return the upstream's count of what `run` would send now."""
+        await self._receiver.receive(received)
+        await self._receiver.reserve_tokens(received)
+        attempt = await self._prepare(received, self._preparer.prepare_count(received))
+        response = await self._send_or_fail_open(attempt, self._attempts.send_once(attempt))
+        counting = None if attempt.compaction is None else counted_before(attempt, attempt.compaction)
+        await relay(response, attempt.exchange, self._headers_of(attempt), rewritten=counting)
+
+    def _begin(self, exchange: Exchange) -> Received:
+        head = api_head(exchange.head)
+        if (tracing := self.active.tracing) is not None:
+            exchange.head = head = self._fail_open.call(partial(_traced_head, head, tracing), head)
+        return Received(exchange, head, self.active)
+
+    def _handler_of(self, head: ApiHead) -> Callable[[Received], Awaitable[None]]:
+        if resource(head.reading) == EXPLAIN:
+            return self._explain.answer
+        if head.conversation is not None:
+            return self.run
+        return self._count if head.is_count else self._pass_through.answer
+
+    def _close(self, received: Received, error: BaseException | None) -> None:
+        """Release what a request holds, and report its end by one event."""
+        if received.admitted is not None:
+            received.admitted.close()
+        for response in received.attempt.responses if received.attempt else ():
+            response.close()
+        if isinstance(error, errors.ClientGoneError) and self._fail_open.call(lambda: self._has_all(received), False):
+            error = None
+        trace = received.head.trace
+        self._fail_open.call(lambda: observe_traced(self._engine.observe, ended_event(received, error), trace), None)
+        received.attempt = None  # both refer to each other
+
+    def _has_all(self, received: Received) -> bool:
+        """Return True if a client that disconnected has its whole response: some hang up at the last event."""
+        attempt = received.attempt
+        if attempt is None or attempt.tap is None or not attempt.tap.is_whole:
+            return False
+        self._lessons.take(attempt)
+        return True
+
+    async def _prepare(self, received: Received, preparing: Awaitable[Attempt]) -> Attempt:
+        """Return what was prepared, or after a fault of ours the client's bytes."""
+        received.attempt = attempt = await self._fail_open.run(preparing, None) or failed_open(received)
+        return attempt
+
+    async def _send(self, attempt: Attempt) -> UpstreamAnswer | None:
+        """Return the upstream's response, None if the client has got a compaction as its whole response."""
+        compaction = attempt.compaction
+        if compaction is None or not compaction.is_alone:
+            sending = self._attempts.send_until_accepted(attempt)
+            return await self._send_or_fail_open(attempt, sending, _refuse_if_closed)
+        await self._answer_with_compaction(attempt, compaction)
+        return None
+
+    async def _send_or_fail_open(
+        self,
+        attempt: Attempt,
+        sending: Awaitable[tuple[UpstreamAnswer, Draft]],
+        check: Callable[[Attempt], None] = lambda _: None,
+    ) -> UpstreamAnswer:
+        """Return the response to relay. Nothing has been sent to the client yet. Raises ProxyError.
+
+        After a fault of ours the client's bytes are sent, unless `check` raises.
+        """
+        sent = await self._fail_open.run(sending, None)
+        if sent is None:
+            attempt.start_over(failed_open(attempt.received))
+            check(attempt)
+            sent = await self._attempts.send_unread(attempt)
+        response, attempt.draft = sent
+        attempt.begin_response(response.response.status)
+        return response
+
+    async def _send_with_notes(self, attempt: Attempt, refused: UpstreamAnswer) -> UpstreamAnswer | None:
+        """Send the request once more, with a note for each item that others made. Return the response to that."""
+        preparing = self._preparer.prepare(attempt.received, passes_foreign=False)
+        other = await self._fail_open.run(preparing, None)
+        if other is None:
+            return refused
+        refused.response.close()
+        attempt.start_over(other)
+        return await self._send(attempt)
+
+    async def _answer_with_compaction(self, attempt: Attempt, compaction: ClientCompaction) -> None:
+        """Answer with a compaction and nothing else."""
+
+        def headers() -> Headers:
+            return [*self._headers_of(attempt), *item_headers("made")]
+
+        attempt.warning = compaction.settled.warning
+        attempt.begin_response(200)
+        answering = self._compaction.answer_alone(attempt.exchange, attempt.counted, compaction, headers)
+        attempt.compaction = await self._fail_open.run(answering, None)
+        if attempt.compaction is None:
+            raise errors.ProxyError("The conversation could not be compacted; the log says where it failed.")
+
+    async def _relay(self, attempt: Attempt, response: UpstreamAnswer) -> None:
+        """Send the response to the client, with headers of ours."""
+        if response.overflow is not None:
+            is_left_alone = attempt.named is not None and attempt.named.mode in ("off", "shadow")
+            attempt.overflow = "observed" if is_left_alone else "passed_on"
+        compaction = attempt.compaction
+        if compaction is not None:
+            attempt.warning = compaction.settled.warning
+        tap = self._fail_open.call(lambda: self._lessons.tap(attempt, response), None)
+        if tap is not None:
+            warning = self._fail_open.call(lambda: self._lessons.warning(attempt, response), None)
+            attempt.warning = warning or attempt.draft.warning or attempt.warning
+        if len(attempt.received.body) >= _LARGE * attempt.active.server.max_body_bytes:
+            attempt.warning = attempt.warning or "large_body"
+        headers = self._headers_of(attempt)
+        rewritten = None if compaction is None else rewriting(attempt, compaction, response)
+        if compaction is not None and (item := item_in(compaction, rewritten)) is not None:
+            headers += item_headers(item)
+        _reword_overflow(attempt, response, headers)
+        await relay(response, attempt.exchange, headers, tap, attempt.head.dialect.answers, rewritten)
+
+    def _headers_of(self, attempt: Attempt) -> Headers:
+        return self._fail_open.call(lambda: headers_of(attempt), [])
+
+    def _list_session(self, attempt: Attempt) -> None:
+        """List a session of which something may be stored."""
+        named, sent, sessions = attempt.named, attempt.first, self._engine.sessions
+        if named is None or (sent.copy is None and named.is_far_below(sent.tokens)):
+            return
+        case = attempt.counted
+        if not _may_be_stored(case, sent) or not sessions.is_news(case.chain, sent.record):
+            return
+        listing = sessions.add(case.caller, case.chain, case.label, case.request.settings.model, sent.record)
+        self._engine.background.start("enroll", listing)
+
+
+def _traced_head(head: ApiHead, tracing: Tracing) -> ApiHead:
+    trace = tracing.begin(head.headers)
+    return ApiHead(head.method, head.target, tracing.onward(head.headers, trace), trace)
+
+
+def _refuse_if_closed(attempt: Attempt) -> None:
+    """Raise CompactionFailedError if a compaction failed without which the request may not fit its window.
+
+    Only if the policy says `fail: closed`. After a fault of ours its size is not known.
+    """
+    is_wanted = attempt.caller.policy.fail == "closed" and attempt.received.mode in ("on", "force")
+    if not is_wanted or attempt.first.outcome != "failed-open":
+        return
+    case = attempt.case
+    if case is None or not case.limits.known or not case.fits_whole:
+        raise errors.CompactionFailedError(attempt.first.reason, case.chain.name if case else "")
+
+
+def _refuses_foreign_item(attempt: Attempt, response: UpstreamAnswer) -> bool:
+    """Return True if an item that others made may be why the upstream refuses the request.
+
+    Servers have no common words for it, so any refusal but one for size counts: a wrong guess costs one more refusal.
+    """
+    return attempt.may_get_notes and response.overflow is None and response.response.status in REFUSED
+
+
+def _reword_overflow(attempt: Attempt, response: UpstreamAnswer, headers: Headers) -> None:
+    """Raise ContextLengthError for an overflow that was not solved, if the policy wants words that clients know."""
+    stated = response.overflow
+    if stated is None or attempt.caller.policy.overflow_error == "upstream":
+        return
+    case = attempt.case
+    if case is None or case.is_let_through:
+        return
+    known = attempt.route.window
+    tokens = stated.input_tokens or case.request.received_tokens
+    limit = stated.limit or (known.tokens if known else None)
+    dialect = case.request.dialect
+    message = dialect.answers.TOO_LONG_FOR_IT
+    if limit is not None:
+        message = dialect.answers.TOO_LONG.format(limit=limit, tokens=max(tokens, limit + 1))
+    raise errors.ContextLengthError(message, dialect.array.name, headers)
+
+
+def _may_be_stored(case: PlanInput, sent: Draft) -> bool:
+    """Return True if something of the conversation may be in the store, or is about to."""
+    return not case.is_let_through and (sent.copy is not None or is_worth_following(case, sent))

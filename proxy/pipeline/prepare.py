@@ -1,0 +1,207 @@
+"""From a received request to what is sent for it: read it, find its route, plan it, and make its prompt."""
+
+import time
+
+from msgspec.structs import replace
+
+from proxy import errors
+from proxy.callers.session_label import label_given
+from proxy.compaction.draft import Draft
+from proxy.compaction.engine import Engine
+from proxy.compaction.plan_input import (
+    Mode,
+    Outcome,
+    PlanInput,
+    RoutedRequest,
+    behind_separator,
+    plan_input_of,
+    routed_request,
+    with_lessons,
+)
+from proxy.compaction.provider.clients import ClientCompaction
+from proxy.compaction.provider.expansion import Settled
+from proxy.compaction.provider.hosts import answers_compactions
+from proxy.compaction.provider.sealed_items import PREFIX_IN_JSON
+from proxy.dialects import json_array, pieces
+from proxy.dialects.compaction import AT_ONCE, NOTHING, CompactionRequestError
+from proxy.pipeline.client_compaction import (
+    CompactionAnswers,
+    ItemUnavailableError,
+    compaction_of,
+    for_settled,
+    stored_state_error,
+    stored_state_in,
+)
+from proxy.pipeline.lessons import WORTH_LOOKING_UP
+from proxy.pipeline.receive import Receiver
+from proxy.pipeline.report import waiting
+from proxy.pipeline.stages import Attempt, Received, make_attempt
+from proxy.runtime.deadlines import within
+from proxy.runtime.fail_open import FailOpen
+from proxy.upstreams.http import RequestTemplate, UpstreamClient
+
+
+class Preparer:
+    """Prepares attempts. One per process."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        engine: Engine,
+        compaction: CompactionAnswers,
+        client: UpstreamClient,
+        fail_open: FailOpen,
+    ) -> None:
+        self._receiver = receiver
+        self._engine = engine
+        self._compaction = compaction
+        self._client = client
+        self._fail_open = fail_open
+
+    async def prepare(self, received: Received, *, passes_foreign: bool = True) -> Attempt:
+        """Read, route and plan a request, and make its prompt. A request far below its window waits for nothing.
+
+        passes_foreign: as in `CompactionAnswers.settle`.
+        """
+        began = time.perf_counter()
+        request = await self._receiver.read(received)
+        await self._receiver.reserve(received, request)
+        read = time.perf_counter()
+        if request is None:
+            await self._check_readable(received)
+            return _untouched(received, "bypass", await self.unread_reason(received))
+        engine, router, sender = self._engine, received.active.router, received.sender
+        sender.repeated = request.repeated
+        way, settled = sender.route(received.head, request.settings.model, self._client, read), None
+        if request.compacts or received.head.is_compact:
+            request, settled = await self._compaction.settle(
+                received, request, way.route, passes_foreign=passes_foreign
+            )
+            settled = await self._compaction.with_erasures(settled)
+        # Nothing is stored of an erased session. Its client may go on with it.
+        mode: Mode = "off" if settled is not None and settled.is_erased else sender.mode
+        request = behind_separator(request, sender.caller, mode)
+        if request.tokens >= WORTH_LOOKING_UP and not engine.windows.is_looked_up(way.route.place):
+            await engine.windows.look_up(way.route.place)
+            way = sender.route(received.head, request.settings.model, self._client, read)
+        label = sender.label(received.head) or label_given(request)
+        named = routed_request(request, sender.caller, mode, label, way.route, way.experience)
+        named = await engine.as_asked(named)
+        if settled is not None:
+            return await self._prepare_compaction(received, named, settled)
+        if named.is_plain and not router.has_overflowed(named.place, named.chain):
+            return make_attempt(received, named.route, engine.drafter.plain(named), named, way.template)
+        return await self._prepare_draft(received, named, way.template, began, read)
+
+    async def _prepare_draft(
+        self, received: Received, named: RoutedRequest, template: RequestTemplate | None, began: float, read: float
+    ) -> Attempt:
+        """Plan a request that may have to be compacted. began, read: when reading began and ended."""
+        async with within(received.timeout):
+            case = with_lessons(named, received.active.router)
+            with waiting(received.exchange, case, self._fail_open):
+                case = await self._engine.drafter.place(case)
+                placed = time.perf_counter()
+                draft = await self._engine.drafter.first(case)
+        return make_attempt(received, case.route, draft, case, template, _stages(draft, began, read, placed))
+
+    async def _prepare_compaction(self, received: Received, named: RoutedRequest, settled: Settled) -> Attempt:
+        """Plan a request whose client asks for a compaction, or brings one back."""
+        began, dialect, router = time.perf_counter(), named.request.dialect, received.active.router
+        compaction = compaction_of(settled, named.request, received.exchange)
+        if received.head.is_compact and compaction.how is None:
+            case = await self._engine.drafter.place(with_lessons(named, router))
+            draft = Draft(case.request.body, case.request.tokens, "bypass", "provider_compaction")
+            return make_attempt(received, named.route, draft, case, compaction=compaction)
+        if settled.passed and compaction.how is not None:
+            case = await self._engine.drafter.place(with_lessons(named, router))
+            if await self._compaction.is_due(case, settled):  # an item of ours holds no item of others
+                return await self.prepare(received, passes_foreign=False)
+        named = replace(named, route=for_settled(named.route, dialect) if named.request.is_ours else named.route)
+        if compaction.how in AT_ONCE:
+            case = await self._engine.drafter.place(with_lessons(named, router))
+            draft = Draft(case.request.body, case.request.tokens, "applied", "client_request", warning=settled.warning)
+            return make_attempt(received, case.route, draft, case, compaction=compaction)
+        if settled.asked != NOTHING:
+            async with within(received.timeout):
+                case = with_lessons(named, router)
+                with waiting(received.exchange, case, self._fail_open):
+                    case = await self._engine.drafter.place(case)
+                    compaction, case = await self._compaction.edit(received, case, compaction)
+            if compaction.made is not None:
+                draft = Draft(case.request.body, case.request.tokens, "applied", "client_threshold")
+                draft = replace(draft, warning=settled.warning)
+                return make_attempt(received, case.route, draft, case, compaction=compaction)
+            named = case
+        attempt = await self._prepare_draft(received, named, None, began, began)
+        draft = attempt.draft
+        if draft.outcome == "none" and compaction.cleared is not None:
+            draft = replace(draft, outcome="applied", reason="cleared")
+        attempt.first = attempt.draft = replace(draft, warning=settled.warning or draft.warning)
+        attempt.compaction = compaction
+        return attempt
+
+    async def prepare_count(self, received: Received) -> Attempt:
+        """Return what is sent to be counted. No record is made for it."""
+        async with within(received.timeout):
+            request = await self._receiver.read(received)
+            if request is None:
+                return _untouched(received, "bypass", await self.unread_reason(received))
+            head, router = received.head, received.active.router
+            case = plan_input_of(head, router, received.caller, received.mode, request)
+            compaction = None
+            if request.compacts:
+                compaction, case = await self.without_compaction(received, case)
+            draft = await self._engine.read_only().drafter.place_and_draft(case)
+            return make_attempt(received, case.route, draft, case, compaction=compaction)
+
+    async def without_compaction(self, received: Received, case: PlanInput) -> tuple[ClientCompaction, PlanInput]:
+        """Return the client's part in a compaction, and a request without it, to be counted or explained."""
+        compactions = CompactionAnswers(self._engine.read_only())
+        request, settled = await compactions.settle(received, case.request, case.route)
+        case = plan_input_of(received.head, received.active.router, received.caller, received.mode, request)
+        if request.is_ours:
+            case = replace(case, route=for_settled(case.route, request.dialect))
+        compaction = compaction_of(settled, request, received.exchange)
+        return await compactions.clear_results(received, case, compaction)
+
+    async def _check_readable(self, received: Received) -> None:
+        """Raise the refusal of a request that has to be read and cannot be."""
+        head, dialect = received.head, received.head.dialect
+        if await self._engine.workers.run(pieces.holds, received.body, PREFIX_IN_JSON):
+            raise errors.InvalidRequestError("The request holds a compaction item, and cannot be read.", param="input")
+        if head.is_compact and received.mode not in ("off", "shadow"):
+            field = await self._engine.workers.run(stored_state_in, received.body)
+            route = received.active.router.conversation(head, received.caller, dialect.model_of(received.body))
+            if answers_compactions(route.upstream, dialect):
+                return
+            if field is not None:
+                raise stored_state_error(field)
+            raise CompactionRequestError("It must be a text, or a list of items that is not empty.", param="input")
+
+    async def unread_reason(self, received: Received) -> str:
+        """Return why a request was not read: a bound that it is over, or its shape."""
+        if received.head.header(b"content-encoding") is not None:
+            return "unknown_shape"
+        return await self._engine.workers.run(json_array.bound_over, received.body) or "unknown_shape"
+
+
+def _stages(draft: Draft, began: float, read: float, placed: float) -> dict[str, float]:
+    """Return milliseconds by step. began, read, placed: when reading began and ended, and the store was asked."""
+    rebuilt = time.perf_counter() - placed - draft.planned - draft.waited
+    seconds = {"read": read - began, "store": placed - read, "plan": draft.planned, "rebuild": rebuilt}
+    return {stage: round(1000 * spent, 2) for stage, spent in seconds.items()}
+
+
+def _untouched(received: Received, outcome: Outcome, reason: str) -> Attempt:
+    """Return an attempt with the client's bytes, uncounted."""
+    head = received.head
+    route = received.active.router.plain(head, received.caller, head.model_of(received.body))
+    return make_attempt(received, route, Draft(received.body, 0, outcome, reason))
+
+
+def failed_open(received: Received) -> Attempt:
+    """Return an attempt with the client's bytes, after a fault of ours. Raises ItemUnavailableError."""
+    if PREFIX_IN_JSON in received.body:
+        raise ItemUnavailableError
+    return _untouched(received, "failed-open", "internal_error")

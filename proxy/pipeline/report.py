@@ -1,0 +1,261 @@
+"""What is said of a request: headers to the client, an event to those who observe. No content, no keys."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from msgspec.structs import force_setattr
+
+from proxy.callers.key_usage import prompt_by_size
+from proxy.compaction.draft import Draft
+from proxy.compaction.media import media_figures, media_left
+from proxy.compaction.plan_input import PlanInput, RoutedRequest
+from proxy.dialects import other_answers
+from proxy.errors import ClientGoneError, ProxyError, RequestDeadlineError, ShuttingDownError
+from proxy.models.table import MAX_NAME
+from proxy.pipeline.stages import PASSED_THROUGH, Attempt, Received
+from proxy.runtime.fail_open import FailOpen
+from proxy.server.exchange import Exchange
+from proxy.server.headers import Headers
+from proxy.server.waiting import KeepAlive
+from proxy.telemetry.events import End, RequestEnded
+from proxy.upstreams.http import TruncatedError
+from proxy.upstreams.response import is_event_stream
+from proxy.upstreams.routes import Route
+
+# The first that fits; any other error is a fault of ours, or the end of the process.
+_ENDS: tuple[tuple[type[BaseException], End], ...] = (
+    (ShuttingDownError, "shut_down"),
+    (RequestDeadlineError, "deadline"),
+    (ProxyError, "refused"),
+    (ClientGoneError, "client_gone"),
+    (TruncatedError, "truncated"),
+)
+
+
+def headers_of(attempt: Attempt) -> Headers:
+    """`x-compaction*` and `Server-Timing`, for the answer to a request of a conversation."""
+    named, draft = attempt.named, attempt.draft
+    overhead = b"%.1f" % _overhead_ms(attempt)
+    headers = _base_headers(draft, named, attempt.route)
+    headers += [(b"x-compaction-overhead-ms", overhead), (b"server-timing", b"concertina;dur=" + overhead)]
+    if named is not None:
+        headers.append((b"x-compaction-tokens-sent", b"%d" % draft.tokens))
+    if attempt.warning is not None:
+        headers.append((b"x-compaction-warning", attempt.warning.encode()))
+    if draft.max_output is not None:
+        headers.append((b"x-compaction-max-output", b"%d" % draft.max_output))
+    if draft.view is not None and draft.view.left_out:
+        headers.append(
+            (b"x-compaction-media", b"%d/%d" % (len(media_left(draft, draft.view.media)), len(draft.view.media)))
+        )
+    if draft.record is not None:
+        headers.append((b"x-compaction-checkpoint", draft.record.digest[:16].encode()))
+    return headers
+
+
+def _base_headers(draft: Draft, named: RoutedRequest | None, route: Route) -> Headers:
+    """Return the headers that do not depend on what is sent."""
+    headers = [(b"x-compaction", draft.outcome.encode()), (b"x-compaction-reason", draft.reason.encode())]
+    if named is not None:
+        headers.append((b"x-compaction-session", named.chain.name.encode()))
+        headers.append((b"x-compaction-tokens-received", b"%d" % named.request.received_tokens))
+        if named.label:
+            headers.append((b"x-compaction-label", named.label.encode()))
+    if route.window is not None:
+        headers.append((b"x-compaction-window", b"%d" % route.window.tokens))
+    return headers
+
+
+def item_headers(how: Literal["made", "read"]) -> Headers:
+    """`x-compaction-item`: whether the answer has an item, or the request had."""
+    return [(b"x-compaction-item", how.encode())]
+
+
+@contextmanager
+def waiting(exchange: Exchange, case: PlanInput, fail_open: FailOpen) -> Iterator[None]:
+    """Write signs of life to a streaming client if the block takes longer than an interval of its policy."""
+    signs = keep_alive_of(exchange, case)
+    if signs is None:
+        yield
+        return
+    signs.start(1, _pending(case, "compacting", fail_open))
+    try:
+        yield
+    finally:
+        signs.cancel()
+
+
+def wait_for_upstream(exchange: Exchange, named: RoutedRequest, intervals: int, fail_open: FailOpen) -> None:
+    """Write signs of life to a streaming client if its upstream is silent for so many intervals of its policy."""
+    if (signs := keep_alive_of(exchange, named)) is not None:
+        signs.start(intervals, _pending(named, "waiting", fail_open))
+
+
+def keep_alive_of(exchange: Exchange, named: RoutedRequest) -> KeepAlive | None:
+    """Return what writes signs of life to the client of a request; None if it hears none or its policy wants none."""
+    if exchange.waiting is None:
+        answers, interval = named.request.dialect.answers, named.caller.policy.keepalive
+        if interval and named.request.settings.stream and answers.STREAM == "events":
+            exchange.waiting = KeepAlive(exchange, answers, interval)
+    return exchange.waiting
+
+
+def _pending(named: RoutedRequest, reason: str, fail_open: FailOpen) -> Callable[[], Headers]:
+    """Return the headers of a response that a sign of life begins."""
+    draft = Draft(b"", named.request.tokens, "pending", reason)
+    return lambda: fail_open.call(lambda: _base_headers(draft, named, named.route), [])
+
+
+def ended_event(received: Received, error: BaseException | None) -> RequestEnded:
+    """Return how a request ended, and all that became known of it."""
+    exchange, head, attempt = received.exchange, received.head, received.attempt
+    caller = received.known_sender.caller if received.known_sender else None
+    route = attempt.route if attempt else None
+    spoken, window = head.conversation, route.window if route else None
+    is_passed_through = attempt is not None and attempt.draft is PASSED_THROUGH
+    draft = None if attempt is None or is_passed_through else attempt.draft
+    named, usage = (attempt.named, attempt.usage) if attempt else (None, None)
+    request = named.request if named else None
+    event = RequestEnded(
+        at=round(1000 * time.time()) / 1000,
+        end="complete",
+        tenant=caller.tenant if caller else None,
+        policy=caller.policy_name if caller else None,
+        method=head.method,
+        path=head.shown_path,
+        route=head.reading.route,
+        wire=spoken.name if spoken else "relay",
+        stream=request.settings.stream if request else None,
+        id=exchange.id,
+        client_request_id=exchange.client_id,
+        upstream_request_id=exchange.upstream_id,
+        status=(attempt.status if attempt else 0) or exchange.status,
+        ms=_ms(time.perf_counter() - exchange.began),
+        first_byte_ms=_ms(attempt.first_byte - exchange.began) if attempt and attempt.first_byte else None,
+        overhead_ms=_hundredths(_overhead_ms(attempt)) if attempt else None,
+        own_ms=_hundredths(1000 * attempt.own) if attempt else None,
+        stages=attempt.stages if attempt else None,
+        attempts=attempt.tries if attempt else 0,
+        bytes=exchange.sent,
+        comments=exchange.comments,
+        upstream=route.name if route else None,
+        model=_model(attempt) if attempt and draft else None,
+        compaction=draft.outcome if draft else None,
+        reason=draft.reason if draft else None,
+        tokens_sent=draft.tokens if draft and request else None,
+        tokens_received=request.received_tokens if request else None,
+        calibration=_calibration(named) if named else None,
+        window=window.tokens if window else None,
+        window_source=window.source if window else None,
+        usable=named.usable if named else None,
+        messages=len(request.messages) if request else None,
+        billed=usage.prompt_tokens if usage else None,
+        cached=usage.cached if usage else None,
+        cache_written=usage.cache_written if usage else None,
+        cache_written_long=usage.cache_written_long if usage else None,
+        output=usage.completion_tokens if usage else None,
+        reasoning=usage.reasoning if usage else None,
+        session=named.chain.name if named else None,
+        label=(named.label or None) if named else None,
+    )
+    for field, value in _build_rare_fields(received, attempt if draft else None, error).items():
+        force_setattr(event, field, value)
+    return event
+
+
+def _build_rare_fields(received: Received, attempt: Attempt | None, error: BaseException | None) -> dict[str, object]:
+    """Return the fields of the event that few requests have: each argument of its constructor costs every request."""
+    fields: dict[str, object] = {}
+    sender, trace = received.known_sender, received.head.trace
+    if error is not None:
+        fields |= _build_failure_fields(received, error)
+    if trace is not None:
+        fields["trace_id"] = trace.id
+    if sender is not None and (issued := sender.caller.issued) is not None:
+        fields["key"] = issued.id
+        if attempt and not attempt.named:  # an issued key pays for what could not be read too
+            fields |= {"stream": _is_stream(attempt), "tokens_by_size": _tokens_by_size(attempt)}
+    if attempt is not None:
+        if attempt.waited:
+            fields["wait_ms"] = _ms(attempt.waited)
+        if attempt.overflow is not None or attempt.warning is not None:
+            fields |= {"overflow": attempt.overflow, "warning": attempt.warning}
+        draft = attempt.draft
+        if draft.view is not None or draft.record is not None or draft.max_output is not None:
+            fields |= _build_rewrite_fields(attempt, draft)
+    return fields
+
+
+def _build_rewrite_fields(attempt: Attempt, draft: Draft) -> dict[str, object]:
+    """Return the fields of a request that did not go out as it came."""
+    fields: dict[str, object] = {"max_output": draft.max_output}
+    if draft.record is not None:
+        fields["checkpoint"] = draft.record.digest[:16]
+    if draft.view is not None:
+        fields["media"] = media_figures(attempt.named, draft) if attempt.named else None
+        if draft.copy and (payoff := draft.view.payoff):
+            fields |= {"removed": payoff.removed, "rewritten": payoff.rewritten, "pays_after": payoff.pays_after}
+    return fields
+
+
+def _build_failure_fields(received: Received, error: BaseException) -> dict[str, object]:
+    end: End = next((end for kind, end in _ENDS if isinstance(error, kind)), "aborted")
+    fields: dict[str, object] = {"end": end, "cause": _cause(error)}
+    if isinstance(error, ProxyError):
+        if end == "refused":
+            return {**fields, "code": error.code, "status": error.status}
+        if not (received.attempt and received.attempt.status) and not received.exchange.status:
+            fields["status"] = error.status
+    return fields
+
+
+def _is_stream(attempt: Attempt) -> bool:
+    return any(is_event_stream(response.headers) for response in attempt.responses[-1:])
+
+
+def _tokens_by_size(attempt: Attempt) -> int:
+    """Estimate the tokens of a prompt that was not read."""
+    is_coded = attempt.head.header(b"content-encoding") is not None
+    return prompt_by_size(len(attempt.received.body), is_coded=is_coded)
+
+
+def _cause(error: BaseException) -> str | None:
+    """Return in one word why the upstream failed."""
+    return error.cause if isinstance(error, ProxyError | TruncatedError) else None
+
+
+def _calibration(named: RoutedRequest) -> float | None:
+    calibration = named.calibration
+    return None if calibration == 1 else calibration
+
+
+def _ms(seconds: float) -> float:
+    """To tenths; `round` to digits takes four times as long."""
+    return round(10_000 * seconds) / 10
+
+
+def _hundredths(ms: float) -> float:
+    return round(100 * ms) / 100
+
+
+def _overhead_ms(attempt: Attempt) -> float:
+    return 1000 * (attempt.ready - attempt.exchange.began)
+
+
+def _model(attempt: Attempt) -> str | None:
+    """Return the model that was asked for, if it has answered or is known: a client may send its key in that place."""
+    named, window = attempt.named, attempt.route.window
+    if not (name := _unread_model(attempt) if named is None else named.request.settings.model):
+        return None
+    has_answered, is_listed = 200 <= attempt.status < 300, window is not None and window.source != "policy"
+    return name[:MAX_NAME] if has_answered or is_listed or attempt.active.router.names(name) else None
+
+
+def _unread_model(attempt: Attempt) -> str:
+    """Return the model that the response names, else the request's body; empty if there is none, or no issued key."""
+    if attempt.caller.issued is None:
+        return ""
+    answered = other_answers.model_in(attempt.tap.ends) if attempt.tap is not None else ""
+    return answered or attempt.head.model_of(attempt.received.body)

@@ -1,0 +1,263 @@
+"""The random epochs of sessions: what was erased is found again by nobody.
+
+A session is a conversation, by its first link, and the label that the client gives it. Its epoch is created with the
+first request that may store something. Everything that is stored of the session has a key that is derived from its
+name and its epoch. To erase a session is to remove these entries, then the epoch. A session that goes on gets another
+epoch. An epoch that the store loses takes its entries along.
+
+While a tombstone is stored for the tag of an epoch, entries under that tag vanish as they are stored. So requests in
+flight leave nothing. Notes of where the summary of a part is stored (`index:part:...`) belong to no session. They
+expire after an erasure and lead nowhere.
+"""
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from policies.chain import INSTRUCTIONS, LINK_BYTES, Chain, hash_tag, is_session, link_of_label, set_apart
+from proxy.lru import remember
+from proxy.sessions.stores.base import PAGE, Store, StoreError, pages_of, tombstone
+from proxy.sessions.stores.breaker import CircuitBreaker
+
+_REMEMBERED = 20_000
+_EPOCH_DIGITS = 32
+_HEX = frozenset(b"0123456789abcdef")
+_NO_EPOCH = b"0" * _EPOCH_DIGITS
+# For so many seconds an erasure is looked after.
+_WATCHED = 120.0
+LOOK_EVERY = 0.5
+# After which every replica that reaches the store knows.
+SETTLED = 2 * LOOK_EVERY
+_RECENT = "index:erasures"
+# Replicas enroll erasures in an order that differs by so many seconds at most from that of their expiry.
+_OVERLAP = 5.0
+# The mark of tombstones of this version. Version 0.2.0 stored a random mark, from which the next link was derived.
+_ERASED = b"erased"
+_EVERY_0_2 = b"every label"
+
+
+class Epochs:
+    """Finds, creates and erases epochs; one per process."""
+
+    def __init__(self, store: Store, ttl: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` returns seconds that only go forward."""
+        self._store = store
+        self._ttl = ttl
+        self._clock = clock
+        self._known: OrderedDict[bytes, bytes] = OrderedDict()
+        """Epochs that the store had, by session: for while it does not answer."""
+
+        self._unstored: OrderedDict[bytes, bytes] = OrderedDict()
+        """Epochs that were created while the store did not answer."""
+
+        self._watched: dict[str, float] = {}
+        """Recent erasures, an epoch and a session each, and until when they are looked after."""
+
+        self._newest = 0.0
+        """The expiry time of the newest erasure that was looked up."""
+
+    @property
+    def is_up(self) -> bool:
+        """Return True if the store does all it is asked to, rather than a breaker in its place."""
+        return not isinstance(self._store, CircuitBreaker) or self._store.available
+
+    async def place(self, chain: Chain, *, stores: bool) -> Chain:
+        """Return the chain with the link of its session's epoch. `stores`: create an epoch if there is none."""
+        if chain.link is not None:
+            return chain
+        return replace(chain, link=await (self.start(chain.session) if stores else self.link(chain.session)))
+
+    async def start(self, session: bytes) -> bytes:
+        """Return the link of a session of which something is stored next. Create its epoch if there is none."""
+        (stored,) = await self._stored([session])
+        if stored is not None:
+            return _link(session, self._remember(session, stored))
+        # Before the epoch, so that an erasure of the conversation finds it; the store may have lost both.
+        await self._list_label(session)
+        known = None if self.is_up else self._known.get(session)
+        if known is not None:
+            return _link(session, known)
+        fresh = self._unstored.get(session) or secrets.token_hex(_EPOCH_DIGITS // 2).encode()
+        taken = await self._put_new(session, fresh)
+        if taken is None and not self.is_up:
+            return _link(session, remember(self._unstored, session, fresh, _REMEMBERED))
+        return _link(session, self._remember(session, taken or fresh))
+
+    async def stored_link(self, chain: Chain) -> bytes:
+        """Return the link of a chain. It is looked up if nobody has, or if the store did not answer."""
+        is_placed = chain.link is not None and chain.session not in self._unstored
+        return chain.own_link if is_placed else await self.start(chain.session)
+
+    async def link(self, session: bytes) -> bytes:
+        """Return the link from which all keys of a session are derived now."""
+        return (await self.links([session]))[0]
+
+    async def links(self, sessions: Sequence[bytes]) -> list[bytes]:
+        """Return the links of these sessions in their order; one round trip."""
+        stored = await self._stored(sessions)
+        return [_link(session, self._epoch(session, epoch)) for session, epoch in zip(sessions, stored, strict=True)]
+
+    async def were_erased(self, links: Sequence[bytes]) -> list[bool]:
+        """Return for each link True if what was stored under it was erased, as far as the store knows."""
+        marks = await self._store.get_many([tombstone(hash_tag(link)) for link in links])
+        return [mark is not None for mark in marks]
+
+    async def renew(self, session: bytes, *keys: str) -> None:
+        """Let the epoch of a session, its label and these entries live for another while."""
+        await self._store.touch([epoch_key(session), *keys], self._ttl)
+        await self._list_label(session)
+
+    async def erase(self, session: bytes) -> bool:
+        """Remove what is stored of this session, and of no other. Return True if the store did it."""
+        (stored,) = await self._stored([session])
+        epoch = stored or self._known.get(session)  # a store may drop an epoch and keep its entries
+        links = await self._links_0_2(session)
+        links += [] if epoch is None else [_link(session, epoch)]
+        for link in links:
+            if await self._store.erase(hash_tag(link), _ERASED, self._ttl) is None:
+                return False
+        if epoch is not None:
+            await self._store.lock(epoch_key(session), epoch.decode(), 0)
+        erasure = _erasure(session, epoch or _NO_EPOCH)
+        await self._store.enroll(_RECENT, erasure, _WATCHED)
+        await self._strike_label(session)
+        self._watch(erasure)
+        return self.is_up
+
+    async def erase_every(self, first: bytes) -> bool:
+        """Remove what is stored of the conversation with this first link, whatever its labels. Raises StoreError."""
+        if not await self.erase(first):
+            return False
+        async for marks in self.labels(first):
+            for mark in marks:
+                if not await self.erase(first + mark):
+                    return False
+        return True
+
+    async def labels(self, first: bytes) -> AsyncIterator[list[bytes]]:
+        """Yield the marks of the labels that a conversation has been seen with, page by page. Raises StoreError."""
+        async for page in pages_of(self._store, _labels_at(first)):
+            yield [bytes.fromhex(member.name) for member in page]
+
+    async def look_after(self) -> bool:
+        """Learn of the recent erasures of all replicas, and repeat those that the store has lost, as in a failover.
+
+        Return True if there were any that this process did not know.
+        """
+        now = self._clock()
+        self._watched = {erasure: until for erasure, until in self._watched.items() if until > now}
+        news: list[str] = []
+        newest = self._newest
+        with suppress(StoreError):
+            async for page in pages_of(self._store, _RECENT):
+                news += [each.name for each in page if each.name not in self._watched and _is_erasure(each.name)]
+                newest = max(newest, page[0].expires)
+                if page[-1].expires < self._newest - _OVERLAP:
+                    break
+        self._newest = newest
+        for erasure in news:
+            self._watch(erasure)
+        # The others have their turn at the next look.
+        watched = [*self._watched][:PAGE]
+        stored = await self._stored([_session_of(erasure) for erasure in watched])
+        for erasure, epoch in zip(watched, stored, strict=True):
+            self._watched[erasure] = self._watched.pop(erasure)
+            if epoch is not None and erasure.startswith(epoch.decode()):
+                await self.erase(_session_of(erasure))
+        return bool(news)
+
+    async def _stored(self, sessions: Sequence[bytes]) -> list[bytes | None]:
+        """Return the epochs of these sessions as the store has them, None for one that is damaged."""
+        stored = await self._store.get_many([epoch_key(session) for session in sessions])
+        return [epoch if epoch is not None and _is_epoch(epoch) else None for epoch in stored]
+
+    async def _put_new(self, session: bytes, epoch: bytes) -> bytes | None:
+        """Store an epoch, and return the one that was there first."""
+        taken = await self._store.put(epoch_key(session), epoch, self._ttl, only_new=True)
+        if taken is None or _is_epoch(taken):
+            return taken
+        await self._store.put(epoch_key(session), epoch, self._ttl)
+        return None
+
+    def _epoch(self, session: bytes, stored: bytes | None) -> bytes | None:
+        """Return the epoch that holds: the stored one, or the one known here if the store does not answer."""
+        if stored is None and not self.is_up:
+            return self._known.get(session) or self._unstored.get(session)
+        return stored
+
+    def _remember(self, session: bytes, epoch: bytes) -> bytes:
+        """Remember an epoch that the store has; returns it."""
+        self._unstored.pop(session, None)
+        if _erasure(session, epoch) not in self._watched:
+            remember(self._known, session, epoch, _REMEMBERED)
+        return epoch
+
+    def _watch(self, erasure: str) -> None:
+        """Forget the epoch of an erased session, and look after the erasure for a while."""
+        self._watched[erasure] = self._clock() + _WATCHED
+        for remembered in (self._known, self._unstored):
+            remembered.pop(_session_of(erasure), None)
+
+    async def _list_label(self, session: bytes) -> None:
+        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        if mark:
+            await self._store.enroll(_labels_at(first), mark.hex(), self._ttl)
+
+    async def _strike_label(self, session: bytes) -> None:
+        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        if mark:
+            await self._store.enroll(_labels_at(first), mark.hex(), 0)
+
+    async def _links_0_2(self, session: bytes) -> list[bytes]:
+        """Return the links under which version 0.2.0 may have stored this session, none if they were erased."""
+        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        every = set_apart(first, _EVERY_0_2)
+        start = await self._last_link_0_2(every)
+        link = await self._last_link_0_2(link_of_label(first if start is None or start == every else start, mark))
+        return [] if link is None else [set_apart(link, INSTRUCTIONS), link]
+
+    async def _last_link_0_2(self, link: bytes) -> bytes | None:
+        """Follow the tombstones of version 0.2.0 from a link. Return None if this version has erased the last link."""
+        while True:
+            (mark,) = await self._store.get_many([tombstone(hash_tag(link))])
+            if mark is None or mark == _ERASED:
+                return link if mark is None else None
+            link = set_apart(link, mark)
+
+
+def epoch_key(session: bytes) -> str:
+    """Return the key of a session's epoch."""
+    return f"epoch:{session.hex()}"
+
+
+def _link(session: bytes, epoch: bytes | None) -> bytes:
+    """Return the link of a session in an epoch. Without one: its link in version 0.2.0."""
+    if epoch is None:
+        return link_of_label(session[:LINK_BYTES], session[LINK_BYTES:])
+    return set_apart(session, epoch)
+
+
+def _is_epoch(value: bytes) -> bool:
+    return len(value) == _EPOCH_DIGITS and _HEX.issuperset(value)
+
+
+def _erasure(session: bytes, epoch: bytes) -> str:
+    """Return the name of an erasure: an epoch and a session, both in hex."""
+    return epoch.decode() + session.hex()
+
+
+def _is_erasure(name: str) -> bool:
+    """Return True for the name of an erasure. Version 0.2.0 enrolled other names."""
+    return len(name) > _EPOCH_DIGITS and is_session(name[_EPOCH_DIGITS:])
+
+
+def _session_of(erasure: str) -> bytes:
+    return bytes.fromhex(erasure[_EPOCH_DIGITS:])
+
+
+def _labels_at(first: bytes) -> str:
+    return f"index:labels:{hash_tag(first)}"

@@ -1,0 +1,223 @@
+"""Finding and publishing records: an in-process memory in front of the shared store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from policies.chain import Chain, hash_tag, set_apart
+from policies.record.record import VERSION, Record
+from proxy.memory import Cache, Memory
+from proxy.sessions.epochs import Epochs, epoch_key
+from proxy.sessions.shelf import Shelf
+from proxy.sessions.stores.base import Store
+from proxy.sessions.stores.sealing import SealedStore
+
+# What a record takes in memory, for each byte of it in the store.
+_GROWTH = 3
+# Cuts looked up in one round trip, newest first; a session has a handful of checkpoints, the newest near its end.
+_LOOKED_UP = 512
+# Places whose records are looked for: what they lead to may have been erased.
+_FOLLOWED = 4
+# Version 0.2.0 stored records under the tag of the first link itself.
+_PLACES = b"places"
+# Followed back from a record: one that is damaged might lead back to itself.
+_GENERATIONS = 100
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Record).decode
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where a record is stored: under the link of the session that it was made for, by that session's name."""
+
+    session: bytes
+    link: bytes
+
+
+class _Known(NamedTuple):
+    place: _Place
+    record: Record
+
+
+class RecordStore:
+    """Records by the digest of the prefix they cover; immutable, so the first to publish is right for everybody.
+
+    A record is stored with the session that it was made for, and is erased with it. A place under the digest leads to
+    it, from all sessions of the caller: so a new label costs no summary. A record counts while the epoch of its session
+    lasts.
+    """
+
+    def __init__(
+        self, sealed: SealedStore, epochs: Epochs | None = None, memory: Cache[str, _Known] | None = None
+    ) -> None:
+        self.sealed = sealed
+        self._epochs = epochs or Epochs(sealed.store, sealed.ttl)
+        self._places = Shelf(sealed, _Place)
+        self._memory = Cache(Memory(), "records") if memory is None else memory
+
+    def over(self, store: Store) -> RecordStore:
+        """The same checkpoints over another store; what this process remembers is shared."""
+        return RecordStore(replace(self.sealed, store=store), self._epochs, self._memory)
+
+    def recall(self, chain: Chain, cuts: Iterable[int]) -> Record | None:
+        """Return the record of the newest cut that this process knows of the same session; no store access."""
+        for cut in sorted(cuts, reverse=True):
+            known = self._memory.get(place_key(chain, cut))
+            if known is not None and known.place.link == chain.own_link:
+                return known.record
+        return None
+
+    async def find(self, chain: Chain, cuts: Iterable[int]) -> Record | None:
+        """Return the record of the newest cut in the store. A record that cannot be trusted is a miss."""
+        newest = sorted(cuts, reverse=True)[:_LOOKED_UP]
+        if not newest:
+            return None
+        places = await self._places.look_up([place_key(chain, cut) for cut in newest])
+        found = [(cut, place) for cut, place in zip(newest, places, strict=True) if place is not None][:_FOLLOWED]
+        others = [place for _, place in found if place.link != chain.own_link]
+        current = {*await self._epochs.links([place.session for place in others])} if others else set()
+        for cut, place in found:
+            if place.link != chain.own_link and place.link not in current:
+                continue
+            if (record := await self._read(chain, cut, place)) is not None:
+                return record
+        return None
+
+    async def _read(self, chain: Chain, cut: int, place: _Place) -> Record | None:
+        known = self._memory.get(place_key(chain, cut))
+        if known is not None and known.place == place:
+            return known.record
+        digest = chain.digests[cut]
+        key = _key(hash_tag(place.link), digest.hex())
+        (value,) = await self.sealed.store.get_many([key])
+        record = self._open(key, value, digest)
+        if record is not None:
+            keys = [key, place_key(chain, cut), epoch_key(place.session)]
+            await self.sealed.store.touch(keys, self.sealed.ttl)
+            self._keep(chain, place, record, len(value or b""))
+        return record
+
+    async def find_newest(self, chain: Chain, cuts: Collection[int]) -> Record | None:
+        """Return the record of the newest cut that this process knows, else of the newest in the store."""
+        return self.recall(chain, cuts) or await self.find(chain, cuts)
+
+    async def publish(self, chain: Chain, record: Record) -> Record:
+        """Store a record unless another replica was first; returns the one that holds, so all send the same bytes.
+
+        One that is not of this prefix is returned as it is, and stored nowhere.
+        """
+        if not is_of(record, chain.digests, record.covered):
+            return record
+        place = _Place(chain.session, await self._epochs.stored_link(chain))
+        key = _key(hash_tag(place.link), record.digest)
+        encoded = _encode(record)
+        taken = await self.sealed.put(key, encoded, only_new=True)
+        holds = self._open(key, taken, chain.digests[record.covered])
+        if taken is not None and holds is None and not self.sealed.sealer.is_later(taken):  # damaged: nobody can use it
+            await self.sealed.put(key, encoded)
+        there = await self._places.put_new(place_key(chain, record.covered), place)
+        if there != place:
+            if (other := await self.find(chain, [record.covered])) is not None:
+                return other
+            await self._places.put(place_key(chain, record.covered), place)
+        return self._keep(chain, place, holds or record, len(encoded))
+
+    def _keep(self, chain: Chain, place: _Place, record: Record, size: int) -> Record:
+        return self._memory.keep(place_key(chain, record.covered), _Known(place, record), _GROWTH * size).record
+
+    def tag_of(self, chain: Chain, record: Record) -> str:
+        """Return the hash tag under which the record of a request is stored, as far as this process knows."""
+        known = self._memory.get(place_key(chain, record.covered))
+        return hash_tag(known.place.link) if known is not None else chain.tag
+
+    async def renew(self, chain: Chain, record: Record | None) -> None:
+        """Let a session live for another while, with the record that was sent for it."""
+        if record is None:
+            await self._epochs.renew(chain.session)
+        else:
+            key = _key(self.tag_of(chain, record), record.digest)
+            await self._epochs.renew(chain.session, key, place_key(chain, record.covered))
+
+    async def lying_at(self, tag: str, digest: str) -> Record | None:
+        """The record of this digest in a conversation with this tag; None where the store has none that is readable."""
+        key = _key(tag, digest)
+        (value,) = await self.sealed.store.get_many([key])
+        return self._open(key, value, bytes.fromhex(digest))
+
+    async def history(
+        self, tag: str, digest: str, most: int = _GENERATIONS, *, likely: Sequence[str] = ()
+    ) -> list[Record]:
+        """The record of this digest and those that it was made from, the newest first, as far as the store has them.
+
+        likely: digests of these, as far as they are known: they are read in one round trip."""
+        keys = {each: _key(tag, each) for each in (digest, *likely[-most:])}
+        values = await self.sealed.store.get_many([*keys.values()])
+        there = {
+            each: self._open(keys[each], value, bytes.fromhex(each)) for each, value in zip(keys, values, strict=True)
+        }
+        found: list[Record] = []
+        following: str | None = digest
+        while following is not None and len(found) < most:
+            record = there[following] if following in there else await self.lying_at(tag, following)
+            if record is None:
+                break
+            found.append(record)
+            following = record.parent
+        return found
+
+    async def recall_part(self, tag: str, content: bytes) -> str | None:
+        """The summary that was made from exactly this content before: of the tag's conversation, or of another one,
+        as long as that was not erased; then this one gets a copy. Content holds the caller's scope."""
+        key, note = _part_key(tag, content), _part_note(content)
+        plain, other = await self.sealed.open_many([key, note])
+        if plain is None and other is not None:
+            key = _part_key(other.decode("utf-8", "replace"), content)
+            (plain,) = await self.sealed.open_many([key])
+            if plain is not None:
+                await self.keep_part(tag, content, plain.decode("utf-8", "replace"))
+        return None if plain is None else plain.decode("utf-8", "replace")
+
+    async def keep_part(self, tag: str, content: bytes, summary: str) -> None:
+        """Keep one part of a bisection, so that a retry, a fork, or one that begins otherwise does not pay again.
+
+        It lies with its conversation, and is erased with it; the note says no more than where.
+        """
+        key, note = _part_key(tag, content), _part_note(content)
+        await self.sealed.put(key, summary.encode("utf-8", "replace"), only_new=True)
+        await self.sealed.put(note, tag.encode())
+
+    def _open(self, key: str, value: bytes | None, digest: bytes) -> Record | None:
+        record = self.sealed.sealer.read(key, value, _decode)
+        if record is None:
+            return None
+        if record.version == VERSION and record.digest == digest.hex():
+            return record
+        self.sealed.sealer.unreadable += 1
+        return None
+
+
+def is_of(record: Record, digests: Sequence[bytes], cut: int) -> bool:
+    """Whether the record is one of body[:cut]."""
+    return cut < len(digests) and record.digest == digests[cut].hex()
+
+
+def place_key(chain: Chain, cut: int) -> str:
+    """Return the key of the place of body[:cut]'s record. Versions do not get in each other's way."""
+    return f"at:{{{hash_tag(set_apart(chain.digests[min(1, cut)], _PLACES))}}}:{VERSION}:{chain.digests[cut].hex()}"
+
+
+def _key(tag: str, digest: str) -> str:
+    return f"cp:{{{tag}}}:{VERSION}:{digest}"
+
+
+def _part_key(tag: str, content: bytes) -> str:
+    return f"part:{{{tag}}}:{hashlib.sha256(content).hexdigest()}"
+
+
+def _part_note(content: bytes) -> str:
+    return f"index:part:{hashlib.sha256(content).hexdigest()}"

@@ -1,0 +1,112 @@
+"""Histories of sessions in the store: every process appends to a session's list, and pages read it."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from policies.chain import hash_tag
+from proxy.sessions.index import SessionOwner
+from proxy.sessions.sessions import Sessions
+from proxy.sessions.shelf import Lists, Shelf
+from proxy.telemetry.events import PromptComposed
+from proxy.telemetry.history_entries import CompactionEntry, HistoryEntry, RequestEntry
+from proxy.telemetry.session_history import (
+    HistoryView,
+    Key,
+    SessionHistories,
+    SessionHistory,
+    view_entries,
+)
+
+HISTORIES_EVERY = 10.0
+# Entries of a list, the newest: 800 kB at most, and about 360 kB.
+ENTRIES = 2_000
+
+
+class StoredHistories:
+    """The histories of all processes over one store, with what this process has not written yet."""
+
+    def __init__(
+        self, histories: SessionHistories, sessions: Sessions, owner_of: Callable[[str], SessionOwner | None]
+    ) -> None:
+        """`owner_of` returns the owner of a tenant's sessions."""
+        self._histories = histories
+        decoder = msgspec.msgpack.Decoder[HistoryEntry](RequestEntry | CompactionEntry)
+        self._lists = Lists(sessions.sealed, decoder, ENTRIES)
+        self._prompts = Shelf(sessions.sealed, PromptComposed)
+        self._sessions = sessions
+        self._epochs = sessions.epochs
+        self._owner_of = owner_of
+
+    async def write(self) -> None:
+        """Append the new entries of sessions that are listed in the store. A later call repeats what failed."""
+        for history in self._histories.find_unsaved():
+            key, owner = history.key, self._owner_of(history.key.tenant)
+            if owner is None or await self._is_forgotten(history):
+                continue
+            history.place = self._sessions.place(owner, key.id, key.label) or history.place
+            if history.place is None:
+                continue
+            await self._append(history, _key(history.place.link))
+            await self._note_failure(history, owner, history.place.name)
+
+    async def forget_erased(self) -> list[Key]:
+        """Forget the sessions that any process has erased. Return their keys."""
+        stored = [history for history in self._histories.newest() if history.place is not None]
+        return [history.key for history in stored if await self._is_forgotten(history)]
+
+    async def view(self, key: Key, history: SessionHistory | None, name: bytes | None) -> HistoryView | None:
+        """Return a session as all processes saw it, or as this one did if the store does not answer.
+
+        history: what this process has of it. name: as the index lists it; None if it is not listed.
+        """
+        prompt = self._histories.prompt(key)
+        place = None if name is None else _key(await self._epochs.link(name))
+        stored = None if place is None else await self._lists.values(place)
+        if stored is None or place is None:
+            return None if history is None else history.view(prompt)
+        (stored_prompt,) = await self._prompts.look_up([_prompt_key(place)])
+        prompts = [each for each in (prompt, stored_prompt) if each is not None]
+        prompt = max(prompts, key=lambda each: each.at, default=None)
+        unsaved, compactions = (history.unsaved, history.compactions) if history else ([], ())
+        # An append that was repeated, or is in flight, leaves equal entries.
+        entries = [*dict.fromkeys([*stored, *unsaved])][-ENTRIES:]
+        is_cut = len(stored) >= ENTRIES
+        return await asyncio.to_thread(view_entries, key, entries, prompt, compactions, is_cut=is_cut)
+
+    async def _is_forgotten(self, history: SessionHistory) -> bool:
+        """Return True if the session was erased. This process knows nothing of it afterwards."""
+        place, key = history.place, history.key
+        if place is None or await self._epochs.were_erased([place.link]) != [True]:
+            return False
+        self._histories.forget(key.tenant, key.id, key.label.__eq__)
+        return True
+
+    async def _append(self, history: SessionHistory, key: str) -> None:
+        added = history.added
+        if await self._lists.append(key, history.unsaved):
+            self._histories.mark_saved(history, added)
+        prompt = self._histories.prompt(history.key)
+        if prompt is not None and prompt.at > history.saved_prompt:
+            await self._prompts.put(_prompt_key(key), prompt)
+            if self._sessions.is_up():
+                history.saved_prompt = prompt.at
+
+    async def _note_failure(self, history: SessionHistory, owner: SessionOwner, name: bytes) -> None:
+        """List the session among those that failed lately."""
+        if history.failed == history.noted_failure:
+            return
+        failed = history.failed
+        await self._sessions.note_failure(owner, name)
+        if self._sessions.is_up():
+            history.noted_failure = failed
+
+
+def _prompt_key(key: str) -> str:
+    return f"{key}:prompt"
+
+
+def _key(link: bytes) -> str:
+    """Return where a session's history is stored. Release 0.2.0 used `trail:`, in another format."""
+    return f"history:{{{hash_tag(link)}}}"

@@ -1,0 +1,99 @@
+"""What requests and summaries cost, and what requests would have cost as they came: told with their events."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from policies.price import CACHE_TTL, LONG_CACHE_TTL, Price, Tokens, prompt_behind
+from proxy.lru import remember
+from proxy.telemetry.events import Event, Hook, RequestEnded, SummarizerCalled
+from proxy.telemetry.history_entries import RequestEntry
+from proxy.telemetry.hooks import RequestListener, get_event_callback, get_request_callback
+
+# Sessions whose newest prompt is remembered.
+_SESSIONS = 10_000
+
+
+class _Prompts(msgspec.Struct, gc=False):
+    """The prompts of a session and model. received: tokens of the newest as it came, by the upstream's count.
+
+    at: when it ended, in Unix seconds. ttl: for which the upstream's cache holds it; 0 if none took anything.
+    is_changed: True if any of them went out otherwise.
+    """
+
+    received: int = 0
+    at: float = float("-inf")
+    ttl: float = 0.0
+    is_changed: bool = False
+
+
+class Pricing(RequestListener):
+    """A hook before the others, which sets the prices of an event that no other hook has seen yet; one per process."""
+
+    def __init__(self, price: Callable[[str], Price | None], then: Hook) -> None:
+        self._price = price
+        self._then_on_request, self._then_on_event = get_request_callback(then), get_event_callback(then)
+        self._prompts: OrderedDict[tuple[str | None, str, str], _Prompts] = OrderedDict()
+
+    def on_request(self, event: RequestEnded, entry: RequestEntry) -> None:
+        if event.billed is not None and entry.is_answered and event.session is not None and event.model is not None:
+            prices = self._prices(event, entry, event.session, event.model, event.billed)
+            if prices is not None:
+                usd, usd_received = prices
+                for priced in (event, entry):
+                    force_setattr(priced, "usd", usd)
+                    force_setattr(priced, "usd_received", usd_received)
+        self._then_on_request(event, entry)
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, SummarizerCalled) and (price := self._price(event.model)) is not None:
+            call = Tokens(event.tokens_in, event.tokens_out, event.cached, event.cache_written)
+            force_setattr(event, "usd", _rounded(price.of(call)))
+        self._then_on_event(event)
+
+    def _prices(
+        self, event: RequestEnded, entry: RequestEntry, session: str, model: str, billed: int
+    ) -> tuple[float, float] | None:
+        """Return the cost of a request, and of the request as it came; None if the model has no known price."""
+        received = entry.received
+        if received is None:
+            return None
+        key = event.tenant, session, model
+        prompts = self._prompts.get(key)
+        if prompts is None:
+            prompts = remember(self._prompts, key, _Prompts(), _SESSIONS)
+        else:
+            self._prompts.move_to_end(key)
+        before, ttl = prompts.received, _ttl(event) or prompts.ttl
+        is_warm = event.at - prompts.at < ttl
+        # The bill of an unchanged request is a better measure of its size than an estimate.
+        if event.tokens_received == event.tokens_sent:
+            received = billed
+        else:
+            prompts.is_changed = True
+        prompts.received, prompts.at, prompts.ttl = received, event.at, ttl
+        price = self._price(model)
+        if price is None:
+            return None
+        output, long = event.output or 0, event.cache_written_long or 0
+        written = max(0, (event.cache_written or 0) - long)
+        call = Tokens(billed, output, event.cached or 0, written, long)
+        usd = _rounded(price.of(call))
+        if not prompts.is_changed:  # there is nothing to estimate
+            return usd, usd
+        would = prompt_behind(before, received, price=price, caches=ttl > 0, is_warm=is_warm).with_answer(output)
+        return usd, usd if would == call else _rounded(price.of(would))
+
+
+def _rounded(usd: float) -> float:
+    """To billionths, as tallies count; `round` to digits takes four times as long."""
+    return round(1e9 * usd) / 1e9
+
+
+def _ttl(event: RequestEnded) -> float:
+    """Seconds for which the upstream's cache holds what it was seen to serve or take; 0 where it did neither."""
+    if event.cache_written_long:
+        return LONG_CACHE_TTL
+    return CACHE_TTL if event.cached or event.cache_written else 0.0

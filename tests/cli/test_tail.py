@@ -1,0 +1,151 @@
+"""`concertina tail` and `open`: what a stream is made of the running proxy's events, and who is told the token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+import webbrowser
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from proxy.admin.access import is_link
+from proxy.callers import admin_token
+from proxy.cli.main import app
+from proxy.cli.watching.opening import link_of, open_dashboard
+from proxy.cli.watching.tail import lines, tail
+from proxy.telemetry.events import RequestEnded
+from tests.support.processes import COMMAND
+from tests.support.servers import configured
+from tests.support.upstreams import EVENTS, always, answer, upstream
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from proxy.config.loading import Config
+    from tests.support.redis_servers import Certificates
+
+pytestmark = pytest.mark.anyio
+
+ENDED = RequestEnded(
+    at=1.0, end="complete", method="POST", path="/v1/chat/completions", id="1", ms=1400.0, bytes=3, status=200,
+    session="abcdef", label="billing\x1b[2J", model="gpt-4o", tokens_received=161_000, tokens_sent=44_000,
+    window=128_000, compaction="reused", reason="below_threshold",
+)  # fmt: skip
+REQUEST = b"id: 1\ndata: " + msgspec.json.encode(ENDED) + b"\n\n"
+STREAM = b": open\n\n" + REQUEST + b'id: 2\nevent: compaction\ndata: {"at": 1}\n\n:\n\n' + REQUEST
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("CONCERTINA_ADMIN_TOKEN", "CONCERTINA_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def told(stream: bytes, *, as_json: bool = False) -> list[str]:
+    return [*lines(stream.splitlines(keepends=True), as_json=as_json)]
+
+
+def test_a_request_is_a_line_and_what_a_terminal_would_obey_is_not_printed() -> None:
+    first, second = told(STREAM)
+    assert first == second
+    assert first.endswith(":01 billing [2J gpt-4o 161k → 44.0k of 128k reused (below_threshold) 200 1.4 s")
+
+
+def test_all_that_is_known_of_a_request_is_json() -> None:
+    assert [json.loads(line)["label"] for line in told(STREAM, as_json=True)] == [ENDED.label] * 2
+
+
+def test_requests_that_were_lost_are_told_beside_those_that_were_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(told(b'event: lost\ndata: {"lost": 7}\n\n' + REQUEST)) == 1
+    assert capsys.readouterr().err == "7 requests were too many to be told in time\n"
+
+
+def test_a_proxy_that_takes_no_more_viewers_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        told(b"event: full\ndata: {}\n\n")
+    assert ended.value.code == 1
+    assert "close another" in capsys.readouterr().err
+
+
+def kept(directory: Path, port: int, **server: object) -> tuple[Config, str]:
+    """A config of a proxy that has made a token, and the token."""
+    store = {"url": f"sqlite:///{directory}/s.db"}
+    config = configured(directory, {"server": {"port": port, **server}, "store": store})
+    return config, admin_token.keep_token(admin_token.token_file(config)).value
+
+
+async def test_the_stream_is_asked_for_with_the_token_of_the_configs_proxy_and_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with upstream(always(answer(200, STREAM, EVENTS))) as server:
+        _, token = kept(tmp_path, int(server.address.rpartition(":")[2]))
+        file = tmp_path / "config.yaml"
+        await asyncio.to_thread(tail, "abc", config=file)
+        await asyncio.to_thread(tail, url=server.address, config=file)
+        monkeypatch.setenv("CONCERTINA_ADMIN_TOKEN", "theirs")
+        await asyncio.to_thread(tail, url=server.address, config=file)
+    assert server.calls[0].target == "/admin/api/live?session=abc"
+    sent = [call.header(b"authorization") for call in server.calls]
+    assert sent == [f"Bearer {token}".encode(), None, b"Bearer theirs"]
+    out, err = capsys.readouterr()
+    assert (out.count("\n"), err) == (6, "the proxy has ended the stream\n" * 3)
+
+
+@pytest.mark.parametrize(("status", "said"), [(401, "set CONCERTINA_ADMIN_TOKEN"), (404, "is that a Concertina")])
+async def test_a_refusal_is_told_with_the_way_out(capsys: pytest.CaptureFixture[str], status: int, said: str) -> None:
+    async with upstream(always(answer(status, b""))) as server:
+        with pytest.raises(SystemExit):
+            await asyncio.to_thread(tail, url=server.address)
+    assert f"answers {status}: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["foo", "localhost", "127.0.0.1:8795", "file:///etc"])
+@pytest.mark.parametrize("command", ["tail", "open", "healthcheck"])
+def test_what_is_no_address_is_told_in_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, given: str
+) -> None:
+    monkeypatch.setenv("CONCERTINA_URL", given)
+    with pytest.raises(SystemExit) as ended:
+        app([command, "--url", given])
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out, err.count("\n")) == (1, "", 1)
+    assert f"'{given}' is no address, which begins with http:// or https://" in err
+
+
+async def test_a_proxy_behind_tls_is_found_by_the_address_that_its_clients_have(certificates: Certificates) -> None:
+    async with upstream(always(answer(200, STREAM, EVENTS)), certificates.context(clients=False)) as server:
+        env = {**os.environ, "SSL_CERT_FILE": str(certificates.authority), "CONCERTINA_URL": f"{server.address}/v1/"}
+        process = await asyncio.create_subprocess_exec(COMMAND, "tail", env=env, stdout=asyncio.subprocess.PIPE)
+        out, _ = await process.communicate()
+    assert (server.address[:6], out.count(b"\n")) == ("https:", 2)
+    assert server.calls[0].target == "/admin/api/live?session="
+
+
+async def test_a_browser_is_not_started_with_the_token(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    async with upstream(always(answer(200, b"{}"))) as server:
+        port = int(server.address.rpartition(":")[2])
+        _, token = kept(tmp_path, port)
+        for works in (True, False):
+            monkeypatch.setattr(webbrowser, "open", lambda link, works=works: opened.append(link) or works)
+            await asyncio.to_thread(open_dashboard, config=tmp_path / "config.yaml")
+    address = f"http://127.0.0.1:{port}/admin/?token="
+    for link in opened:
+        assert is_link(link.removeprefix(address), token, time.time())
+    assert (len(set(opened)), token in "".join(opened)) == (2, False)
+    assert capsys.readouterr().out == f"{address}{token}\n", "printed if there is no browser"
+
+
+def test_the_link_signs_in_with_a_token_that_was_made_at_that_proxy_alone(tmp_path: Path) -> None:
+    config, token = kept(tmp_path, 1234)
+    assert link_of(config, None) == f"http://127.0.0.1:1234/admin/?token={token}"
+    assert link_of(config, "http://elsewhere:1/") == "http://elsewhere:1/admin/"
+    config, _ = kept(tmp_path, 1234, admin_token="a-configured-one")
+    assert link_of(config, None) == "http://127.0.0.1:1234/admin/"
