@@ -39,7 +39,7 @@ from proxy.wiring import open_engine
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from proxy.compaction.draft import Draft
+    from proxy.compaction.prompt import Prompt
 
 Message = dict[str, Any]
 
@@ -83,27 +83,27 @@ async def measured(chat: dict[str, Any], recall: str) -> tuple[Tally, int]:
         engine = await open_engine(config, MemoryStore(), UpstreamClient(), workers, log)
         router, caller, head = engine.router(config), Tenants(config).identify(None), ApiHead("POST", "/", [])
 
-        async def sent(messages: list[Message]) -> tuple[PlanInput, Draft]:
+        async def sent(messages: list[Message]) -> tuple[PlanInput, Prompt]:
             body = json.dumps({"model": "any", "messages": messages}, ensure_ascii=False).encode()
             request = await engine.reader.read(body, caller.scope, router.encoding, CHAT)
             assert request is not None
-            case = await engine.drafter.place(plan_input_of(head.asking(CHAT), router, caller, "on", request))
-            return case, await engine.drafter.first(case)
+            case = await engine.prompt_builder.place(plan_input_of(head.asking(CHAT), router, caller, "on", request))
+            return case, await engine.prompt_builder.first(case)
 
         before = b""
         for messages in _requests(chat["messages"]):
-            _, draft = await sent(messages)
-            array = draft.body.rstrip(b"]} ")
-            if before and draft.record is not None:
+            _, prompt = await sent(messages)
+            array = prompt.body.rstrip(b"]} ")
+            if before and prompt.record is not None:
                 tally.asked += 1
-                tally.quoted += bool(draft.view and draft.view.quotations.keys() & {len(messages) - 1})
+                tally.quoted += bool(prompt.view and prompt.view.quotations.keys() & {len(messages) - 1})
                 tally.reuse.append(_same(before, array) / len(before))
             before = array
         for question in chat["qa"]:
-            _, draft = await sent([*chat["messages"], {"role": "user", "content": question["question"]}])
-            prompt = "\n".join(_text(message) for message in json.loads(draft.body)["messages"][:-1])
-            last = _text(json.loads(draft.body)["messages"][-1]).removesuffix(question["question"])
-            tally.add(_evidence(question), f"{prompt}\n{last}", draft.tokens)
+            _, prompt = await sent([*chat["messages"], {"role": "user", "content": question["question"]}])
+            text = "\n".join(_text(message) for message in json.loads(prompt.body)["messages"][:-1])
+            last = _text(json.loads(prompt.body)["messages"][-1]).removesuffix(question["question"])
+            tally.add(_evidence(question), f"{text}\n{last}", prompt.tokens)
     return tally, window
 
 

@@ -99,11 +99,11 @@ async def shares(requests: Iterable[tuple[Dialect, bytes]], window: int) -> list
             if request is None:
                 continue
             head = ApiHead("POST", "/", []).asking(dialect)
-            case = await engine.drafter.place(plan_input_of(head, router, caller, "on", request))
-            draft = await engine.drafter.first(case)
-            if draft.record is not None and draft.record.digest not in seen:
-                seen.add(draft.record.digest)
-                kept = draft.tokens - draft.record.text_tokens - case.conversation.fixed_tokens
+            case = await engine.prompt_builder.place(plan_input_of(head, router, caller, "on", request))
+            prompt = await engine.prompt_builder.first(case)
+            if prompt.record is not None and prompt.record.digest not in seen:
+                seen.add(prompt.record.digest)
+                kept = prompt.tokens - prompt.record.text_tokens - case.conversation.fixed_tokens
                 tails.append(kept / case.limits.budget.movable)
     return tails
 

@@ -13,11 +13,11 @@ from proxy.callers.spending import Spending
 from proxy.callers.store_secret import secret_in_force
 from proxy.compaction.checkpoints import Checkpoints
 from proxy.compaction.compactor import Compactor
-from proxy.compaction.drafter import Drafter
 from proxy.compaction.engine import Engine
 from proxy.compaction.excerpt_writer import ExcerptWriter
 from proxy.compaction.planner import Planner
 from proxy.compaction.prefetch import Prefetch
+from proxy.compaction.prompt_builder import PromptBuilder
 from proxy.compaction.provider.clients import ClientCompactions
 from proxy.compaction.provider.expansion import Expander
 from proxy.compaction.provider.making import ItemMaker
@@ -106,13 +106,15 @@ async def open_engine(
         shortener = Shortener(sealed, tokenizer, workers, recall, stored, memory)
         excerpts = ExcerptWriter(shortener.short_forms, summarizer, tokenizer, prompts, spending, workers)
         planner = Planner(checkpoints, shortener, stability, lineages)
-        looking = None if read_only is None else read_only.drafter
-        drafter = Drafter(planner, shortener, looking, checkpoints, compactor, sessions, tokenizer, workers, observe)
+        looking = None if read_only is None else read_only.prompt_builder
+        prompt_builder = PromptBuilder(
+            planner, shortener, looking, checkpoints, compactor, sessions, tokenizer, workers, observe
+        )
         prefetch = Prefetch(checkpoints, compactor, excerpts, summarizer, sessions, stability, windows, observe)
         maker = ItemMaker(checkpoints, compactor, builder, shortener.short_forms, lineages, items, time.time)
         return Engine(
-            tokenizer, windows, tallies, metrics, observe, reader, ClientCompactions(Expander(items), maker), drafter,
-            prefetch, builder, checkpoints, summarizer, spending, sessions,
+            tokenizer, windows, tallies, metrics, observe, reader, ClientCompactions(Expander(items), maker),
+            prompt_builder, prefetch, builder, checkpoints, summarizer, spending, sessions,
             background, workers, memory, read_only,
         )  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""The prompt of a request: plan, draft, compaction, short forms, recall, prefetch, explanation."""
+"""From a request to its prompt: plan, compaction, short forms, recall, prefetch, explanation."""

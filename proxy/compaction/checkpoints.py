@@ -5,8 +5,8 @@ from collections.abc import Collection
 
 from policies.plan import is_crowded, tokens_with
 from policies.record.record import Record
-from proxy.compaction.draft import standing_of
 from proxy.compaction.plan_input import PlanInput
+from proxy.compaction.prompt import standing_of
 from proxy.sessions.sessions import Sessions
 
 

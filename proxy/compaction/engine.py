@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from proxy.callers.spending import Spending
 from proxy.callers.tenants import Caller
 from proxy.compaction.checkpoints import Checkpoints
-from proxy.compaction.drafter import Drafter
 from proxy.compaction.plan_input import RoutedRequest
 from proxy.compaction.prefetch import Prefetch
+from proxy.compaction.prompt_builder import PromptBuilder
 from proxy.compaction.provider.clients import ClientCompactions
 from proxy.compaction.record_builder import RecordBuilder
 from proxy.config.loading import Config
@@ -41,7 +41,7 @@ class Engine:
     observe: Hook
     reader: RequestReader
     clients: ClientCompactions
-    drafter: Drafter
+    prompt_builder: PromptBuilder
     prefetch: Prefetch
     builder: RecordBuilder
     checkpoints: Checkpoints

@@ -12,8 +12,8 @@ from policies.conversation import MessageIndex
 from policies.media import Medium
 from policies.record.media_notes import NotedMedium, note_of
 from policies.record.texts import Language, language_of
-from proxy.compaction.draft import Draft
 from proxy.compaction.plan_input import PlanInput, RoutedRequest
+from proxy.compaction.prompt import Prompt
 from proxy.compaction.prompt_view import PromptView, Step
 from proxy.compaction.short_forms import ShortForms
 from proxy.dialects import json_array
@@ -144,16 +144,16 @@ def _items(case: PlanInput, position: int) -> list[object]:
         return [json_array.decode(item) for item in json_array.split_items(raw)]
 
 
-def media_figures(named: RoutedRequest, draft: Draft) -> MediaFigures | None:
+def media_figures(named: RoutedRequest, prompt: Prompt) -> MediaFigures | None:
     """Return the figures of a request's media and of those that are sent, None if no limit is known."""
-    view = draft.view
+    view = prompt.view
     if view is None or not view.media:
         return None
-    covered, most = draft.record.covered if draft.record else 0, view.media_limits
+    covered, most = prompt.record.covered if prompt.record else 0, view.media_limits
     is_learned = most != named.route.media
     return MediaFigures(
         received=len(view.media),
-        sent=len(media_left(draft, view.media)),
+        sent=len(media_left(prompt, view.media)),
         bytes=sum(medium.size for medium in view.media),
         left_out=dict(Counter(why for (position, _), why in sorted(view.left_out.items()) if position >= covered)),
         max_bytes=most.bytes,
@@ -163,19 +163,19 @@ def media_figures(named: RoutedRequest, draft: Draft) -> MediaFigures | None:
     )
 
 
-def media_left(draft: Draft, media: Sequence[Medium]) -> list[Medium]:
-    """Return those of the media that a draft sends."""
-    covered = draft.record.covered if draft.record else 0
-    left_out: Collection[tuple[int, int]] = draft.view.left_out if draft.view else ()
+def media_left(prompt: Prompt, media: Sequence[Medium]) -> list[Medium]:
+    """Return those of the media that a prompt sends."""
+    covered = prompt.record.covered if prompt.record else 0
+    left_out: Collection[tuple[int, int]] = prompt.view.left_out if prompt.view else ()
     return [medium for medium in media if medium.position >= covered and medium.place not in left_out]
 
 
-def is_mostly_media(case: PlanInput, draft: Draft) -> bool:
-    """Return True if messages with media are at least half of a draft's bytes."""
-    covered, replaced = draft.record.covered if draft.record else 0, draft.copy.replaced if draft.copy else {}
+def is_mostly_media(case: PlanInput, prompt: Prompt) -> bool:
+    """Return True if messages with media are at least half of a prompt's bytes."""
+    covered, replaced = prompt.record.covered if prompt.record else 0, prompt.copy.replaced if prompt.copy else {}
     conversation, size = case.conversation, 0
     for position in range(covered, len(conversation.body)):
         if conversation.body[position].media:
             index = conversation.index(position)
             size += len(replaced.get(index) or case.request.message_bytes(index))
-    return size >= _HALF * len(draft.body)
+    return size >= _HALF * len(prompt.body)

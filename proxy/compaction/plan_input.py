@@ -141,7 +141,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
 
 class PlanInput(RoutedRequest, frozen=True, dict=True):
-    """A routed request with the lessons of its upstream: all that its plan and draft depend on.
+    """A routed request with the lessons of its upstream: all that its plan and prompt depend on.
 
     last_answer: tokens of the longest recent response of this session, else of its model. None if unknown.
     summarizer:  the model that summarizes for it, None for no model.

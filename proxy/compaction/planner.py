@@ -1,4 +1,4 @@
-"""The plan for a request, as a value. The drafter carries it out, and `explain` shows it."""
+"""The plan for a request, as a value. The prompt_builder carries it out, and `explain` shows it."""
 
 from dataclasses import dataclass, replace
 from typing import assert_never
@@ -8,8 +8,8 @@ from msgspec import structs
 from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
 from policies.record.record import Record
 from proxy.compaction.checkpoints import Checkpoints
-from proxy.compaction.draft import Draft, draft_of, standing_of, untouched_draft
 from proxy.compaction.plan_input import Outcome, PlanInput
+from proxy.compaction.prompt import Prompt, build_prompt, standing_of, untouched_prompt
 from proxy.compaction.prompt_view import PromptView
 from proxy.compaction.shortener import Shortener
 from proxy.compaction.stability import Stability
@@ -59,17 +59,17 @@ class Decision:
             case _:
                 assert_never(self.plan)
 
-    def standing_draft(self, case: PlanInput) -> Draft:
+    def standing_prompt(self, case: PlanInput) -> Prompt:
         """Return the request with its checkpoint and short forms, or as it came in shadow mode."""
         reason = "counted" if isinstance(self.plan, Compact) else self.plan.reason
         if self.view is None:
-            return untouched_draft(case.request, "bypass" if isinstance(self.plan, Bypass) else "none", reason)
+            return untouched_prompt(case.request, "bypass" if isinstance(self.plan, Bypass) else "none", reason)
         if case.mode == "shadow":
-            return untouched_draft(case.request, "shadow", self.would)
+            return untouched_prompt(case.request, "shadow", self.would)
         outcome = self.standing_outcome
         if outcome == "cooled":
             reason = "too_large" if self.view.is_cut else "media_aged" if self.view.is_of_media else reason
-        return draft_or_original(case, draft_of(case, self.view, self.record, outcome, reason))
+        return prompt_or_original(case, build_prompt(case, self.view, self.record, outcome, reason))
 
 
 @dataclass(eq=False, repr=False)
@@ -146,11 +146,11 @@ def small_reason(case: PlanInput) -> str | None:
     return "below_floor" if case.limits.known else "unknown_window"
 
 
-def draft_or_original(case: PlanInput, draft: Draft) -> Draft:
-    """Return the draft, or the request as it came if that has no more tokens.
+def prompt_or_original(case: PlanInput, prompt: Prompt) -> Prompt:
+    """Return the prompt, or the request as it came if that has no more tokens.
 
     A forced record may have more tokens than its span, and so may one that was made for a larger model.
     """
-    if draft.record is None or draft.tokens < case.request.tokens:
-        return draft
-    return structs.replace(untouched_draft(case.request, "none", "no_gain", draft.view), waited=draft.waited)
+    if prompt.record is None or prompt.tokens < case.request.tokens:
+        return prompt
+    return structs.replace(untouched_prompt(case.request, "none", "no_gain", prompt.view), waited=prompt.waited)

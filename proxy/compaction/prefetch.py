@@ -11,10 +11,10 @@ from policies.record.lineage import may_rebuild
 from policies.record.record import Record
 from proxy.compaction.checkpoints import Checkpoints
 from proxy.compaction.compactor import Compactor
-from proxy.compaction.draft import Draft, standing_of
 from proxy.compaction.excerpt_writer import ExcerptWriter
 from proxy.compaction.job import Job
 from proxy.compaction.plan_input import PlanInput, RoutedRequest
+from proxy.compaction.prompt import Prompt, standing_of
 from proxy.compaction.prompt_view import PromptView
 from proxy.compaction.stability import Stability
 from proxy.dialects.base import Usage
@@ -35,8 +35,8 @@ _LONGEST_RESULT = 700
 _USED_WINDOW = 0.7
 
 
-def is_worth_following(case: PlanInput, sent: Draft) -> bool:
-    """Return True if a draft is large enough to prepare something for the next request."""
+def is_worth_following(case: PlanInput, sent: Prompt) -> bool:
+    """Return True if a prompt is large enough to prepare something for the next request."""
     if case.is_far_below(sent.tokens):
         return False
     real = case.limits.real
@@ -56,8 +56,8 @@ class Prefetch:
     _windows: Windows
     _observe: Hook
 
-    def learn(self, named: RoutedRequest, sent: Draft, usage: Usage | None) -> None:
-        """Learn from a draft's bill: the upstream's ratio of tokens, its room, if it read the whole prompt."""
+    def learn(self, named: RoutedRequest, sent: Prompt, usage: Usage | None) -> None:
+        """Learn from a prompt's bill: the upstream's ratio of tokens, its room, if it read the whole prompt."""
         if usage is None:
             return
         self._windows.saw_answer(
@@ -80,8 +80,8 @@ class Prefetch:
             )
         )
 
-    async def after(self, case: PlanInput, sent: Draft, usage: Usage | None) -> None:
-        """Prepare for the next request after the response to a draft (R3's double check, part 2).
+    async def after(self, case: PlanInput, sent: Prompt, usage: Usage | None) -> None:
+        """Prepare for the next request after the response to a prompt (R3's double check, part 2).
 
         usage: the tokens that the upstream billed.
         """
@@ -143,7 +143,7 @@ class Prefetch:
         )
 
 
-def _shares(case: PlanInput, sent: Draft, usage: Usage | None) -> tuple[float, float]:
+def _shares(case: PlanInput, sent: Prompt, usage: Usage | None) -> tuple[float, float]:
     """Return the shares of M of the prompt, and of prompt and response: by usage, else by our count."""
     budget, real = case.limits.budget, case.usable_input()
     if usage is None or real is None:
@@ -153,7 +153,7 @@ def _shares(case: PlanInput, sent: Draft, usage: Usage | None) -> tuple[float, f
     return billed.share(usage.prompt_tokens), billed.share(usage.prompt_tokens + usage.completion_tokens)
 
 
-def _worth_an_excerpt(case: PlanInput, sent: Draft, view: PromptView) -> list[int]:
+def _worth_an_excerpt(case: PlanInput, sent: Prompt, view: PromptView) -> list[int]:
     """Return the positions of the next batch's messages that are likely to be sent in a short form.
 
     A message is not, if the very next request needs its short form, or the next compaction covers it first.

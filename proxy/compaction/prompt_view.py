@@ -20,7 +20,7 @@ from proxy.dialects.reader import CountedRequest
 class Step(Enum):
     """What may change a message that is sent, in the order in which it is done.
 
-    None changes what a record covers, which is left out (`draft_of`). The value says why, to those who explain a
+    None changes what a record covers, which is left out (`build_prompt`). The value says why, to those who explain a
     request.
     """
 

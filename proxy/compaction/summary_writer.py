@@ -18,8 +18,8 @@ from policies.record.validation import Invalid, SummaryAnswer, Valid, split_time
 from policies.transcript import Block, CountTokens, newest_within, render
 from proxy.callers.api_headers import for_questions
 from proxy.callers.spending import Spending
-from proxy.compaction.draft import standing_of
 from proxy.compaction.job import Job
+from proxy.compaction.prompt import standing_of
 from proxy.dialects.cache_marks import may_be_cached
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows

@@ -1,4 +1,4 @@
-"""Sending drafts upstream until one is answered: smaller ones after an overflow, others where a form is refused."""
+"""Sending prompts upstream until one is answered: smaller ones after an overflow, others where a form is refused."""
 
 from dataclasses import replace
 
@@ -6,9 +6,9 @@ from msgspec import structs
 
 from policies.assembly import Shape
 from policies.ladder import SMALL_PROMPT, Retry, StatedLimit, is_plausible, next_retry, retries
-from proxy.compaction.draft import Draft, reshaped_drafts, unmarked_draft, untouched_draft
-from proxy.compaction.drafter import Drafter
 from proxy.compaction.plan_input import PlanInput, with_newest_lessons
+from proxy.compaction.prompt import Prompt, reshaped_prompts, unmarked_prompt, untouched_prompt
+from proxy.compaction.prompt_builder import PromptBuilder
 from proxy.dialects import json_array
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.models.windows import Windows
@@ -35,25 +35,30 @@ _MOST_ASKED = 1024 * 1024
 _FORCED = ("overflow_retry", "halved")
 # Intervals of silence after which a sign of life begins the response, before the upstream's header block and after it.
 _BEFORE_HEADERS, _AFTER_HEADERS = 2, 1
-Sent = tuple[UpstreamAnswer, Draft]
+Sent = tuple[UpstreamAnswer, Prompt]
 """A response, and the prompt that it responds to."""
 
-# Stands for a draft that a fault of ours prevented.
-_FAULT = Draft(b"", 0, "failed-open", "internal_error")
+# Stands for a prompt that a fault of ours prevented.
+_FAULT = Prompt(b"", 0, "failed-open", "internal_error")
 
 
 class Attempts:
     """Sends prompts until an upstream accepts one. One per process."""
 
     def __init__(
-        self, drafter: Drafter, windows: Windows, client: UpstreamClient, fail_open: FailOpen, observe: Hook
+        self,
+        prompt_builder: PromptBuilder,
+        windows: Windows,
+        client: UpstreamClient,
+        fail_open: FailOpen,
+        observe: Hook,
     ) -> None:
-        self._drafter = drafter
+        self._prompt_builder = prompt_builder
         self._windows = windows
         self._client = client
         self._fail_open = fail_open
         self._observe = observe
-        self._media = MediaRetry(drafter, windows, fail_open, observe, self._deliver)
+        self._media = MediaRetry(prompt_builder, windows, fail_open, observe, self._deliver)
 
     async def send_until_accepted(self, attempt: Attempt) -> Sent:
         """Send the prompt. While the upstream refuses it, send another one that lacks what was refused.
@@ -97,7 +102,7 @@ class Attempts:
             return refused
         if answer.media is not None and case.request.history.has_media:
             return refused  # the original has more media
-        original = untouched_draft(case.request, "failed-open", "refused")
+        original = untouched_prompt(case.request, "failed-open", "refused")
         try:
             second = await self._send(attempt, original)
         except ProxyError:
@@ -122,16 +127,16 @@ class Attempts:
         response = await self._respond(attempt, attempt.route.headers, attempt.received.body)
         return UpstreamAnswer(response), attempt.first
 
-    async def _smaller(self, attempt: Attempt, sent: Draft, stated: StatedLimit, most: int | None) -> Sent | None:
+    async def _smaller(self, attempt: Attempt, sent: Prompt, stated: StatedLimit, most: int | None) -> Sent | None:
         """Return the first response to a smaller prompt that is no overflow, None if there is none.
 
         most: the most output that the upstream allows, if it has stated that.
         """
         ladder = retries(sent, stated, attempt.counted.retries)
         self._learn(attempt, sent, stated)
-        refusal: tuple[Draft, StatedLimit] | None = None
+        refusal: tuple[Prompt, StatedLimit] | None = None
         while (step := next_retry(ladder, refusal)) is not None:
-            smaller, refusal = await self._draft(attempt, step, most), None
+            smaller, refusal = await self._next_prompt(attempt, step, most), None
             if smaller is None:
                 continue
             try:
@@ -153,28 +158,28 @@ class Attempts:
             self._observe(note("max_iterations", case.caller.tenant, case.chain.name, retries=case.retries))
         return None
 
-    async def _draft(self, attempt: Attempt, step: Retry[Draft], most: int | None) -> Draft | None:
+    async def _next_prompt(self, attempt: Attempt, step: Retry[Prompt], most: int | None) -> Prompt | None:
         """Return the prompt of a retry. After a fault of ours, it is the last one without half of the history."""
         case = attempt.counted
         if step.lowers_output:
             lowered = self._fail_open.call(
-                lambda: self._drafter.with_less_output(case, step.refused, step.stated), None
+                lambda: self._prompt_builder.with_less_output(case, step.refused, step.stated), None
             )
             is_more = lowered is None or most is None or lowered.max_output is None or lowered.max_output < most
             return lowered if is_more else None
         with waiting(attempt.exchange, case, self._fail_open):
-            retry = self._drafter.retry(case, step.refused, step.stated, attempt=step.attempt)
+            retry = self._prompt_builder.retry(case, step.refused, step.stated, attempt=step.attempt)
             smaller = await self._fail_open.run(retry, _FAULT, attempt.received.timeout)
             if smaller is _FAULT:
-                smaller = self._fail_open.call(lambda: self._drafter.halve(case, step.refused), None)
+                smaller = self._fail_open.call(lambda: self._prompt_builder.halve(case, step.refused), None)
         if smaller is not None:
             attempt.waited += smaller.waited
         if smaller is None or most is None or (smaller.max_output is not None and smaller.max_output <= most):
             return smaller
-        draft = smaller
-        return self._fail_open.call(lambda: self._drafter.with_capped_output(case, draft, most), None) or draft
+        prompt = smaller
+        return self._fail_open.call(lambda: self._prompt_builder.with_capped_output(case, prompt, most), None) or prompt
 
-    def _learn(self, attempt: Attempt, sent: Draft, stated: StatedLimit) -> None:
+    def _learn(self, attempt: Attempt, sent: Prompt, stated: StatedLimit) -> None:
         case = attempt.counted
         if case.request.settings.is_partial:  # its size is not that of the body
             stated = replace(stated, input_tokens=None)
@@ -185,7 +190,7 @@ class Attempts:
 
         attempt.named = self._fail_open.call(learn, case)
 
-    def _learn_size(self, attempt: Attempt, step: Retry[Draft]) -> None:
+    def _learn_size(self, attempt: Attempt, step: Retry[Prompt]) -> None:
         case = attempt.counted
 
         def learn() -> PlanInput:
@@ -199,7 +204,7 @@ class Attempts:
 
         Return the refusal that was given if that fails, but an overflow of the prompt itself.
         """
-        capped = self._fail_open.call(lambda: self._capped_draft(attempt.counted, *refused), None)
+        capped = self._fail_open.call(lambda: self._capped_prompt(attempt.counted, *refused), None)
         if capped is None:
             return refused
         try:
@@ -210,29 +215,29 @@ class Attempts:
             return answer, sent
         return refused if answer.response.status >= _FAILED or answer.error else (answer, sent)
 
-    def _capped_draft(self, case: PlanInput, answer: UpstreamAnswer, sent: Draft) -> Draft | None:
+    def _capped_prompt(self, case: PlanInput, answer: UpstreamAnswer, sent: Prompt) -> Prompt | None:
         most = most_output(answer.response.status, answer.error) if answer.error else None
-        return None if most is None else self._drafter.with_capped_output(case, sent, most)
+        return None if most is None else self._prompt_builder.with_capped_output(case, sent, most)
 
-    async def _deliver(self, attempt: Attempt, draft: Draft) -> Sent:
+    async def _deliver(self, attempt: Attempt, prompt: Prompt) -> Sent:
         """Send a prompt. If its form is refused, send it in another form."""
-        draft = await self._without_refused_reasoning(attempt, draft)
-        refusal = await self._send(attempt, draft)
-        if not refusal.is_refusal and attempt.named is not None and draft.tokens > SMALL_PROMPT:
-            self._windows.saw_taken(attempt.named.place, draft.tokens)
+        prompt = await self._without_refused_reasoning(attempt, prompt)
+        refusal = await self._send(attempt, prompt)
+        if not refusal.is_refusal and attempt.named is not None and prompt.tokens > SMALL_PROMPT:
+            self._windows.saw_taken(attempt.named.place, prompt.tokens)
         if not refusal.is_refusal or (case := attempt.case) is None:
-            return refusal, draft
-        if refusal.overflow is not None and not self._is_plausible(case, draft, refusal.overflow):
+            return refusal, prompt
+        if refusal.overflow is not None and not self._is_plausible(case, prompt, refusal.overflow):
             is_empty = refusal.response.status < _FAILED and refusal.overflow.action == "outsized"
-            return structs.replace(refusal, overflow=None, error=b"" if is_empty else refusal.error), draft
+            return structs.replace(refusal, overflow=None, error=b"" if is_empty else refusal.error), prompt
         if refuses_thinking(refusal.error, refusal.response.header):  # whose words may name a signature too
-            return await self._without_thinking(attempt, refusal, draft)
+            return await self._without_thinking(attempt, refusal, prompt)
         is_signed = case.request.history.is_signed and not attempt.may_get_notes  # an item is sealed, too
-        if refuses_sealed(refusal.error) and is_signed and draft.warning != "reasoning_removed":
-            return await self._without_sealed(attempt, refusal, draft)
+        if refuses_sealed(refusal.error) and is_signed and prompt.warning != "reasoning_removed":
+            return await self._without_sealed(attempt, refusal, prompt)
         if b"cache_control" in refusal.error or not refuses_roles(refusal.error):
-            return await self._without_marks(attempt, refusal, draft)
-        others: list[tuple[Shape, Draft]] = self._fail_open.call(lambda: list(reshaped_drafts(case, draft)), [])
+            return await self._without_marks(attempt, refusal, prompt)
+        others: list[tuple[Shape, Prompt]] = self._fail_open.call(lambda: list(reshaped_prompts(case, prompt)), [])
         for shape, other in others:
             try:
                 answer = await self._send(attempt, other)
@@ -242,100 +247,100 @@ class Attempts:
                 self._windows.saw_shape(case.place, shape)
                 self._observe(note("shape", case.caller.tenant, upstream=case.route.name, shape=shape))
                 return answer, other
-        return refusal, draft
+        return refusal, prompt
 
-    async def _without_refused_reasoning(self, attempt: Attempt, draft: Draft) -> Draft:
-        """Return the draft without sealed reasoning, if that of its session was refused before."""
+    async def _without_refused_reasoning(self, attempt: Attempt, prompt: Prompt) -> Prompt:
+        """Return the prompt without sealed reasoning, if that of its session was refused before."""
         named = attempt.named
         if named is None or not named.request.history.is_signed:
-            return draft
+            return prompt
         if not self._windows.refuses_sealed(named.place, lambda: named.chain.session):
-            return draft
-        return await self._fail_open.run(self._drafter.without_sealed(named, draft), None) or draft
+            return prompt
+        return await self._fail_open.run(self._prompt_builder.without_sealed(named, prompt), None) or prompt
 
-    async def _without_sealed(self, attempt: Attempt, refusal: UpstreamAnswer, draft: Draft) -> Sent:
-        """Send the draft without sealed reasoning that another account cannot open, now and later in its session."""
+    async def _without_sealed(self, attempt: Attempt, refusal: UpstreamAnswer, prompt: Prompt) -> Sent:
+        """Send the prompt without sealed reasoning that another account cannot open, now and later in its session."""
         case = attempt.counted
-        without = await self._fail_open.run(self._drafter.without_sealed(case, draft), None)
+        without = await self._fail_open.run(self._prompt_builder.without_sealed(case, prompt), None)
         if without is None:
-            return refusal, draft
+            return refusal, prompt
         self._windows.saw_sealed_refused(case.place, case.chain.session)
         self._observe(note("thinking_removed", case.caller.tenant, **_upstream_and_model(case)))
         try:
             return await self._deliver(attempt, without)
         except ProxyError:
-            return refusal, draft
+            return refusal, prompt
 
-    async def _without_marks(self, attempt: Attempt, refusal: UpstreamAnswer, draft: Draft) -> Sent:
-        """Send the draft without our cache marks, if it has any, and learn if that is what was refused."""
+    async def _without_marks(self, attempt: Attempt, refusal: UpstreamAnswer, prompt: Prompt) -> Sent:
+        """Send the prompt without our cache marks, if it has any, and learn if that is what was refused."""
         case = attempt.counted
         if refusal.overflow is not None or refusal.response.status not in REFUSED:
-            return refusal, draft
-        unmarked = self._fail_open.call(lambda: unmarked_draft(case, draft), None)
+            return refusal, prompt
+        unmarked = self._fail_open.call(lambda: unmarked_prompt(case, prompt), None)
         if unmarked is None:
-            return refusal, draft
+            return refusal, prompt
         try:
             answer = await self._send(attempt, unmarked)
         except ProxyError:
-            return refusal, draft
+            return refusal, prompt
         if answer.overflow is None and answer.response.status in REFUSED:
-            return refusal, draft
+            return refusal, prompt
         self._fail_open.call(lambda: self._windows.saw_marks_refused(case.place), None)
         attempt.named = self._fail_open.call(lambda: with_newest_lessons(case, attempt.active.router), case)
         return answer, unmarked
 
-    def _is_plausible(self, case: PlanInput, draft: Draft, stated: StatedLimit) -> bool:
+    def _is_plausible(self, case: PlanInput, prompt: Prompt, stated: StatedLimit) -> bool:
         """Return True if a refusal is one for size. It is not if a cache serves so much that only the rest counted."""
         if stated.is_uncached and self._windows.was_answered_lately(case.place, case.chain.session):
             return False
         window = case.route.window
         largest = case.real_tokens(self._windows.largest_answered(case.place))
-        return is_plausible(stated, case.real_tokens(draft.tokens), window.tokens if window else None, largest)
+        return is_plausible(stated, case.real_tokens(prompt.tokens), window.tokens if window else None, largest)
 
-    async def _without_thinking(self, attempt: Attempt, refusal: UpstreamAnswer, draft: Draft) -> Sent:
+    async def _without_thinking(self, attempt: Attempt, refusal: UpstreamAnswer, prompt: Prompt) -> Sent:
         """Send the prompt without thinking, which is bound to the prompt it was made for."""
         case = attempt.counted
         self._fail_open.call(lambda: self._windows.saw_thinking_bound(case.place), None)
         attempt.named = case = self._fail_open.call(lambda: with_newest_lessons(case, attempt.active.router), case)
         patience = attempt.received.timeout
-        without = await self._fail_open.run(self._drafter.without_thinking(case, draft), None, patience)
+        without = await self._fail_open.run(self._prompt_builder.without_thinking(case, prompt), None, patience)
         if without is None:
-            return refusal, draft
+            return refusal, prompt
         self._observe(note("thinking_removed", case.caller.tenant, **_upstream_and_model(case)))
         try:
             return await self._send(attempt, without), without
         except ProxyError:
-            return refusal, draft
+            return refusal, prompt
 
-    async def _send(self, attempt: Attempt, draft: Draft) -> UpstreamAnswer:
-        """Send a draft; one that is ours anyway asks a stream for its usage, unless this upstream refuses that, and so
+    async def _send(self, attempt: Attempt, prompt: Prompt) -> UpstreamAnswer:
+        """Send a prompt; one that is ours anyway asks a stream for its usage, unless this upstream refuses that, and so
         does any for a key with a budget."""
         headers, received, issued = attempt.route.headers, attempt.received.body, attempt.caller.issued
         is_metered = issued is not None and issued.limits.count_tokens
-        if (draft.body is received and not is_metered) or (case := attempt.case) is None:
+        if (prompt.body is received and not is_metered) or (case := attempt.case) is None:
             return await self._request(attempt, headers, received)
-        is_changed = draft.body is not case.request.body or case.request.dropped_tokens > 0 or case.request.is_ours
-        is_received = draft.body is received or not is_changed
+        is_changed = prompt.body is not case.request.body or case.request.dropped_tokens > 0 or case.request.is_ours
+        is_received = prompt.body is received or not is_changed
         if is_received and not is_metered:
             return await self._request(attempt, headers, received)
         # What was compressed goes out as it is, if anything of it is another.
         plain = without(headers, b"content-encoding")
-        asking = self._fail_open.call(lambda: self._asking(case, draft, is_metered=is_metered), None)
+        asking = self._fail_open.call(lambda: self._asking(case, prompt, is_metered=is_metered), None)
         if asking is not None:
             # What was not asked for is taken out again, which compressed events do not allow.
             answer = await self._request(attempt, _plain(plain), asking)
             if not refuses_usage(answer.error):
                 return structs.replace(answer, hides_usage=answer.is_plain_event_stream)
             self._windows.saw_usage_refused(case.place)
-        return await self._request(attempt, *((headers, received) if is_received else (plain, draft.body)))
+        return await self._request(attempt, *((headers, received) if is_received else (plain, prompt.body)))
 
-    def _asking(self, case: PlanInput, draft: Draft, *, is_metered: bool) -> bytes | None:
+    def _asking(self, case: PlanInput, prompt: Prompt, *, is_metered: bool) -> bytes | None:
         """Return the prompt with a request for usage, None if the stream reports it anyway or must not be asked."""
         fields = case.request.settings.usage_fields
         if not fields or not self._windows.experience(case.place).tells_usage:
             return None
-        if draft.copy is not None:
-            return json_array.with_fields(draft.body, fields, without=())
+        if prompt.copy is not None:
+            return json_array.with_fields(prompt.body, fields, without=())
         # What is larger would hold up others; its usage is estimated.
         is_asked = is_metered and len(case.request.body) <= _MOST_ASKED
         return json_array.with_fields(case.request.body, fields, without=()) if is_asked else None

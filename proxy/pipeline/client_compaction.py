@@ -11,9 +11,9 @@ from msgspec import structs
 
 from policies.plan import Compact, tokens_with
 from proxy.callers.api_headers import betas_of
-from proxy.compaction.draft import standing_of
 from proxy.compaction.engine import Engine
 from proxy.compaction.plan_input import Outcome, PlanInput, routed_request, with_lessons
+from proxy.compaction.prompt import standing_of
 from proxy.compaction.provider.clearing import clear
 from proxy.compaction.provider.clients import ClientCompaction
 from proxy.compaction.provider.expansion import Settled
@@ -140,7 +140,7 @@ class CompactionAnswers:
         dropped = case.request.received_tokens - read.tokens
         request = structs.replace(read, dropped_tokens=max(0, dropped))
         named = routed_request(request, case.caller, case.mode, case.label, case.route, case.experience)
-        return await self._engine.drafter.place(with_lessons(named, received.active.router))
+        return await self._engine.prompt_builder.place(with_lessons(named, received.active.router))
 
     async def edit(
         self, received: Received, case: PlanInput, compaction: ClientCompaction
@@ -181,7 +181,7 @@ class CompactionAnswers:
     async def is_due(self, case: PlanInput, settled: Settled) -> bool:
         """Return True if the request gets an item: at the client's threshold, at the policy's, or after a record that
         the client does not know."""
-        decision = await self._engine.drafter.plan(case)
+        decision = await self._engine.prompt_builder.plan(case)
         if isinstance(decision.plan, Compact):
             return True
         if decision.record is not None and self._engine.clients.maker.is_short_behind(case, decision.record):

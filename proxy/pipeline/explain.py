@@ -63,7 +63,7 @@ class ExplainEndpoint:
         compaction, case = await self._preparer.without_compaction(received, case)
         engine = self._engine.read_only()
         explained = await explain(engine, case, case.request)
-        verdict = await CompactionAnswers(engine).verdict(await engine.drafter.place(case), compaction)
+        verdict = await CompactionAnswers(engine).verdict(await engine.prompt_builder.place(case), compaction)
         return explained if verdict is None else replace(explained, outcome=verdict[0], reason=verdict[1])
 
 

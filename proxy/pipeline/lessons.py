@@ -43,7 +43,7 @@ class Lessons:
 
         It is known by this response if that is complete, else by the last one.
         """
-        named, sent = attempt.named, attempt.draft
+        named, sent = attempt.named, attempt.prompt
         if named is None or not _teaches(attempt, named):
             return None
         usage = usage_at_once(answer, named.request.dialect.answers)
@@ -53,7 +53,7 @@ class Lessons:
 
     def take(self, attempt: Attempt) -> None:
         """Learn from an answer that came through whole, and see to what follows it."""
-        named, sent, engine = attempt.named, attempt.draft, self._engine
+        named, sent, engine = attempt.named, attempt.prompt, self._engine
         attempt.usage = usage = attempt.tap.usage() if attempt.tap is not None else None
         if named is None:
             return

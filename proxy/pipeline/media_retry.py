@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from policies.ladder import StatedLimit
 from policies.media import MediaLimits
-from proxy.compaction.draft import Draft
-from proxy.compaction.drafter import Drafter
 from proxy.compaction.media import is_mostly_media, media_left
 from proxy.compaction.plan_input import PlanInput, with_newest_lessons
+from proxy.compaction.prompt import Prompt
+from proxy.compaction.prompt_builder import PromptBuilder
 from proxy.errors import ProxyError, UpstreamConnectionError
 from proxy.models.windows import Windows
 from proxy.pipeline.answers import UpstreamAnswer
@@ -27,23 +27,23 @@ _LARGE = 1_000_000
 _HUNG_UP = ("reset", "closed")
 _ANSWERED = range(200, 300)
 
-Deliver = Callable[[Attempt, Draft], Awaitable[tuple[UpstreamAnswer, Draft]]]
+Deliver = Callable[[Attempt, Prompt], Awaitable[tuple[UpstreamAnswer, Prompt]]]
 
 
 class MediaRetry:
-    """Sends a request again that was refused for its media; `deliver` sends a draft."""
+    """Sends a request again that was refused for its media; `deliver` sends a prompt."""
 
     def __init__(
-        self, drafter: Drafter, windows: Windows, fail_open: FailOpen, observe: Hook, deliver: Deliver
+        self, prompt_builder: PromptBuilder, windows: Windows, fail_open: FailOpen, observe: Hook, deliver: Deliver
     ) -> None:
-        self._drafter = drafter
+        self._prompt_builder = prompt_builder
         self._windows = windows
         self._fail_open = fail_open
         self._observe = observe
         self._deliver = deliver
 
-    async def first(self, attempt: Attempt) -> tuple[UpstreamAnswer, Draft]:
-        """Return the response to the first draft.
+    async def first(self, attempt: Attempt) -> tuple[UpstreamAnswer, Prompt]:
+        """Return the response to the first prompt.
 
         If the upstream disconnects on a large one, it is sent again with the newest turn's media only.
         Raises ProxyError.
@@ -51,17 +51,17 @@ class MediaRetry:
         try:
             return await self._deliver(attempt, attempt.first)
         except UpstreamConnectionError as error:
-            case, draft = attempt.case, attempt.first
-            if error.cause not in _HUNG_UP or case is None or not case.retries or len(draft.body) < _LARGE:
+            case, prompt = attempt.case, attempt.first
+            if error.cause not in _HUNG_UP or case is None or not case.retries or len(prompt.body) < _LARGE:
                 raise
             fewer = None
-            if is_mostly_media(case, draft):
-                fewer = await self._with_fewer(attempt, replace(case, newest_media_only=True), draft)
+            if is_mostly_media(case, prompt):
+                fewer = await self._with_fewer(attempt, replace(case, newest_media_only=True), prompt)
             if fewer is None:
                 raise
             return await self._deliver(attempt, fewer)
 
-    async def mend(self, attempt: Attempt, refused: tuple[UpstreamAnswer, Draft]) -> tuple[UpstreamAnswer, Draft]:
+    async def mend(self, attempt: Attempt, refused: tuple[UpstreamAnswer, Prompt]) -> tuple[UpstreamAnswer, Prompt]:
         """Return the response to fewer media if it does not refuse them too, else what is given.
 
         A limit that the refusal states is learned, and the next request is within it. Without one, or if that is
@@ -95,9 +95,9 @@ class MediaRetry:
             self._learn(attempt, refusal)
         return refused
 
-    async def _with_fewer(self, attempt: Attempt, case: PlanInput, refused: Draft) -> Draft | None:
-        drafting = self._drafter.with_fewer_media(case, refused)
-        return await self._fail_open.run(drafting, None, attempt.received.timeout)
+    async def _with_fewer(self, attempt: Attempt, case: PlanInput, refused: Prompt) -> Prompt | None:
+        building = self._prompt_builder.with_fewer_media(case, refused)
+        return await self._fail_open.run(building, None, attempt.received.timeout)
 
     def _learn(self, attempt: Attempt, refusal: MediaRefusal) -> bool:
         """Learn the limit of a refusal. Return True if it has one of bytes or pictures."""
@@ -114,14 +114,14 @@ class MediaRetry:
         return True
 
 
-def _less_than_refused(what: What, refused: Draft, answered: Draft) -> int:
-    """Return how many bytes, or else media, a request may have at most: fewer than the refused draft."""
+def _less_than_refused(what: What, refused: Prompt, answered: Prompt) -> int:
+    """Return how many bytes, or else media, a request may have at most: fewer than the refused prompt."""
     if what == "bytes":
         return len(refused.body) - 1
     return len(media_left(refused, answered.view.media if answered.view else ())) - 1
 
 
-def stated_excess(case: PlanInput, answer: UpstreamAnswer, sent: Draft) -> StatedLimit | None:
+def stated_excess(case: PlanInput, answer: UpstreamAnswer, sent: Prompt) -> StatedLimit | None:
     """Return what a refusal of a long prompt states: of its tokens, or of its bytes if these are mostly texts."""
     refusal, weight = answer.media, len(sent.body)
     if answer.overflow is not None or refusal is None or refusal.what != "bytes" or weight < _TEXTS:
@@ -131,7 +131,7 @@ def stated_excess(case: PlanInput, answer: UpstreamAnswer, sent: Draft) -> State
     return StatedLimit(learnable=False, share_of_bytes=(refusal.limit or weight) / weight)
 
 
-def _media_refusal(case: PlanInput, answer: UpstreamAnswer, sent: Draft) -> MediaRefusal | None:
+def _media_refusal(case: PlanInput, answer: UpstreamAnswer, sent: Prompt) -> MediaRefusal | None:
     """Return what a response states of media. An overflow may mean them too if the prompt has few tokens."""
     overflow, media = answer.overflow, answer.media
     if overflow is None or overflow.action == "inspect":

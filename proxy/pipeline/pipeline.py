@@ -9,10 +9,10 @@ from proxy.callers.admission import Admission
 from proxy.callers.api_head import ApiHead, api_head
 from proxy.callers.api_paths import EXPLAIN, resource
 from proxy.callers.key_usage import KeyUsage
-from proxy.compaction.draft import Draft
 from proxy.compaction.engine import Engine
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.prefetch import is_worth_following
+from proxy.compaction.prompt import Prompt
 from proxy.compaction.provider.clients import ClientCompaction
 from proxy.config.settings import Upstream
 from proxy.pipeline.answers import UpstreamAnswer
@@ -60,7 +60,7 @@ class Pipeline:
         self._receiver = Receiver(key_usage, engine.reader)
         self._compaction = CompactionAnswers(engine)
         self._preparer = Preparer(self._receiver, engine, self._compaction, client, fail_open)
-        self._attempts = Attempts(engine.drafter, engine.windows, client, fail_open, engine.observe)
+        self._attempts = Attempts(engine.prompt_builder, engine.windows, client, fail_open, engine.observe)
         self._lessons = Lessons(engine, asker)
         self._pass_through = PassThrough(self._receiver, client, fail_open)
         self._explain = ExplainEndpoint(self._receiver, self._preparer, engine, fail_open)
@@ -177,7 +177,7 @@ class Pipeline:
     async def _send_or_fail_open(
         self,
         attempt: Attempt,
-        sending: Awaitable[tuple[UpstreamAnswer, Draft]],
+        sending: Awaitable[tuple[UpstreamAnswer, Prompt]],
         check: Callable[[Attempt], None] = lambda _: None,
     ) -> UpstreamAnswer:
         """Return the response to relay. Nothing has been sent to the client yet. Raises ProxyError.
@@ -189,7 +189,7 @@ class Pipeline:
             attempt.start_over(failed_open(attempt.received))
             check(attempt)
             sent = await self._attempts.send_unread(attempt)
-        response, attempt.draft = sent
+        response, attempt.prompt = sent
         attempt.begin_response(response.response.status)
         return response
 
@@ -227,7 +227,7 @@ class Pipeline:
         tap = self._fail_open.call(lambda: self._lessons.tap(attempt, response), None)
         if tap is not None:
             warning = self._fail_open.call(lambda: self._lessons.warning(attempt, response), None)
-            attempt.warning = warning or attempt.draft.warning or attempt.warning
+            attempt.warning = warning or attempt.prompt.warning or attempt.warning
         if len(attempt.received.body) >= _LARGE * attempt.active.server.max_body_bytes:
             attempt.warning = attempt.warning or "large_body"
         headers = self._headers_of(attempt)
@@ -296,6 +296,6 @@ def _reword_overflow(attempt: Attempt, response: UpstreamAnswer, headers: Header
     raise errors.ContextLengthError(message, dialect.array.name, headers)
 
 
-def _may_be_stored(case: PlanInput, sent: Draft) -> bool:
+def _may_be_stored(case: PlanInput, sent: Prompt) -> bool:
     """Return True if something of the conversation may be in the store, or is about to."""
     return not case.is_let_through and (sent.copy is not None or is_worth_following(case, sent))

@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from proxy import errors
 from proxy.callers.session_label import label_given
-from proxy.compaction.draft import Draft
 from proxy.compaction.engine import Engine
 from proxy.compaction.plan_input import (
     Mode,
@@ -18,6 +17,7 @@ from proxy.compaction.plan_input import (
     routed_request,
     with_lessons,
 )
+from proxy.compaction.prompt import Prompt
 from proxy.compaction.provider.clients import ClientCompaction
 from proxy.compaction.provider.expansion import Settled
 from proxy.compaction.provider.hosts import answers_compactions
@@ -90,54 +90,56 @@ class Preparer:
         if settled is not None:
             return await self._prepare_compaction(received, named, settled)
         if named.is_plain and not router.has_overflowed(named.place, named.chain):
-            return make_attempt(received, named.route, engine.drafter.plain(named), named, way.template)
-        return await self._prepare_draft(received, named, way.template, began, read)
+            return make_attempt(received, named.route, engine.prompt_builder.plain(named), named, way.template)
+        return await self._prepare_prompt(received, named, way.template, began, read)
 
-    async def _prepare_draft(
+    async def _prepare_prompt(
         self, received: Received, named: RoutedRequest, template: RequestTemplate | None, began: float, read: float
     ) -> Attempt:
         """Plan a request that may have to be compacted. began, read: when reading began and ended."""
         async with within(received.timeout):
             case = with_lessons(named, received.active.router)
             with waiting(received.exchange, case, self._fail_open):
-                case = await self._engine.drafter.place(case)
+                case = await self._engine.prompt_builder.place(case)
                 placed = time.perf_counter()
-                draft = await self._engine.drafter.first(case)
-        return make_attempt(received, case.route, draft, case, template, _stages(draft, began, read, placed))
+                prompt = await self._engine.prompt_builder.first(case)
+        return make_attempt(received, case.route, prompt, case, template, _stages(prompt, began, read, placed))
 
     async def _prepare_compaction(self, received: Received, named: RoutedRequest, settled: Settled) -> Attempt:
         """Plan a request whose client asks for a compaction, or brings one back."""
         began, dialect, router = time.perf_counter(), named.request.dialect, received.active.router
         compaction = compaction_of(settled, named.request, received.exchange)
         if received.head.is_compact and compaction.how is None:
-            case = await self._engine.drafter.place(with_lessons(named, router))
-            draft = Draft(case.request.body, case.request.tokens, "bypass", "provider_compaction")
-            return make_attempt(received, named.route, draft, case, compaction=compaction)
+            case = await self._engine.prompt_builder.place(with_lessons(named, router))
+            prompt = Prompt(case.request.body, case.request.tokens, "bypass", "provider_compaction")
+            return make_attempt(received, named.route, prompt, case, compaction=compaction)
         if settled.passed and compaction.how is not None:
-            case = await self._engine.drafter.place(with_lessons(named, router))
+            case = await self._engine.prompt_builder.place(with_lessons(named, router))
             if await self._compaction.is_due(case, settled):  # an item of ours holds no item of others
                 return await self.prepare(received, passes_foreign=False)
         named = replace(named, route=for_settled(named.route, dialect) if named.request.is_ours else named.route)
         if compaction.how in AT_ONCE:
-            case = await self._engine.drafter.place(with_lessons(named, router))
-            draft = Draft(case.request.body, case.request.tokens, "applied", "client_request", warning=settled.warning)
-            return make_attempt(received, case.route, draft, case, compaction=compaction)
+            case = await self._engine.prompt_builder.place(with_lessons(named, router))
+            prompt = Prompt(
+                case.request.body, case.request.tokens, "applied", "client_request", warning=settled.warning
+            )
+            return make_attempt(received, case.route, prompt, case, compaction=compaction)
         if settled.asked != NOTHING:
             async with within(received.timeout):
                 case = with_lessons(named, router)
                 with waiting(received.exchange, case, self._fail_open):
-                    case = await self._engine.drafter.place(case)
+                    case = await self._engine.prompt_builder.place(case)
                     compaction, case = await self._compaction.edit(received, case, compaction)
             if compaction.made is not None:
-                draft = Draft(case.request.body, case.request.tokens, "applied", "client_threshold")
-                draft = replace(draft, warning=settled.warning)
-                return make_attempt(received, case.route, draft, case, compaction=compaction)
+                prompt = Prompt(case.request.body, case.request.tokens, "applied", "client_threshold")
+                prompt = replace(prompt, warning=settled.warning)
+                return make_attempt(received, case.route, prompt, case, compaction=compaction)
             named = case
-        attempt = await self._prepare_draft(received, named, None, began, began)
-        draft = attempt.draft
-        if draft.outcome == "none" and compaction.cleared is not None:
-            draft = replace(draft, outcome="applied", reason="cleared")
-        attempt.first = attempt.draft = replace(draft, warning=settled.warning or draft.warning)
+        attempt = await self._prepare_prompt(received, named, None, began, began)
+        prompt = attempt.prompt
+        if prompt.outcome == "none" and compaction.cleared is not None:
+            prompt = replace(prompt, outcome="applied", reason="cleared")
+        attempt.first = attempt.prompt = replace(prompt, warning=settled.warning or prompt.warning)
         attempt.compaction = compaction
         return attempt
 
@@ -152,8 +154,8 @@ class Preparer:
             compaction = None
             if request.compacts:
                 compaction, case = await self.without_compaction(received, case)
-            draft = await self._engine.read_only().drafter.place_and_draft(case)
-            return make_attempt(received, case.route, draft, case, compaction=compaction)
+            prompt = await self._engine.read_only().prompt_builder.place_and_build(case)
+            return make_attempt(received, case.route, prompt, case, compaction=compaction)
 
     async def without_compaction(self, received: Received, case: PlanInput) -> tuple[ClientCompaction, PlanInput]:
         """Return the client's part in a compaction, and a request without it, to be counted or explained."""
@@ -186,10 +188,10 @@ class Preparer:
         return await self._engine.workers.run(json_array.bound_over, received.body) or "unknown_shape"
 
 
-def _stages(draft: Draft, began: float, read: float, placed: float) -> dict[str, float]:
+def _stages(prompt: Prompt, began: float, read: float, placed: float) -> dict[str, float]:
     """Return milliseconds by step. began, read, placed: when reading began and ended, and the store was asked."""
-    rebuilt = time.perf_counter() - placed - draft.planned - draft.waited
-    seconds = {"read": read - began, "store": placed - read, "plan": draft.planned, "rebuild": rebuilt}
+    rebuilt = time.perf_counter() - placed - prompt.planned - prompt.waited
+    seconds = {"read": read - began, "store": placed - read, "plan": prompt.planned, "rebuild": rebuilt}
     return {stage: round(1000 * spent, 2) for stage, spent in seconds.items()}
 
 
@@ -197,7 +199,7 @@ def _untouched(received: Received, outcome: Outcome, reason: str) -> Attempt:
     """Return an attempt with the client's bytes, uncounted."""
     head = received.head
     route = received.active.router.plain(head, received.caller, head.model_of(received.body))
-    return make_attempt(received, route, Draft(received.body, 0, outcome, reason))
+    return make_attempt(received, route, Prompt(received.body, 0, outcome, reason))
 
 
 def failed_open(received: Received) -> Attempt:

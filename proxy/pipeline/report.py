@@ -8,9 +8,9 @@ from typing import Literal
 from msgspec.structs import force_setattr
 
 from proxy.callers.key_usage import prompt_by_size
-from proxy.compaction.draft import Draft
 from proxy.compaction.media import media_figures, media_left
 from proxy.compaction.plan_input import PlanInput, RoutedRequest
+from proxy.compaction.prompt import Prompt
 from proxy.dialects import other_answers
 from proxy.errors import ClientGoneError, ProxyError, RequestDeadlineError, ShuttingDownError
 from proxy.models.table import MAX_NAME
@@ -36,28 +36,28 @@ _ENDS: tuple[tuple[type[BaseException], End], ...] = (
 
 def headers_of(attempt: Attempt) -> Headers:
     """`x-compaction*` and `Server-Timing`, for the answer to a request of a conversation."""
-    named, draft = attempt.named, attempt.draft
+    named, prompt = attempt.named, attempt.prompt
     overhead = b"%.1f" % _overhead_ms(attempt)
-    headers = _base_headers(draft, named, attempt.route)
+    headers = _base_headers(prompt, named, attempt.route)
     headers += [(b"x-compaction-overhead-ms", overhead), (b"server-timing", b"concertina;dur=" + overhead)]
     if named is not None:
-        headers.append((b"x-compaction-tokens-sent", b"%d" % draft.tokens))
+        headers.append((b"x-compaction-tokens-sent", b"%d" % prompt.tokens))
     if attempt.warning is not None:
         headers.append((b"x-compaction-warning", attempt.warning.encode()))
-    if draft.max_output is not None:
-        headers.append((b"x-compaction-max-output", b"%d" % draft.max_output))
-    if draft.view is not None and draft.view.left_out:
+    if prompt.max_output is not None:
+        headers.append((b"x-compaction-max-output", b"%d" % prompt.max_output))
+    if prompt.view is not None and prompt.view.left_out:
         headers.append(
-            (b"x-compaction-media", b"%d/%d" % (len(media_left(draft, draft.view.media)), len(draft.view.media)))
+            (b"x-compaction-media", b"%d/%d" % (len(media_left(prompt, prompt.view.media)), len(prompt.view.media)))
         )
-    if draft.record is not None:
-        headers.append((b"x-compaction-checkpoint", draft.record.digest[:16].encode()))
+    if prompt.record is not None:
+        headers.append((b"x-compaction-checkpoint", prompt.record.digest[:16].encode()))
     return headers
 
 
-def _base_headers(draft: Draft, named: RoutedRequest | None, route: Route) -> Headers:
+def _base_headers(prompt: Prompt, named: RoutedRequest | None, route: Route) -> Headers:
     """Return the headers that do not depend on what is sent."""
-    headers = [(b"x-compaction", draft.outcome.encode()), (b"x-compaction-reason", draft.reason.encode())]
+    headers = [(b"x-compaction", prompt.outcome.encode()), (b"x-compaction-reason", prompt.reason.encode())]
     if named is not None:
         headers.append((b"x-compaction-session", named.chain.name.encode()))
         headers.append((b"x-compaction-tokens-received", b"%d" % named.request.received_tokens))
@@ -104,8 +104,8 @@ def keep_alive_of(exchange: Exchange, named: RoutedRequest) -> KeepAlive | None:
 
 def _pending(named: RoutedRequest, reason: str, fail_open: FailOpen) -> Callable[[], Headers]:
     """Return the headers of a response that a sign of life begins."""
-    draft = Draft(b"", named.request.tokens, "pending", reason)
-    return lambda: fail_open.call(lambda: _base_headers(draft, named, named.route), [])
+    prompt = Prompt(b"", named.request.tokens, "pending", reason)
+    return lambda: fail_open.call(lambda: _base_headers(prompt, named, named.route), [])
 
 
 def ended_event(received: Received, error: BaseException | None) -> RequestEnded:
@@ -114,8 +114,8 @@ def ended_event(received: Received, error: BaseException | None) -> RequestEnded
     caller = received.known_sender.caller if received.known_sender else None
     route = attempt.route if attempt else None
     spoken, window = head.conversation, route.window if route else None
-    is_passed_through = attempt is not None and attempt.draft is PASSED_THROUGH
-    draft = None if attempt is None or is_passed_through else attempt.draft
+    is_passed_through = attempt is not None and attempt.prompt is PASSED_THROUGH
+    prompt = None if attempt is None or is_passed_through else attempt.prompt
     named, usage = (attempt.named, attempt.usage) if attempt else (None, None)
     request = named.request if named else None
     event = RequestEnded(
@@ -141,10 +141,10 @@ def ended_event(received: Received, error: BaseException | None) -> RequestEnded
         bytes=exchange.sent,
         comments=exchange.comments,
         upstream=route.name if route else None,
-        model=_model(attempt) if attempt and draft else None,
-        compaction=draft.outcome if draft else None,
-        reason=draft.reason if draft else None,
-        tokens_sent=draft.tokens if draft and request else None,
+        model=_model(attempt) if attempt and prompt else None,
+        compaction=prompt.outcome if prompt else None,
+        reason=prompt.reason if prompt else None,
+        tokens_sent=prompt.tokens if prompt and request else None,
         tokens_received=request.received_tokens if request else None,
         calibration=_calibration(named) if named else None,
         window=window.tokens if window else None,
@@ -160,7 +160,7 @@ def ended_event(received: Received, error: BaseException | None) -> RequestEnded
         session=named.chain.name if named else None,
         label=(named.label or None) if named else None,
     )
-    for field, value in _build_rare_fields(received, attempt if draft else None, error).items():
+    for field, value in _build_rare_fields(received, attempt if prompt else None, error).items():
         force_setattr(event, field, value)
     return event
 
@@ -182,20 +182,20 @@ def _build_rare_fields(received: Received, attempt: Attempt | None, error: BaseE
             fields["wait_ms"] = _ms(attempt.waited)
         if attempt.overflow is not None or attempt.warning is not None:
             fields |= {"overflow": attempt.overflow, "warning": attempt.warning}
-        draft = attempt.draft
-        if draft.view is not None or draft.record is not None or draft.max_output is not None:
-            fields |= _build_rewrite_fields(attempt, draft)
+        prompt = attempt.prompt
+        if prompt.view is not None or prompt.record is not None or prompt.max_output is not None:
+            fields |= _build_rewrite_fields(attempt, prompt)
     return fields
 
 
-def _build_rewrite_fields(attempt: Attempt, draft: Draft) -> dict[str, object]:
+def _build_rewrite_fields(attempt: Attempt, prompt: Prompt) -> dict[str, object]:
     """Return the fields of a request that did not go out as it came."""
-    fields: dict[str, object] = {"max_output": draft.max_output}
-    if draft.record is not None:
-        fields["checkpoint"] = draft.record.digest[:16]
-    if draft.view is not None:
-        fields["media"] = media_figures(attempt.named, draft) if attempt.named else None
-        if draft.copy and (payoff := draft.view.payoff):
+    fields: dict[str, object] = {"max_output": prompt.max_output}
+    if prompt.record is not None:
+        fields["checkpoint"] = prompt.record.digest[:16]
+    if prompt.view is not None:
+        fields["media"] = media_figures(attempt.named, prompt) if attempt.named else None
+        if prompt.copy and (payoff := prompt.view.payoff):
             fields |= {"removed": payoff.removed, "rewritten": payoff.rewritten, "pays_after": payoff.pays_after}
     return fields
 

@@ -7,9 +7,9 @@ import msgspec
 from proxy.callers.admission import Admitted
 from proxy.callers.api_head import ApiHead
 from proxy.callers.tenants import Caller
-from proxy.compaction.draft import Draft
 from proxy.compaction.job import Job
 from proxy.compaction.plan_input import Mode, PlanInput, RoutedRequest, with_lessons
+from proxy.compaction.prompt import Prompt
 from proxy.compaction.provider.clients import ClientCompaction
 from proxy.dialects.base import Usage
 from proxy.pipeline.sender import Sender
@@ -23,7 +23,7 @@ from proxy.upstreams.routes import Route
 # Seconds for reading, planning, the store and the queue of the workers. On a busy machine they take a tenth of that.
 _AROUND = 30.0
 # Stands for the prompt of a request that is passed through as it comes.
-PASSED_THROUGH = Draft(b"", 0, "bypass", "passed_through")
+PASSED_THROUGH = Prompt(b"", 0, "bypass", "passed_through")
 
 
 class Received(msgspec.Struct, eq=False):
@@ -75,7 +75,7 @@ class Received(msgspec.Struct, eq=False):
 class Attempt(msgspec.Struct, eq=False):
     """The way of a request to its upstream and back.
 
-    first, draft: what is sent first, and what was sent last.
+    first, prompt: what is sent first, and what was sent last.
     named:      the request with what was learned meanwhile. None if it was not read, or after a fault of ours.
     template:   for the request as it came. None if there is none.
     stages:     milliseconds by step, if there were more steps than counting. See `RequestEnded`.
@@ -94,8 +94,8 @@ class Attempt(msgspec.Struct, eq=False):
 
     received: Received
     route: Route
-    first: Draft
-    draft: Draft
+    first: Prompt
+    prompt: Prompt
     named: RoutedRequest | None = None
     template: RequestTemplate | None = None
     stages: dict[str, float] | None = None
@@ -162,7 +162,7 @@ class Attempt(msgspec.Struct, eq=False):
     def start_over(self, other: "Attempt") -> None:
         """Send another prompt in place of one that was sent in vain."""
         self.route, self.named, self.template = other.route, other.named, other.template
-        self.first = self.draft = other.draft
+        self.first = self.prompt = other.prompt
         self.stages, self.ready, self.compaction = other.stages, other.ready, other.compaction
         self.waited += other.waited
         self.own = self.ready - self.exchange.began - self.waited
@@ -171,13 +171,13 @@ class Attempt(msgspec.Struct, eq=False):
 def make_attempt(
     received: Received,
     route: Route,
-    draft: Draft,
+    prompt: Prompt,
     named: RoutedRequest | None = None,
     template: RequestTemplate | None = None,
     stages: dict[str, float] | None = None,
     compaction: ClientCompaction | None = None,
 ) -> Attempt:
     """Return an attempt that is ready to be sent."""
-    ready, waited = time.perf_counter(), draft.waited
+    ready, waited = time.perf_counter(), prompt.waited
     own = ready - received.exchange.began - waited
-    return Attempt(received, route, draft, draft, named, template, stages, compaction, waited, ready, own)
+    return Attempt(received, route, prompt, prompt, named, template, stages, compaction, waited, ready, own)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from proxy.compaction.draft import Draft
+    from proxy.compaction.prompt import Prompt
     from tests.support.pace import Play
     from tests.support.scenarios import Message
 
@@ -37,8 +37,8 @@ def anyio_backend() -> tuple[str, dict[str, object]]:
     return "asyncio", {"loop_factory": SkippingLoop}
 
 
-def outcome(draft: Draft) -> tuple[str, str]:
-    return draft.outcome, draft.reason
+def outcome(prompt: Prompt) -> tuple[str, str]:
+    return prompt.outcome, prompt.reason
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -54,7 +54,7 @@ async def begun(play: Play) -> None:
 
 async def leaves(play: Play, messages: list[Message], after: float) -> None:
     """A client that gives up, or presses Escape, after so many seconds."""
-    asking = asyncio.create_task(play.draft(messages))
+    asking = asyncio.create_task(play.prompt(messages))
     await asyncio.sleep(after)
     asking.cancel()
     with suppress(asyncio.CancelledError):
@@ -83,10 +83,10 @@ async def test_a_request_that_needs_a_summary_waits_for_the_one_made_ahead_where
     async with playing(tmp_path, seconds=SECONDS) as play:
         await play.round(history(0.75))
         await begun(play)
-        draft = await play.draft(history(0.95))
-        assert outcome(draft) == ("applied", "tool_execution")
-        assert draft.record is not None
-        assert draft.record.making.trigger == "background"
+        prompt = await play.prompt(history(0.95))
+        assert outcome(prompt) == ("applied", "tool_execution")
+        assert prompt.record is not None
+        assert prompt.record.making.trigger == "background"
         assert JOIN_WAIT < play.stalls[-1] < SECONDS + LOOK
         assert len(play.summaries.begun) == 1
 
@@ -98,9 +98,9 @@ async def test_a_summary_that_takes_longer_than_a_request_may_wait_gives_way_to_
     async with playing(tmp_path, seconds=60.0, policies=policies) as play:
         await play.round(history(0.75))
         await begun(play)
-        draft = await play.draft(history(0.95))
-        assert draft.record is not None
-        assert draft.record.making.algorithm == "deterministic"
+        prompt = await play.prompt(history(0.95))
+        assert prompt.record is not None
+        assert prompt.record.making.algorithm == "deterministic"
         assert play.stalls[-1] < 10.0 + LOOK
         assert len(play.summaries.begun) == 1
 
@@ -125,7 +125,7 @@ async def test_three_tries_of_an_impatient_client_cost_one_summary(tmp_path: Pat
         for _ in range(3):
             await leaves(play, history(0.85), after=1.5)
         await until(lambda: bool(play.paid))
-        assert (await play.draft(history(0.85))).outcome == "reused"
+        assert (await play.prompt(history(0.85))).outcome == "reused"
         assert play.stalls[-1] < LOOK
         assert len(play.summaries.begun) == 1
 
@@ -133,7 +133,7 @@ async def test_three_tries_of_an_impatient_client_cost_one_summary(tmp_path: Pat
 async def test_who_comes_back_with_more_joins_what_was_left(tmp_path: Path) -> None:
     async with playing(tmp_path, seconds=SECONDS) as play:
         await leaves(play, history(0.85), after=3.0)
-        assert (await play.draft([*history(0.95), user("Go on.")])).outcome == "applied"
+        assert (await play.prompt([*history(0.95), user("Go on.")])).outcome == "applied"
         assert play.stalls[-1] < SECONDS - 3.0 + LOOK
         assert len(play.summaries.begun) == 1
 
@@ -179,7 +179,7 @@ async def test_who_waits_for_a_summary_that_fails_goes_on_at_once(
         await play.round(history(0.75))
         await begun(play)
         await asyncio.sleep(SECONDS - 0.5)
-        assert outcome(await play.draft(history(share))) == told
+        assert outcome(await play.prompt(history(share))) == told
         assert play.stalls[-1] < 0.5 + LOOK
         assert len(play.summaries.begun) == 1
 
@@ -193,10 +193,10 @@ async def test_what_another_replica_gives_up_is_taken_over_at_once(
         playing(tmp_path, seconds=SECONDS, fails=lambda _: True, store=store) as one,
         playing(tmp_path, seconds=SECONDS, store=store) as other,
     ):
-        giving_up = asyncio.create_task(one.draft(history(0.85)))
+        giving_up = asyncio.create_task(one.prompt(history(0.85)))
         await begun(one)
-        draft = await other.draft(history(0.88))
-        assert (draft.outcome, (await giving_up).outcome) == ("applied", "failed-open")
+        prompt = await other.prompt(history(0.88))
+        assert (prompt.outcome, (await giving_up).outcome) == ("applied", "failed-open")
         assert other.stalls[-1] < 2 * SECONDS + LOOK
 
 
@@ -208,8 +208,8 @@ async def test_forks_do_not_wait_for_each_other(tmp_path: Path) -> None:
         for fork in forks:
             for _ in range(18):
                 fork.works()
-        drafts = await asyncio.gather(*(play.draft(fork.messages) for fork in forks))
-        assert {draft.outcome for draft in drafts} == {"applied"}
+        prompts = await asyncio.gather(*(play.prompt(fork.messages) for fork in forks))
+        assert {prompt.outcome for prompt in prompts} == {"applied"}
         assert max(play.stalls) < SECONDS + LOOK
         assert len(play.summaries.begun) == 2
 
@@ -217,21 +217,21 @@ async def test_forks_do_not_wait_for_each_other(tmp_path: Path) -> None:
 async def test_who_outgrew_the_summary_it_waited_for_goes_on_from_it(tmp_path: Path) -> None:
     async with playing(tmp_path, seconds=SECONDS) as play:
         small = history(0.85)
-        first = asyncio.create_task(play.draft(small))
+        first = asyncio.create_task(play.prompt(small))
         await begun(play)
         agent = Agent(messages=list(small))
         for _ in range(40):
             agent.works()
-        draft = await play.draft(agent.messages)
-        assert draft.outcome == "applied"
-        assert draft.tokens < 0.8 * WINDOW
+        prompt = await play.prompt(agent.messages)
+        assert prompt.outcome == "applied"
+        assert prompt.tokens < 0.8 * WINDOW
         parent = (await first).record
         assert parent is not None
-        assert draft.record is not None
-        assert draft.record.parent == parent.digest  # nothing is paid for twice
+        assert prompt.record is not None
+        assert prompt.record.parent == parent.digest  # nothing is paid for twice
 
 
-async def fork_that_joins(one: Play, other: Play) -> tuple[asyncio.Task[Draft], list[Message]]:
+async def fork_that_joins(one: Play, other: Play) -> tuple[asyncio.Task[Prompt], list[Message]]:
     """The request of a branch that waits, on one replica, for what another branch will take over from the other."""
     trunk = Agent()
     trunk.says(FIRST)
@@ -244,11 +244,11 @@ async def fork_that_joins(one: Play, other: Play) -> tuple[asyncio.Task[Draft], 
     short = list(alpha.messages)
     for _ in range(7):
         alpha.works()
-    ahead = asyncio.create_task(other.draft(alpha.messages))
+    ahead = asyncio.create_task(other.prompt(alpha.messages))
     await begun(other)
-    joined = asyncio.create_task(one.draft(short))
+    joined = asyncio.create_task(one.prompt(short))
     await asyncio.sleep(0.2)
-    waiting = asyncio.create_task(one.draft(beta.messages))
+    waiting = asyncio.create_task(one.prompt(beta.messages))
     await asyncio.sleep(0.1)
     joined.cancel()
     await ahead
@@ -262,10 +262,10 @@ async def test_a_fork_that_waited_for_another_branchs_record_gets_one_of_its_own
         playing(tmp_path, seconds=0.5, store=store) as other,
     ):
         waiting, _ = await fork_that_joins(one, other)
-        draft = await waiting
-        assert draft.outcome == "applied"
-        assert draft.record is not None
-        assert b"src/alpha/" not in draft.body
+        prompt = await waiting
+        assert prompt.outcome == "applied"
+        assert prompt.record is not None
+        assert b"src/alpha/" not in prompt.body
         assert len(one.summaries.begun) == 1
 
 
@@ -276,15 +276,15 @@ async def test_what_a_fork_that_left_had_joined_is_kept_for_its_own_branch_only(
         playing(tmp_path, seconds=0.5, store=store) as other,
     ):
         trunk = Agent()
-        case, _ = await one._draft(trunk.says(FIRST), "on")
+        case, _ = await one._next_prompt(trunk.says(FIRST), "on")
         await one.engine.sessions.add(
             case.caller, case.chain, case.label, case.request.settings.model, None
         )  # listed already, so that records are kept at once
         waiting, messages = await fork_that_joins(one, other)
         waiting.cancel()
         await one.engine.background.drain(10.0)
-        draft = await one.draft(messages)
-        assert b"src/alpha/" not in draft.body
+        prompt = await one.prompt(messages)
+        assert b"src/alpha/" not in prompt.body
 
 
 def large(number: int) -> list[Message]:
@@ -302,13 +302,13 @@ async def test_a_cold_history_takes_two_calls_one_after_the_other_and_another_nu
     """The parts side by side, then what they are merged by."""
     models = [{"match": "*", "context_window": 32_768}]
     async with playing(tmp_path, seconds=SECONDS, models=models) as play:
-        assert (await play.draft(large(22))).outcome == "applied"
+        assert (await play.prompt(large(22))).outcome == "applied"
         assert len(play.summaries.begun) == 6
         assert play.stalls[-1] < 2 * SECONDS + LOOK
-        draft = await play.draft(large(23))
-        assert (draft.outcome, len(play.summaries.begun)) == ("applied", 6 + 2)
-        assert draft.record is not None
-        assert "ticket 22" not in draft.record.text
+        prompt = await play.prompt(large(23))
+        assert (prompt.outcome, len(play.summaries.begun)) == ("applied", 6 + 2)
+        assert prompt.record is not None
+        assert "ticket 22" not in prompt.record.text
 
 
 # Window, words of a round's result, rounds, and the least that is asked for.
@@ -332,8 +332,8 @@ async def test_every_large_result_that_is_summarized_is_shown_so_but_where_the_s
         agent.says(FIRST)
         for _ in range(rounds):
             agent.words = chance.choice(words)
-            draft = await play.round(agent.works(), seconds=2.0)
-            replaced = draft.copy.replaced if draft.copy else {}
+            prompt = await play.round(agent.works(), seconds=2.0)
+            replaced = prompt.copy.replaced if prompt.copy else {}
             shown |= {index for index, text in replaced.items() if b"shortened by the gateway to a summary]" in text}
         await play.settle()
     asked = [prompt for prompt in play.summaries.begun if prompt.endswith("Write the summary now.")]
@@ -347,7 +347,7 @@ async def test_a_large_result_is_summarized_once_where_rounds_are_quicker_than_t
         agent.says(FIRST)
         for _ in range(6):
             agent.works()
-        case, _ = await play._draft(agent.messages, "on")
+        case, _ = await play._next_prompt(agent.messages, "on")
         large = [index for index, message in enumerate(case.conversation.body) if message.role == "tool"][:3]
         assert case.summarizer is not None
         preparing = partial(play.engine.prefetch._excerpt_writer.prepare, case, case.summarizer, large)
@@ -367,7 +367,7 @@ async def test_nothing_is_rendered_for_a_summarizer_that_rests(tmp_path: Path, m
     monkeypatch.setattr(summary_writer, "render", counting)
     async with playing(tmp_path, fails=lambda _: True) as play:
         for _ in range(5):
-            draft = await play.draft(history(0.85))
-        assert outcome(draft) == ("failed-open", "summarizer_cooling_down")
-        assert (await play.draft(history(0.95))).outcome == "applied"
+            prompt = await play.prompt(history(0.85))
+        assert outcome(prompt) == ("failed-open", "summarizer_cooling_down")
+        assert (await play.prompt(history(0.95))).outcome == "applied"
     assert (rendered, len(play.summaries.begun)) == (1, 1)

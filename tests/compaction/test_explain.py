@@ -22,11 +22,11 @@ from msgspec import structs
 from policies.price import Payoff, payoff_of
 from proxy.callers.api_head import ApiHead
 from proxy.callers.tenants import Tenants
-from proxy.compaction.draft import Draft
 from proxy.compaction.explain.explainer import explain
 from proxy.compaction.explain.explanation import Explanation
 from proxy.compaction.plan_input import Mode, PlanInput, plan_input_of
-from proxy.compaction.planner import draft_or_original
+from proxy.compaction.planner import prompt_or_original
+from proxy.compaction.prompt import Prompt
 from proxy.compaction.short_forms import Content, content_key
 from proxy.dialects.table import CHAT
 from proxy.sessions.stores.memory import MemoryStore
@@ -423,10 +423,10 @@ class Bench:
     engine: Engine
     store: Watched
 
-    async def compare(self, messages: Sequence[Message], mode: Mode) -> tuple[Explanation, Draft]:
+    async def compare(self, messages: Sequence[Message], mode: Mode) -> tuple[Explanation, Prompt]:
         """What is explained, and what is done with the same request right afterwards."""
         case, explanation = await self.explain(messages, mode)
-        return explanation, await self.engine.drafter.first(case)
+        return explanation, await self.engine.prompt_builder.first(case)
 
     async def explain(self, messages: Sequence[Message], mode: Mode) -> tuple[PlanInput, Explanation]:
         caller = Tenants(self.config).identify(None)
@@ -438,7 +438,7 @@ class Bench:
         explanation = await explain(self.engine, structs.replace(case), request)
         assert self.store.writes == written, "nothing is written"
         check_sums(explanation, messages)
-        return await self.engine.drafter.place(case), explanation
+        return await self.engine.prompt_builder.place(case), explanation
 
 
 Opened = Callable[[dict[str, object]], Bench]
@@ -494,18 +494,18 @@ def test_outcome_and_cut_are_those_of_the_draft(bench: Opened, settings_: dict[s
 
         async def play() -> None:
             for messages in play_steps(steps):
-                explanation, draft = await used.compare(messages, mode)
-                assert (explanation.outcome, explanation.reason) == (draft.outcome, draft.reason)
+                explanation, prompt = await used.compare(messages, mode)
+                assert (explanation.outcome, explanation.reason) == (prompt.outcome, prompt.reason)
                 seen.add(explanation.outcome)
                 if mode != "on":
                     continue
                 if explanation.cut is not None:
-                    assert draft.record is not None
-                    assert explanation.cut.index == 1 + draft.record.covered
-                    assert draft.tokens <= explanation.tokens_sent
+                    assert prompt.record is not None
+                    assert explanation.cut.index == 1 + prompt.record.covered
+                    assert prompt.tokens <= explanation.tokens_sent
                 else:
-                    assert explanation.tokens_sent == draft.tokens
-                    assert explanation.record_tokens == (draft.record and draft.record.text_tokens)
+                    assert explanation.tokens_sent == prompt.tokens
+                    assert explanation.record_tokens == (prompt.record and prompt.record.text_tokens)
 
         asyncio.run(play())
 
@@ -519,9 +519,11 @@ def test_a_read_only_engine_makes_no_record_and_stores_nothing(bench: Opened) ->
 
     async def play() -> None:
         case, explanation = await used.explain(history(0.5), "on")
-        written, drafter = used.store.writes, used.engine.read_only().drafter
-        draft = await drafter.place_and_draft(structs.replace(case, chain=structs.replace(case.chain, link=None)))
-        assert (draft.outcome, draft.reason, draft.body) == ("none", "counted", case.request.body)
+        written, prompt_builder = used.store.writes, used.engine.read_only().prompt_builder
+        prompt = await prompt_builder.place_and_build(
+            structs.replace(case, chain=structs.replace(case.chain, link=None))
+        )
+        assert (prompt.outcome, prompt.reason, prompt.body) == ("none", "counted", case.request.body)
         assert used.store.writes == written
         assert explanation.outcome == "applied"
         assert used.engine.read_only().read_only() is used.engine.read_only()
@@ -533,11 +535,13 @@ def test_a_checkpoint_that_only_this_process_remembers_counts(bench: Opened) -> 
     used = bench({})
 
     async def play() -> None:
-        assert (await used.engine.drafter.first((await used.explain(history(0.5), "on"))[0])).outcome == "applied"
+        assert (
+            await used.engine.prompt_builder.first((await used.explain(history(0.5), "on"))[0])
+        ).outcome == "applied"
         for key in [key for key in used.store._entries if not key.startswith("epoch:")]:
             used.store._drop(key)
-        explanation, draft = await used.compare(history(0.51), "on")
-        assert (explanation.outcome, draft.outcome) == ("reused", "reused")
+        explanation, prompt = await used.compare(history(0.51), "on")
+        assert (explanation.outcome, prompt.outcome) == ("reused", "reused")
         assert explanation.checkpoint is not None
 
     asyncio.run(play())
@@ -550,10 +554,10 @@ def test_a_short_form_that_is_not_frozen_yet_is_not_remembered(bench: Opened) ->
     async def play() -> None:
         case, before = await used.explain(messages, "on")
         (first, *_) = [message.index for message in before.messages if message.fate == "cooled"]
-        short_forms = used.engine.drafter._shortener.short_forms
+        short_forms = used.engine.prompt_builder._shortener.short_forms
         await short_forms.keep_summary(content_key(case, Content(first - 1, 0)), "nothing new in it")
-        after, draft = await used.compare(messages, "on")
-        assert after.tokens_sent == draft.tokens < before.tokens_sent
+        after, prompt = await used.compare(messages, "on")
+        assert after.tokens_sent == prompt.tokens < before.tokens_sent
 
     asyncio.run(play())
 
@@ -562,7 +566,7 @@ def test_looking_at_a_checkpoint_of_another_process_does_not_prolong_its_life(be
     used = bench({})
 
     async def play() -> None:
-        await used.engine.drafter.first((await used.explain(history(0.5), "on"))[0])
+        await used.engine.prompt_builder.first((await used.explain(history(0.5), "on"))[0])
         used.engine.memory.most = 0
         _, explanation = await used.explain(history(0.51), "on")
         assert explanation.outcome == "reused"
@@ -575,10 +579,10 @@ def test_a_checkpoint_that_outweighs_what_it_covers_is_not_used(bench: Opened) -
 
     async def play() -> None:
         case, _ = await used.explain(history(0.5), "on")
-        draft = await used.engine.drafter.first(case)
-        assert draft.record is not None
-        assert draft_or_original(case, draft) is draft
-        heavy = draft_or_original(case, structs.replace(draft, tokens=case.request.tokens))
+        prompt = await used.engine.prompt_builder.first(case)
+        assert prompt.record is not None
+        assert prompt_or_original(case, prompt) is prompt
+        heavy = prompt_or_original(case, structs.replace(prompt, tokens=case.request.tokens))
         assert (heavy.outcome, heavy.reason, heavy.record) == ("none", "no_gain", None)
         assert heavy.body is case.request.body
 

@@ -123,22 +123,24 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
             body, head = asked(writer, entries), ApiHead("POST", "/", []).asking(writer.dialect)
             request = await engine.reader.read(body, caller.scope, router.encoding, writer.dialect)
             assert request is not None
-            case = await engine.drafter.place(plan_input_of(head, router, caller, "on", request))
-            draft = await engine.drafter.first(case)
-            seen.sent.append(words_of_ours(writer, body, draft.body))
-            seen.cooled += draft.outcome == "cooled"
-            quotations = draft.view.quotations.values() if draft.view else ()
+            case = await engine.prompt_builder.place(plan_input_of(head, router, caller, "on", request))
+            prompt = await engine.prompt_builder.first(case)
+            seen.sent.append(words_of_ours(writer, body, prompt.body))
+            seen.cooled += prompt.outcome == "cooled"
+            quotations = prompt.view.quotations.values() if prompt.view else ()
             seen.sent += [one.text for one in quotations]
             seen.quoted += len(quotations)
             explained = await explain(engine, case, request)
             seen.shown.append(msgspec.json.encode(explained.pinned).decode())
-            if is_worth_following(case, draft):
-                await engine.prefetch.after(with_newest_lessons(case, router), changed(draft), Usage(draft.tokens, 30))
+            if is_worth_following(case, prompt):
+                await engine.prefetch.after(
+                    with_newest_lessons(case, router), changed(prompt), Usage(prompt.tokens, 30)
+                )
             seen.asked += [call.body.decode() for call in stand_in.take_calls()]
-            if draft.record is None:
+            if prompt.record is None:
                 continue
-            seen.records[draft.record.digest] = draft.record
-            listed = Session("a" * 64, "", "m", 0.0, record=(case.chain.tag, draft.record.digest))
+            seen.records[prompt.record.digest] = prompt.record
+            listed = Session("a" * 64, "", "m", 0.0, record=(case.chain.tag, prompt.record.digest))
             found = await export_session(engine.sessions, listed, caller.policy.secrets)
             uses = [working_set.unpack_names(record.uses) for record in found.records]
             views = [view_of(record, found.records[-1]) for record in found.records]

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from proxy.compaction.draft import Draft
     from proxy.compaction.plan_input import PlanInput
+    from proxy.compaction.prompt import Prompt
     from tests.support.stages import Stage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -340,8 +340,8 @@ async def test_a_fault_of_ours_while_it_is_sent_is_told_to_the_client_as_to_the_
 async def test_a_fault_of_ours_in_a_retry_leaves_the_upstreams_own_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.compaction.drafter.ladder.next_rung", explode)
-    monkeypatch.setattr("proxy.compaction.drafter.body_of", explode)
+    monkeypatch.setattr("proxy.compaction.prompt_builder.ladder.next_rung", explode)
+    monkeypatch.setattr("proxy.compaction.prompt_builder.body_of", explode)
     async with stage(tmp_path, ModelServer(window=4_000)) as play:
         reply = await play.send(FLOOR)
         assert reply.status == 400
@@ -496,12 +496,12 @@ class Followed:
     """What was done after answers: the requests, what was sent for them and the usage, in turn."""
 
     def __init__(self) -> None:
-        self.calls: deque[tuple[PlanInput, Draft, Usage | None]] = deque()
+        self.calls: deque[tuple[PlanInput, Prompt, Usage | None]] = deque()
         self.go_on = asyncio.Event()
         self.go_on.set()
         self.done = asyncio.Event()
 
-    async def after(self, _: Prefetch, case: PlanInput, sent: Draft, usage: Usage | None) -> None:
+    async def after(self, _: Prefetch, case: PlanInput, sent: Prompt, usage: Usage | None) -> None:
         self.calls.append((case, sent, usage))
         await self.go_on.wait()
         self.done.set()
@@ -511,7 +511,7 @@ class Followed:
 def followed(monkeypatch: pytest.MonkeyPatch) -> Followed:
     followed = Followed()
 
-    async def after(prefetch: Prefetch, case: PlanInput, sent: Draft, usage: Usage | None) -> None:
+    async def after(prefetch: Prefetch, case: PlanInput, sent: Prompt, usage: Usage | None) -> None:
         await followed.after(prefetch, case, sent, usage)
 
     monkeypatch.setattr(Prefetch, "after", after)

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from proxy.callers.api_head import ApiHead
-from proxy.compaction.drafter import Drafter
+from proxy.compaction.prompt_builder import PromptBuilder
 from proxy.errors import ShuttingDownError
 from proxy.runtime import deadlines
 from proxy.runtime.background import Background
@@ -299,7 +299,7 @@ async def losing_some(*_: object, **__: object) -> None:
 async def test_a_fault_of_ours_that_hangs_holds_no_request_up_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preparing: Callable[..., Awaitable[None]]
 ) -> None:
-    monkeypatch.setattr(Drafter, "first", preparing)
+    monkeypatch.setattr(PromptBuilder, "first", preparing)
     policies = {"default": {"summarizer": {"timeout": 0.1}}}
     monkeypatch.setattr("proxy.compaction.job.Job.JOIN_WAIT", 0.0)
     monkeypatch.setattr("proxy.pipeline.stages._AROUND", 0.1)

@@ -39,7 +39,7 @@ FAULTS = {
         "proxy.compaction.summary_writer.validate",
         "proxy.compaction.record_builder.records.build",
     ),
-    "assembling": ("proxy.compaction.draft.assemble", "proxy.dialects.json_array.rebuild"),
+    "assembling": ("proxy.compaction.prompt.assemble", "proxy.dialects.json_array.rebuild"),
 }
 
 # Faults after the upstream was asked: its answer must reach the client all the same.

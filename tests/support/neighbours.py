@@ -171,15 +171,15 @@ class Judge:
         engine = self._engine
         request = await engine.reader.read(body, caller.scope, self._router.encoding, self._writer.dialect)
         assert request is not None, body[:300]
-        case = await engine.drafter.place(plan_input_of(head, self._router, caller, "on", request))
-        draft = await engine.drafter.first(case)
+        case = await engine.prompt_builder.place(plan_input_of(head, self._router, caller, "on", request))
+        prompt = await engine.prompt_builder.first(case)
         self.requests += 1
-        self.compacted += draft.record is not None
-        if is_worth_following(case, draft):
+        self.compacted += prompt.record is not None
+        if is_worth_following(case, prompt):
             await engine.prefetch.after(
-                with_newest_lessons(case, self._router), changed(draft), Usage(draft.tokens, 30)
+                with_newest_lessons(case, self._router), changed(prompt), Usage(prompt.tokens, 30)
             )
-        return draft.body
+        return prompt.body
 
     def _judge(self, name: str, sent: bytes, allowed: set[str]) -> None:
         found = set(WORDS.findall(sent.decode()))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from proxy.callers.api_head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.cli.replay.stand_in import StandIn
-from proxy.compaction.draft import Draft
 from proxy.compaction.plan_input import Mode, PlanInput, plan_input_of
+from proxy.compaction.prompt import Prompt
 from proxy.dialects.base import Usage
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import CHAT
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
-    from policies.record.prompting import Prompt
+    from policies.record.prompting import Prompt as SummaryPrompt
     from policies.record.validation import SummaryAnswer
     from proxy.callers.tenants import Caller
     from proxy.sessions.stores.base import Store
@@ -102,7 +102,7 @@ class Summaries(StandIn):
         self.ended = 0
         self.at_once = 0
 
-    async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int, *_: object) -> SummaryAnswer:
+    async def ask(self, target: SummaryTarget, prompt: SummaryPrompt, max_tokens: int, *_: object) -> SummaryAnswer:
         await self._take_time(target, prompt.user)
         return await super().ask(target, prompt, max_tokens)
 
@@ -128,27 +128,27 @@ class Play:
         self.engine = engine
         self.summaries = summaries
         self.stalls: list[float] = []
-        self.drafts: list[Draft] = []
+        self.prompts: list[Prompt] = []
         self._router = router
         self.caller = caller
         self._log = log
         self._following: set[asyncio.Task[None]] = set()
 
-    async def draft(self, messages: Sequence[Message], mode: Mode = "on") -> Draft:
+    async def prompt(self, messages: Sequence[Message], mode: Mode = "on") -> Prompt:
         """What is sent for these messages, and how long that took."""
-        _, draft = await self._draft(messages, mode)
-        return draft
+        _, prompt = await self._next_prompt(messages, mode)
+        return prompt
 
-    async def round(self, messages: Sequence[Message], seconds: float = 0.3) -> Draft:
+    async def round(self, messages: Sequence[Message], seconds: float = 0.3) -> Prompt:
         """A request, its answer after so many seconds, and what that sets off in the background."""
-        case, draft = await self._draft(messages, "on")
+        case, prompt = await self._next_prompt(messages, "on")
         await asyncio.sleep(seconds)
-        usage = Usage(draft.tokens, 40)
-        self.engine.prefetch.learn(case, draft, usage)
-        task = asyncio.create_task(self.engine.prefetch.after(case, draft, usage))
+        usage = Usage(prompt.tokens, 40)
+        self.engine.prefetch.learn(case, prompt, usage)
+        task = asyncio.create_task(self.engine.prefetch.after(case, prompt, usage))
         self._following.add(task)
         task.add_done_callback(self._following.discard)
-        return draft
+        return prompt
 
     async def settle(self) -> None:
         """Until nothing is under way in the background."""
@@ -164,19 +164,19 @@ class Play:
     @property
     def sent(self) -> set[str]:
         """The checkpoints that went upstream."""
-        return {draft.record.digest[:16] for draft in self.drafts if draft.record is not None}
+        return {prompt.record.digest[:16] for prompt in self.prompts if prompt.record is not None}
 
-    async def _draft(self, messages: Sequence[Message], mode: Mode) -> tuple[PlanInput, Draft]:
+    async def _next_prompt(self, messages: Sequence[Message], mode: Mode) -> tuple[PlanInput, Prompt]:
         started = asyncio.get_running_loop().time()
         body = json.dumps({"model": MODEL, "messages": messages}).encode()
         request = await self.engine.reader.read(body, self.caller.scope, self._router.encoding, CHAT)
         assert isinstance(request, CountedRequest)
         case = plan_input_of(_HEAD, self._router, self.caller, mode, request)
-        case = await self.engine.drafter.place(case)
-        draft = await self.engine.drafter.first(case)
+        case = await self.engine.prompt_builder.place(case)
+        prompt = await self.engine.prompt_builder.first(case)
         self.stalls.append(asyncio.get_running_loop().time() - started)
-        self.drafts.append(draft)
-        return case, draft
+        self.prompts.append(prompt)
+        return case, prompt
 
 
 @asynccontextmanager

@@ -252,8 +252,8 @@ async def prompts(session: Session, lengths: Sequence[int], window: int) -> list
             if request is None:
                 raise ValueError("no conversation")
             case = plan_input_of(head.asking(session.dialect), router, caller, "on", request)
-            draft = await engine.drafter.first(await engine.drafter.place(case))
-            sent.append("\n".join(_texts(json.loads(draft.body))))
+            prompt = await engine.prompt_builder.first(await engine.prompt_builder.place(case))
+            sent.append("\n".join(_texts(json.loads(prompt.body))))
         session.items = whole
     return sent
 

@@ -15,10 +15,10 @@ from proxy.callers.tenants import Caller
 from proxy.cli.replay.figures import LEAST_CACHED, NO_PROXY, Replayed, ReplayTally, session_of, total_of
 from proxy.cli.replay.recordings import Recording, RecordingError
 from proxy.cli.replay.stand_in import ModelCall, StandIn
-from proxy.compaction.draft import Draft
 from proxy.compaction.engine import Engine
 from proxy.compaction.plan_input import PlanInput, plan_input_of, with_newest_lessons
 from proxy.compaction.prefetch import is_worth_following
+from proxy.compaction.prompt import Prompt
 from proxy.config.loading import Config
 from proxy.config.settings import ModelRule
 from proxy.dialects.base import Dialect, Usage
@@ -142,16 +142,16 @@ class _Player:
         head = _HEAD.asking(recording.dialect)
         async for request, following in self._exchanges(recording, caller):
             case = plan_input_of(head, self._router, caller, caller.policy.mode, request)
-            draft = await self._final_draft(case)
-            sent = await self._as_sent(case, draft)
+            prompt = await self._final_prompt(case)
+            sent = await self._as_sent(case, prompt)
             self._add(tally, case, sent, before)
-            new = _shortened_messages(case, draft) - cooled
+            new = _shortened_messages(case, prompt) - cooled
             tally.batches += bool(new)
             cooled |= new
             if self._answered is not None and following is not None and case.mode != "off":
                 self._answered(recording.name, case, sent, following)
             answered = _answer_in(following, request) if following is not None else 0
-            await self._follow_up(case, draft, Usage(draft.tokens, answered))
+            await self._follow_up(case, prompt, Usage(prompt.tokens, answered))
             for call in self._stand_in.take_calls():
                 await self._add_call(tally, call, case, sent, before)
             before = sent
@@ -183,29 +183,29 @@ class _Player:
         self.has_sealed = self.has_sealed or (request is not None and request.history.compacts)
         return request
 
-    async def _final_draft(self, case: PlanInput) -> Draft:
-        """What is sent in the end: where the first draft would overflow, smaller ones are tried as the gateway does."""
-        first = await self._engine.drafter.first(case)
+    async def _final_prompt(self, case: PlanInput) -> Prompt:
+        """Return the prompt that fits in the end: after an overflow, smaller ones are tried as in the pipeline."""
+        first = await self._engine.prompt_builder.first(case)
         if (stated := _refusal(case, first)) is None:
             return first
         ladder, refusal = retries(first, stated, case.retries), None
         while (step := next_retry(ladder, refusal)) is not None:
-            draft, refusal = await self._smaller(case, step), None
-            if draft is not None:
-                if (stated := _refusal(case, draft)) is None:
-                    return draft
-                refusal = draft, stated
+            prompt, refusal = await self._smaller(case, step), None
+            if prompt is not None:
+                if (stated := _refusal(case, prompt)) is None:
+                    return prompt
+                refusal = prompt, stated
         return first
 
-    async def _smaller(self, case: PlanInput, step: Retry[Draft]) -> Draft | None:
+    async def _smaller(self, case: PlanInput, step: Retry[Prompt]) -> Prompt | None:
         if step.lowers_output:
-            return self._engine.drafter.with_less_output(case, step.refused, step.stated)
-        return await self._engine.drafter.retry(case, step.refused, step.stated, attempt=step.attempt)
+            return self._engine.prompt_builder.with_less_output(case, step.refused, step.stated)
+        return await self._engine.prompt_builder.retry(case, step.refused, step.stated, attempt=step.attempt)
 
-    async def _as_sent(self, case: PlanInput, draft: Draft) -> CountedRequest:
-        if draft.body is case.request.body:
+    async def _as_sent(self, case: PlanInput, prompt: Prompt) -> CountedRequest:
+        if prompt.body is case.request.body:
             return case.request
-        sent = await self._read(draft.body, case.caller, case.request.dialect)
+        sent = await self._read(prompt.body, case.caller, case.request.dialect)
         assert sent is not None  # noqa: S101 - what we made is a request
         return sent
 
@@ -222,11 +222,11 @@ class _Player:
         if _overflows(case, sent.tokens):
             tally.over.append(tally.requests)
 
-    async def _follow_up(self, case: PlanInput, draft: Draft, usage: Usage) -> None:
+    async def _follow_up(self, case: PlanInput, prompt: Prompt, usage: Usage) -> None:
         """What the gateway has done in the background; here it is done before the next request."""
-        if case.mode != "off" and not _overflows(case, draft.tokens) and is_worth_following(case, draft):
-            self._engine.prefetch.learn(case, draft, usage)
-            await self._engine.prefetch.after(with_newest_lessons(case, self._router), draft, usage)
+        if case.mode != "off" and not _overflows(case, prompt.tokens) and is_worth_following(case, prompt):
+            self._engine.prefetch.learn(case, prompt, usage)
+            await self._engine.prefetch.after(with_newest_lessons(case, self._router), prompt, usage)
 
     async def _add_call(
         self,
@@ -267,12 +267,12 @@ class _Player:
         tally.cost += price.of(call.with_answer(written or 0))
 
 
-def _refusal(case: PlanInput, draft: Draft) -> StatedLimit | None:
-    """What its upstream would say to a draft; None where it fits, or nobody knows."""
+def _refusal(case: PlanInput, prompt: Prompt) -> StatedLimit | None:
+    """What its upstream would say to a prompt; None where it fits, or nobody knows."""
     window = case.route.window
-    if window is None or not _overflows(case, draft.tokens):
+    if window is None or not _overflows(case, prompt.tokens):
         return None
-    return StatedLimit(window.tokens, draft.tokens)
+    return StatedLimit(window.tokens, prompt.tokens)
 
 
 def _overflows(case: PlanInput, tokens: int) -> bool:
@@ -289,11 +289,11 @@ def _answer_in(following: CountedRequest, request: CountedRequest) -> int:
     return sum(message.tokens for message in answer)
 
 
-def _shortened_messages(case: PlanInput, draft: Draft) -> set[int]:
+def _shortened_messages(case: PlanInput, prompt: Prompt) -> set[int]:
     """Messages that went out in their short forms."""
-    if draft.view is None or draft.body is case.request.body:
+    if prompt.view is None or prompt.body is case.request.body:
         return set()
-    return {*(draft.view.replaced.keys() - draft.view.quotations.keys())}
+    return {*(prompt.view.replaced.keys() - prompt.view.quotations.keys())}
 
 
 def _reused_share(before: CountedRequest, sent: CountedRequest) -> float:

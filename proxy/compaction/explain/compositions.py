@@ -4,10 +4,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from policies.plan import soft_share
-from proxy.compaction.draft import Draft
 from proxy.compaction.explain.fates import fates, indexes_of, sent_with
 from proxy.compaction.media import media_figures
 from proxy.compaction.plan_input import PlanInput, RoutedRequest
+from proxy.compaction.prompt import Prompt
 from proxy.lru import remember
 from proxy.runtime.workers import Workers
 from proxy.telemetry.events import Hook, PromptComposed
@@ -28,7 +28,7 @@ class Compositions:
         self._clock = clock
         self._told: OrderedDict[tuple[str, bytes], tuple[str, int, int]] = OrderedDict()
 
-    def is_news(self, named: RoutedRequest, sent: Draft) -> bool:
+    def is_news(self, named: RoutedRequest, sent: Prompt) -> bool:
         """Whether this prompt is made otherwise than the last one of its session that was told; then it counts as
         told."""
         key = named.caller.tenant, named.chain.session
@@ -43,13 +43,13 @@ class Compositions:
         remember(self._told, key, state, _SESSIONS)
         return is_news
 
-    async def tell(self, case: PlanInput, sent: Draft) -> None:
+    async def tell(self, case: PlanInput, sent: Prompt) -> None:
         """Every message is looked at, in a thread."""
         self._observe(await self._workers.run(_composition_event, case, sent, self._clock()))
 
 
-def _composition_event(case: PlanInput, draft: Draft, now: float) -> PromptComposed:
-    sent = sent_with(draft)
+def _composition_event(case: PlanInput, prompt: Prompt, now: float) -> PromptComposed:
+    sent = sent_with(prompt)
     found = [fate.sent_message for fate in fates(case, case.request, sent, indexes_of(case, case.request))]
     tokens = Counter[str]()
     for message in found:
@@ -60,10 +60,10 @@ def _composition_event(case: PlanInput, draft: Draft, now: float) -> PromptCompo
         tenant=case.caller.tenant,
         session=case.chain.name,
         label=case.label,
-        media=media_figures(case, draft),
+        media=media_figures(case, prompt),
         tools=case.request.tools_tokens,
         head=tokens["head"],
-        record=draft.record.text_tokens if draft.record and sent.covered else 0,
+        record=prompt.record.text_tokens if prompt.record and sent.covered else 0,
         cooled=tokens["cooled"],
         results=tokens["results"],
         conversation=tokens["conversation"],

@@ -16,7 +16,6 @@ from policies.record import working_set
 from policies.record.actions import file_changes, key_actions
 from policies.record.record import Record, RoundCounts
 from policies.transcript import CountTokens
-from proxy.compaction.draft import Draft
 from proxy.compaction.engine import Engine
 from proxy.compaction.explain import explanation
 from proxy.compaction.explain.fates import SentPrompt, fates, indexes_of, sent_with
@@ -24,6 +23,7 @@ from proxy.compaction.job import Job
 from proxy.compaction.media import media_figures
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.planner import Decision
+from proxy.compaction.prompt import Prompt
 from proxy.dialects.reader import CountedRequest
 
 
@@ -31,41 +31,41 @@ from proxy.dialects.reader import CountedRequest
 class Preview:
     """The plan for a request and the prompt that would be sent, by the read-only engine.
 
-    job: the compaction that is due, None for none. draft: has the tokens of the largest record that the job may make.
+    job: the compaction that is due, None for none. prompt: has the tokens of the largest record that the job may make.
     """
 
     case: PlanInput
     decision: Decision
-    draft: Draft
+    prompt: Prompt
     job: Job | None = None
 
     @property
     def sent(self) -> SentPrompt:
         """Return the prompt as `fates` reads it."""
         if self.job is None:
-            return sent_with(self.draft)
+            return sent_with(self.prompt)
         plan = self.job.plan
-        return SentPrompt(self.draft, plan.cut.position, self.decision.record, plan)
+        return SentPrompt(self.prompt, plan.cut.position, self.decision.record, plan)
 
     @property
     def record_tokens(self) -> int | None:
-        """Return the tokens of the record in the draft, None without one."""
+        """Return the tokens of the record in the prompt, None without one."""
         if self.job is not None:
             return _most_record_tokens(self.job)
-        return self.draft.record.text_tokens if self.draft.record else None
+        return self.prompt.record.text_tokens if self.prompt.record else None
 
     @property
     def payoff(self) -> Payoff | None:
         """Return the estimate for a compaction or short forms that no request has had yet."""
         if self.job is not None:
             return self.job.plan.payoff
-        view = self.draft.view
-        return view.payoff if view is not None and self.draft.copy is not None else None
+        view = self.prompt.view
+        return view.payoff if view is not None and self.prompt.copy is not None else None
 
     @property
     def media(self) -> explanation.MediaLeftOut | None:
         """Return the figures of media if some would be left out, else None."""
-        view, told = self.draft.view, media_figures(self.case, self.draft)
+        view, told = self.prompt.view, media_figures(self.case, self.prompt)
         if view is None or told is None or not view.left_out:
             return None
         most = told.max_bytes, told.max_pictures, told.source, told.learned_at
@@ -80,8 +80,8 @@ async def explain(engine: Engine, case: PlanInput, received: CountedRequest) -> 
     engine = engine.read_only()
     preview = await preview_request(engine, case)
     # A request that is left alone is explained by what mode `on` would do.
-    draft = preview.draft if preview.case.mode == case.mode else await engine.drafter.place_and_draft(case)
-    verdict = explanation.Verdict(draft.outcome, draft.reason)
+    prompt = preview.prompt if preview.case.mode == case.mode else await engine.prompt_builder.place_and_build(case)
+    verdict = explanation.Verdict(prompt.outcome, prompt.reason)
     count = partial(engine.tokenizer.count, encoding=case.request.encoding)
     explained = await engine.workers.run(_explanation, preview, received, verdict, count)
     if preview.decision.record is None:
@@ -94,14 +94,14 @@ async def preview_request(engine: Engine, case: PlanInput) -> Preview:
     """Return what would be done with a request in mode `on`, or in mode `force` if that is its mode."""
     engine = engine.read_only()
     case = replace(case, mode="on") if case.mode in ("off", "shadow") else case
-    case = await engine.drafter.place(case)
-    decision = await engine.drafter.decision(case)
+    case = await engine.prompt_builder.place(case)
+    decision = await engine.prompt_builder.decision(case)
     if not isinstance(decision.plan, Compact):
-        draft = await engine.drafter.draft(case, decision)
-        return Preview(case, decision, engine.drafter.fit_output(case, draft))
-    job = await engine.builder.fit(engine.drafter.job(case, decision.cooled, decision.plan, decision.record))
+        prompt = await engine.prompt_builder.build(case, decision)
+        return Preview(case, decision, engine.prompt_builder.fit_output(case, prompt))
+    job = await engine.builder.fit(engine.prompt_builder.job(case, decision.cooled, decision.plan, decision.record))
     tokens = job.cooled.conversation.fixed_tokens + job.plan.cut.kept + _most_record_tokens(job)
-    return Preview(case, decision, Draft(b"", tokens, "applied", job.plan.trigger, view=job.cooled), job)
+    return Preview(case, decision, Prompt(b"", tokens, "applied", job.plan.trigger, view=job.cooled), job)
 
 
 def _most_record_tokens(job: Job) -> int:
@@ -115,7 +115,7 @@ def _explanation(
 ) -> explanation.Explanation:
     case, record = preview.case, preview.decision.record
     window, budget, policy = case.route.window, case.limits.budget, case.caller.policy
-    expected = explanation.Verdict(preview.draft.outcome, preview.draft.reason)
+    expected = explanation.Verdict(preview.prompt.outcome, preview.prompt.reason)
     real = case.limits.real
     indexes = indexes_of(case, received)
     pinned, actions, files = _carried_entries(preview, count)
@@ -135,7 +135,7 @@ def _explanation(
             None if real is None else real.at(policy.overflow_threshold),
         ),
         tokens_received=case.request.received_tokens,
-        tokens_sent=preview.draft.tokens,
+        tokens_sent=preview.prompt.tokens,
         tokens_tools=case.request.tools_tokens,
         record_tokens=preview.record_tokens,
         payoff=preview.payoff,
@@ -177,15 +177,15 @@ def _checkpoint(record: Record) -> explanation.Checkpoint:
 
 def _recalled_passages(preview: Preview, indexes: Sequence[int]) -> Iterator[explanation.RecalledPassages]:
     """Yield the quotations that would be sent. Those after a record that is not made yet are not known."""
-    view = preview.draft.view
-    if view is not None and preview.draft.record is not None:
+    view = preview.prompt.view
+    if view is not None and preview.prompt.record is not None:
         for index, quotation in sorted(view.quotations.items()):
             yield explanation.RecalledPassages(indexes[index], len(quotation.passages), quotation.tokens)
 
 
 def _carried_entries(preview: Preview, count: CountTokens) -> tuple[list[Entry], int, int]:
     """Return the user's statements that the record shows, and its number of tool calls and of changed files."""
-    case, record, job = preview.case, preview.draft.record, preview.job
+    case, record, job = preview.case, preview.prompt.record, preview.job
     if job is not None:
         entries, utterances, budget, record = job.statements.entries, job.span.utterances, job.plan.budget, job.parent
     elif record is not None:

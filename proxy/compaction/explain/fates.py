@@ -7,9 +7,9 @@ from policies.conversation import Conversation, MessageIndex
 from policies.message import INSTRUCTION_ROLES
 from policies.plan import Compact
 from policies.record.record import Record
-from proxy.compaction.draft import Draft
 from proxy.compaction.explain import explanation
 from proxy.compaction.plan_input import PlanInput
+from proxy.compaction.prompt import Prompt
 from proxy.compaction.prompt_view import Step
 from proxy.dialects.reader import CountedRequest
 
@@ -51,18 +51,20 @@ _OLDER = {
 
 @dataclass(frozen=True, slots=True)
 class SentPrompt:
-    """What goes, or would go, upstream. covered: messages that a record stands for, or a note (`Drafter.halve`). plan:
-    of a record that is not made yet."""
+    """The prompt that is sent, or would be.
 
-    draft: Draft
+    covered: messages that a record or a note (`PromptBuilder.halve`) replaces. plan: of a record that is not made yet.
+    """
+
+    prompt: Prompt
     covered: int = 0
     record: Record | None = None
     plan: Compact | None = None
 
 
-def sent_with(draft: Draft) -> SentPrompt:
+def sent_with(prompt: Prompt) -> SentPrompt:
     """What went upstream."""
-    return SentPrompt(draft) if draft.copy is None else SentPrompt(draft, draft.copy.covered, draft.record)
+    return SentPrompt(prompt) if prompt.copy is None else SentPrompt(prompt, prompt.copy.covered, prompt.record)
 
 
 def indexes_of(case: PlanInput, received: CountedRequest) -> list[int]:
@@ -125,7 +127,7 @@ def _fate(
     if position < 0:
         is_ours = message.role in INSTRUCTION_ROLES
         return "head", message.tokens, f"{message.role} message: always sent" if is_ours else _COMPACTED
-    view, cut = sent.draft.view, sent.covered
+    view, cut = sent.prompt.view, sent.covered
     steps = _steps(sent, MessageIndex(place))
     tokens = view.conversation.messages[place].tokens if view is not None and steps else message.tokens
     if position < cut:
@@ -150,8 +152,8 @@ _SHORTER = {Step.SHORT_FORM, Step.CUT, Step.MEDIA}
 
 def _steps(sent: SentPrompt, index: MessageIndex) -> tuple[Step, ...]:
     """What changes a message; quotations depend on the record, which may not be made yet."""
-    view = sent.draft.view
-    if view is None or not (sent.covered or sent.draft.copy or sent.draft.outcome == "cooled"):
+    view = sent.prompt.view
+    if view is None or not (sent.covered or sent.prompt.copy or sent.prompt.outcome == "cooled"):
         return ()
     steps = view.steps.get(index, ())
     return steps if sent.plan is None else tuple(step for step in steps if step is not Step.QUOTATION)
@@ -169,5 +171,5 @@ def _why_kept(sent: SentPrompt) -> str:
         return _NEWEST[sent.plan.cut.strategy]
     if sent.covered:
         return "after the checkpoint" if sent.record is not None else "newer than what was left out"
-    reason = sent.draft.reason
+    reason = sent.prompt.reason
     return _AS_IT_CAME.get(reason, reason)

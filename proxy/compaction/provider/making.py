@@ -21,9 +21,9 @@ from policies.record import working_set
 from policies.record.record import Record, Spent, text_with
 from proxy.compaction.checkpoints import Checkpoints
 from proxy.compaction.compactor import Compactor
-from proxy.compaction.draft import standing_of
 from proxy.compaction.job import Job
 from proxy.compaction.plan_input import PlanInput
+from proxy.compaction.prompt import standing_of
 from proxy.compaction.prompt_view import PromptView
 from proxy.compaction.provider.expansion import Settled
 from proxy.compaction.provider.sealed_items import VERSION, CompactionItem, ItemSealer, text_digest

@@ -1,4 +1,4 @@
-"""Drafts that need more than one request: a restart in between, a smaller model, a record that would not pay."""
+"""Prompts that need more than one request: a restart in between, a smaller model, a record that would not pay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drafts of what is sent upstream for a request: the client's bytes, or a rewritten copy of them."""
+"""Builds what is sent upstream for a request: the client's bytes, or a rewritten copy of them."""
 
 import time
 from dataclasses import dataclass, replace
@@ -12,20 +12,20 @@ from policies.record.record import Record
 from policies.record.texts import texts_for
 from proxy.compaction.checkpoints import Checkpoints
 from proxy.compaction.compactor import Compactor
-from proxy.compaction.draft import (
-    Copy,
-    Draft,
-    body_of,
-    draft_of,
-    standing_of,
-    unsealed_draft,
-    untouched_draft,
-    with_output,
-)
 from proxy.compaction.job import Job
 from proxy.compaction.media import media_left
 from proxy.compaction.plan_input import Outcome, PlanInput, RoutedRequest
-from proxy.compaction.planner import Bypass, Decision, Planner, bypass_reason, draft_or_original, small_reason
+from proxy.compaction.planner import Bypass, Decision, Planner, bypass_reason, prompt_or_original, small_reason
+from proxy.compaction.prompt import (
+    Copy,
+    Prompt,
+    body_of,
+    build_prompt,
+    standing_of,
+    unsealed_prompt,
+    untouched_prompt,
+    with_output,
+)
 from proxy.compaction.prompt_view import PromptView
 from proxy.compaction.record_builder import CompactionError
 from proxy.compaction.shortener import Shortener
@@ -40,13 +40,13 @@ _PLAIN = ("below_floor", "below_threshold", "unknown_window")
 
 
 @dataclass(eq=False, repr=False)
-class Drafter:
+class PromptBuilder:
     """Carries plans out; one per engine. The one of a read-only engine makes no record."""
 
     _planner: Planner
     _shortener: Shortener
-    _read_only: "Drafter | None"
-    """The read-only engine's drafter, which plans in shadow mode. None in the read-only engine itself."""
+    _read_only: "PromptBuilder | None"
+    """The read-only engine's prompt_builder, which plans in shadow mode. None in the read-only engine itself."""
     _checkpoints: Checkpoints
     _compactor: Compactor
     _sessions: Sessions
@@ -67,10 +67,10 @@ class Drafter:
         chain = await self._sessions.epochs.place(case.chain, stores=stores)
         return case if chain is case.chain else structs.replace(case, chain=chain)
 
-    def plain(self, named: RoutedRequest) -> Draft:
-        """Return the draft of a request that goes out as it came (`RoutedRequest.is_plain`)."""
+    def plain(self, named: RoutedRequest) -> Prompt:
+        """Return the prompt of a request that goes out as it came (`RoutedRequest.is_plain`)."""
         self._sessions.lineages.first_seen(named.chain.first_link)
-        return untouched_draft(named.request, "none", "below_floor")
+        return untouched_prompt(named.request, "none", "below_floor")
 
     async def decision(self, case: PlanInput) -> Decision:
         """Return the plan for a request. In shadow mode nothing is stored for it."""
@@ -82,46 +82,48 @@ class Drafter:
         """Return the plan for a request before its history is known to be stable."""
         return await self._planner.plan(case)
 
-    async def first(self, case: PlanInput) -> Draft:
-        """Return the draft that is sent first. Its output limit fits beside it if the window is known."""
+    async def first(self, case: PlanInput) -> Prompt:
+        """Return the prompt that is sent first. Its output limit fits beside it if the window is known."""
         began = time.perf_counter()
         decision = await self.decision(case)
         planned = time.perf_counter() - began
         if not isinstance(decision.plan, Bypass):
             self._sessions.lineages.first_seen(case.chain.first_link)
-        return structs.replace(self.fit_output(case, await self.draft(case, decision)), planned=planned)
+        return structs.replace(self.fit_output(case, await self.build(case, decision)), planned=planned)
 
-    async def place_and_draft(self, case: PlanInput) -> Draft:
-        """Return the draft of a request that is not placed yet, as `draft`."""
+    async def place_and_build(self, case: PlanInput) -> Prompt:
+        """Return the prompt of a request that is not placed yet, as `prompt`."""
         case = await self.place(case)
-        return await self.draft(case, await self.decision(case))
+        return await self.build(case, await self.decision(case))
 
-    async def draft(self, case: PlanInput, decision: Decision) -> Draft:
-        """Return the draft of a plan, with the client's limit for the output.
+    async def build(self, case: PlanInput, decision: Decision) -> Prompt:
+        """Return the prompt of a plan, with the client's limit for the output.
 
-        A compaction is not made in shadow mode or in a read-only engine: the draft has what is stored already.
+        A compaction is not made in shadow mode or in a read-only engine: the prompt has what is stored already.
         """
         plan = decision.plan
         if isinstance(plan, Compact):
             if self._read_only is not None and case.mode != "shadow":
-                return await self._compacted_draft(case, decision, plan)
+                return await self._compacted_prompt(case, decision, plan)
         elif plan.reason == "irreducible" and case.mode != "shadow":
             self._observe(note("irreducible", case.caller.tenant, case.chain.name))
         if len(case.request.body) < bounds.MOST_SKIPPED or decision.view is None:
-            return decision.standing_draft(case)
+            return decision.standing_prompt(case)
         # Joining so much takes longer than others should wait.
-        return await self._workers.run(decision.standing_draft, case)
+        return await self._workers.run(decision.standing_prompt, case)
 
-    async def _compacted_draft(self, case: PlanInput, decision: Decision, plan: Compact) -> Draft:
-        """Return the draft with a new record."""
+    async def _compacted_prompt(self, case: PlanInput, decision: Decision, plan: Compact) -> Prompt:
+        """Return the prompt with a new record."""
         root = decision.unstable_root
         if root is not None:
             self._observe(note("unstable_history", case.caller.tenant, case.chain.name, root=root))
-        draft = draft_or_original(case, await self._compact(case, decision, plan))
-        return draft if root is None else structs.replace(draft, warning="unstable_history")
+        prompt = prompt_or_original(case, await self._compact(case, decision, plan))
+        return prompt if root is None else structs.replace(prompt, warning="unstable_history")
 
-    async def retry(self, case: PlanInput, refused: Draft, stated: ladder.StatedLimit, *, attempt: int) -> Draft | None:
-        """Return the next smaller draft after an overflow, None without one (docs/design.md, "The ladder")."""
+    async def retry(
+        self, case: PlanInput, refused: Prompt, stated: ladder.StatedLimit, *, attempt: int
+    ) -> Prompt | None:
+        """Return the next smaller prompt after an overflow, None without one (docs/design.md, "The ladder")."""
         route = case.route
         if case.is_let_through:
             return None
@@ -160,16 +162,16 @@ class Drafter:
             if case.binds_thinking:
                 view = await self._shortener.shorten(case, record)
         outcome = _outcome_after_record(record, since, refused)
-        draft = structs.replace(draft_of(case, view, record, outcome, "overflow_retry"), waited=waited)
+        prompt = structs.replace(build_prompt(case, view, record, outcome, "overflow_retry"), waited=waited)
         if rung.tail_tokens is not None:
-            draft = await self._cut_contents(case, view, draft, record, rung)
-        draft = self.fit_output(case, draft, stated.limit if stated.kind in (None, "window") else None)
-        return draft if draft.tokens <= rung.most else None
+            prompt = await self._cut_contents(case, view, prompt, record, rung)
+        prompt = self.fit_output(case, prompt, stated.limit if stated.kind in (None, "window") else None)
+        return prompt if prompt.tokens <= rung.most else None
 
-    async def without_thinking(self, case: PlanInput, refused: Draft) -> Draft | None:
-        """Return a draft that was refused for bound thinking without any thinking.
+    async def without_thinking(self, case: PlanInput, refused: Prompt) -> Prompt | None:
+        """Return a prompt that was refused for bound thinking without any thinking.
 
-        None if no draft of the session was ever rewritten: then the client's own request was refused, and it gets the
+        None if no prompt of the session was ever rewritten: then the client's own request was refused, and it gets the
         refusal.
         """
         if case.is_let_through or not any(message.signed == "bound" for message in case.conversation.body):
@@ -178,16 +180,18 @@ class Drafter:
         record = refused.record
         if refused.copy is None and await self._checkpoints.newest(case) is None:
             return None
-        draft = draft_of(case, await self._shortener.remove_thinking(case, record), record, "applied", refused.reason)
-        return structs.replace(draft, max_output=None, warning="thinking_removed")
+        prompt = build_prompt(
+            case, await self._shortener.remove_thinking(case, record), record, "applied", refused.reason
+        )
+        return structs.replace(prompt, max_output=None, warning="thinking_removed")
 
-    async def without_sealed(self, named: RoutedRequest, draft: Draft) -> Draft | None:
-        """Return the draft without sealed reasoning, None if it has none or may not be changed."""
+    async def without_sealed(self, named: RoutedRequest, prompt: Prompt) -> Prompt | None:
+        """Return the prompt without sealed reasoning, None if it has none or may not be changed."""
         is_let_through = named.request.settings.passthrough is not None or named.mode in ("off", "shadow")
-        return None if is_let_through else await self._workers.run(unsealed_draft, named, draft)
+        return None if is_let_through else await self._workers.run(unsealed_prompt, named, prompt)
 
-    async def with_fewer_media(self, case: PlanInput, refused: Draft) -> Draft | None:
-        """Return the refused draft within the media limits of the plan input, None if it has no fewer media."""
+    async def with_fewer_media(self, case: PlanInput, refused: Prompt) -> Prompt | None:
+        """Return the refused prompt within the media limits of the plan input, None if it has no fewer media."""
         if case.is_let_through or not case.ages_media:
             return None
         case, record = await self.place(case), refused.record
@@ -196,23 +200,23 @@ class Drafter:
         else:
             view = await self._shortener.shorten(case, record)
         outcome: Outcome = "cooled" if record is None else refused.outcome
-        draft = draft_of(case, view, record, outcome, "media_shed")
-        is_smaller = len(media_left(draft, view.media)) < len(media_left(refused, view.media))
-        return self.fit_output(case, draft) if is_smaller else None
+        prompt = build_prompt(case, view, record, outcome, "media_shed")
+        is_smaller = len(media_left(prompt, view.media)) < len(media_left(refused, view.media))
+        return self.fit_output(case, prompt) if is_smaller else None
 
-    def fit_output(self, case: PlanInput, draft: Draft, stated: int | None = None) -> Draft:
-        """Return the draft with a lower limit for its output if prompt and output together exceed the window.
+    def fit_output(self, case: PlanInput, prompt: Prompt, stated: int | None = None) -> Prompt:
+        """Return the prompt with a lower limit for its output if prompt and output together exceed the window.
 
         stated: the window that the upstream has just named.
         """
         told = case.route.window.tokens if case.route.window and case.may_lower_output else None
         window, limit = stated or told, case.request.settings.max_output
-        if window is None or limit is None or case.real_tokens(draft.tokens) + limit <= window:
-            return draft
-        return self.with_less_output(case, draft, ladder.StatedLimit(window)) or draft
+        if window is None or limit is None or case.real_tokens(prompt.tokens) + limit <= window:
+            return prompt
+        return self.with_less_output(case, prompt, ladder.StatedLimit(window)) or prompt
 
-    def with_less_output(self, case: PlanInput, refused: Draft, stated: ladder.StatedLimit) -> Draft | None:
-        """Return the draft with less room for the output, None if that does not make it fit."""
+    def with_less_output(self, case: PlanInput, refused: Prompt, stated: ladder.StatedLimit) -> Prompt | None:
+        """Return the prompt with less room for the output, None if that does not make it fit."""
         request, window = case.request, case.route.window
         if case.is_let_through:
             return None
@@ -226,17 +230,17 @@ class Drafter:
         )
         return None if room is None else _with_output(case, refused, room)
 
-    def with_capped_output(self, case: PlanInput, refused: Draft, most: int) -> Draft | None:
-        """Return the draft with the upstream's highest output limit, None if something else was refused."""
+    def with_capped_output(self, case: PlanInput, refused: Prompt, most: int) -> Prompt | None:
+        """Return the prompt with the upstream's highest output limit, None if something else was refused."""
         if case.is_let_through:
             return None
         room = ladder.capped_output(most, max_output=case.request.settings.max_output, floor=case.output_floor)
         return None if room is None else _with_output(case, refused, room)
 
-    def halve(self, case: PlanInput, refused: Draft) -> Draft | None:
-        """Return the refused draft with a note in place of its older half, for when no record can be made (R1).
+    def halve(self, case: PlanInput, refused: Prompt) -> Prompt | None:
+        """Return the refused prompt with a note in place of its older half, for when no record can be made (R1).
 
-        None if there is no cut, or the draft gets hardly smaller.
+        None if there is no cut, or the prompt gets hardly smaller.
         """
         record = refused.record
         if case.is_let_through:
@@ -251,10 +255,12 @@ class Drafter:
         copy = Copy(cut, text, refused.view.replaced if refused.view else {})
         note = self._tokenizer.count(text, case.request.encoding)
         tokens = conversation.fixed_tokens + conversation.kept_tokens(cut) + note
-        draft = Draft(body_of(case, copy, case.experience.shape), tokens, "applied", "halved", None, refused.view, copy)
-        return draft if draft.tokens <= ladder.SHRINK_AT_LEAST * refused.tokens else None
+        prompt = Prompt(
+            body_of(case, copy, case.experience.shape), tokens, "applied", "halved", None, refused.view, copy
+        )
+        return prompt if prompt.tokens <= ladder.SHRINK_AT_LEAST * refused.tokens else None
 
-    async def _compact(self, case: PlanInput, decision: Decision, plan: Compact) -> Draft:
+    async def _compact(self, case: PlanInput, decision: Decision, plan: Compact) -> Prompt:
         """Return the request with a record that is made now, here or by another request."""
         record, view = decision.record, decision.cooled
         job = self.job(case, view, plan, record)
@@ -262,18 +268,18 @@ class Drafter:
         try:
             made = await self._compactor.checkpoint(job)
         except CompactionError as error:
-            draft = draft_of(case, view, record, _outcome_after_failure(error, decision), str(error))
-            return structs.replace(draft, waited=time.perf_counter() - began)
+            prompt = build_prompt(case, view, record, _outcome_after_failure(error, decision), str(error))
+            return structs.replace(prompt, waited=time.perf_counter() - began)
         waited = time.perf_counter() - began
         outcome = _outcome_after_record(made, since)
-        draft = draft_of(case, await self._shortener.shorten(case, made), made, outcome, plan.trigger)
-        draft = structs.replace(draft, waited=waited)
-        if made.covered >= plan.cut.position or not _is_too_large(case, draft):
-            return draft
+        prompt = build_prompt(case, await self._shortener.shorten(case, made), made, outcome, plan.trigger)
+        prompt = structs.replace(prompt, waited=waited)
+        if made.covered >= plan.cut.position or not _is_too_large(case, prompt):
+            return prompt
         # Made for a request that was shorter: what has come since needs one that continues it.
         decision = await self._planner.plan(case)
         if not isinstance(decision.plan, Compact) or decision.record is None or decision.record.covered < made.covered:
-            return draft
+            return prompt
         with_model = plan.with_model and decision.plan.with_model
         longer = await self._compact(case, decision, replace(decision.plan, with_model=with_model))
         return structs.replace(longer, waited=waited + longer.waited)
@@ -285,36 +291,36 @@ class Drafter:
         return Job(case, view, plan, record or case.carried, target, started, case.caller.policy.summarizer.timeout)
 
     async def _cut_contents(
-        self, case: PlanInput, view: PromptView, draft: Draft, record: Record | None, rung: ladder.Rung
-    ) -> Draft:
-        """Return the draft with its largest contents cut, so that its tail has `rung.tail_tokens`."""
+        self, case: PlanInput, view: PromptView, prompt: Prompt, record: Record | None, rung: ladder.Rung
+    ) -> Prompt:
+        """Return the prompt with its largest contents cut, so that its tail has `rung.tail_tokens`."""
         covered = record.covered if record else 0
         assert rung.tail_tokens is not None  # noqa: S101 - the caller's condition
         kept = kept_behind(view.conversation, covered)
         limits = limits_for(view.conversation, kept, rung.tail_tokens, case.request.harness_shares(kept))
         shorter = await self._shortener.cut(case, record, view, limits)
-        cut = draft_of(case, shorter, record, draft.outcome, draft.reason)
-        return structs.replace(cut, view=view, waited=draft.waited)
+        cut = build_prompt(case, shorter, record, prompt.outcome, prompt.reason)
+        return structs.replace(cut, view=view, waited=prompt.waited)
 
 
-def _outcome_after_record(record: Record | None, since: float, refused: Draft | None = None) -> Outcome:
-    """Return `applied` if the record was made for this request, since then or for its refused draft, else `reused`."""
+def _outcome_after_record(record: Record | None, since: float, refused: Prompt | None = None) -> Outcome:
+    """Return `applied` if the record was made for this request, since then or for its refused prompt, else `reused`."""
     if record is None or record.compacted >= since:
         return "applied"
     is_refused = refused is not None and refused.record is not None and refused.record.digest == record.digest
     return "applied" if refused is not None and is_refused and refused.outcome == "applied" else "reused"
 
 
-def _with_output(case: PlanInput, refused: Draft, room: int) -> Draft:
+def _with_output(case: PlanInput, refused: Prompt, room: int) -> Prompt:
     is_plain = refused.copy is None and refused.reason in _PLAIN
     reason = "output_lowered" if is_plain else refused.reason
     return structs.replace(refused, body=with_output(case, refused.body, room), reason=reason, max_output=room)
 
 
-def _is_too_large(case: PlanInput, draft: Draft) -> bool:
-    """Return True if a draft reaches `overflow_threshold`, from which on a compaction must be made."""
+def _is_too_large(case: PlanInput, prompt: Prompt) -> bool:
+    """Return True if a prompt reaches `overflow_threshold`, from which on a compaction must be made."""
     real = case.limits.real
-    return real is not None and draft.tokens >= real.at(case.caller.policy.overflow_threshold)
+    return real is not None and prompt.tokens >= real.at(case.caller.policy.overflow_threshold)
 
 
 def _note(record: Record | None, messages: int) -> str:

@@ -31,7 +31,7 @@ class Copy:
     replaced: dict[MessageIndex, bytes]
 
 
-class Draft(msgspec.Struct, frozen=True):
+class Prompt(msgspec.Struct, frozen=True):
     """A prompt to send: its body, its size in tokens of our estimate, and the reason of its form.
 
     view: the conversation as it is sent, None if the plan needed none.
@@ -54,32 +54,32 @@ class Draft(msgspec.Struct, frozen=True):
     waited: float = 0.0
 
 
-def untouched_draft(request: CountedRequest, outcome: Outcome, reason: str, view: PromptView | None = None) -> Draft:
+def untouched_prompt(request: CountedRequest, outcome: Outcome, reason: str, view: PromptView | None = None) -> Prompt:
     """Return the request as the client sent it, after its separator if it has one."""
     if request.dropped_tokens and outcome == "none" and not request.is_ours:
         outcome, reason = "applied", "separator"
-    return Draft(request.body, request.tokens, outcome, reason, view=view)
+    return Prompt(request.body, request.tokens, outcome, reason, view=view)
 
 
-def draft_of(case: PlanInput, view: PromptView, record: Record | None, outcome: Outcome, reason: str) -> Draft:
+def build_prompt(case: PlanInput, view: PromptView, record: Record | None, outcome: Outcome, reason: str) -> Prompt:
     """Return the request with a record in place of its oldest part, and with the changed messages of a view."""
     if record is None and not view.replaced:
-        return untouched_draft(case.request, outcome, reason, view)
+        return untouched_prompt(case.request, outcome, reason, view)
     tokens = tokens_with(view.conversation, standing_of(record))
     copy = Copy(record.covered if record else 0, record.text if record else None, view.replaced)
-    return Draft(body_of(case, copy, case.experience.shape), tokens, outcome, reason, record, view, copy)
+    return Prompt(body_of(case, copy, case.experience.shape), tokens, outcome, reason, record, view, copy)
 
 
-def reshaped_drafts(case: PlanInput, draft: Draft) -> Iterator[tuple[Shape, Draft]]:
-    """Yield the draft in the other shapes that its record may have, each with another body."""
-    if draft.copy is None:
+def reshaped_prompts(case: PlanInput, prompt: Prompt) -> Iterator[tuple[Shape, Prompt]]:
+    """Yield the prompt in the other shapes that its record may have, each with another body."""
+    if prompt.copy is None:
         return
-    tried = {draft.body}
+    tried = {prompt.body}
     for shape in SHAPES:
-        body = with_output(case, body_of(case, draft.copy, shape), draft.max_output)
+        body = with_output(case, body_of(case, prompt.copy, shape), prompt.max_output)
         if body not in tried:
             tried.add(body)
-            yield shape, replace(draft, body=body)
+            yield shape, replace(prompt, body=body)
 
 
 def with_output(case: PlanInput, body: bytes, limit: int | None) -> bytes:
@@ -105,31 +105,31 @@ def adds_marks(case: PlanInput) -> bool:
     return is_allowed and is_possible and not may_be_cached(case.request.body, case.request.settings.model)
 
 
-def unmarked_draft(case: PlanInput, draft: Draft) -> Draft | None:
-    """Return the draft without cache marks of ours, None if it has none."""
-    if draft.copy is None or draft.copy.text is None or not adds_marks(case):
+def unmarked_prompt(case: PlanInput, prompt: Prompt) -> Prompt | None:
+    """Return the prompt without cache marks of ours, None if it has none."""
+    if prompt.copy is None or prompt.copy.text is None or not adds_marks(case):
         return None
     case = replace(case, experience=replace(case.experience, takes_marks=False))
-    body = with_output(case, body_of(case, draft.copy, case.experience.shape), draft.max_output)
-    return replace(draft, body=body)
+    body = with_output(case, body_of(case, prompt.copy, case.experience.shape), prompt.max_output)
+    return replace(prompt, body=body)
 
 
-def unsealed_draft(case: RoutedRequest, draft: Draft) -> Draft | None:
-    """Return the draft without sealed reasoning, None if it has none."""
+def unsealed_prompt(case: RoutedRequest, prompt: Prompt) -> Prompt | None:
+    """Return the prompt without sealed reasoning, None if it has none."""
     dialect = case.request.dialect
     change = dialect.without_sealed
     if change is None or not case.request.history.is_signed:
         return None
-    parsed = json_array.parse(readable(draft.body), dialect.array)
+    parsed = json_array.parse(readable(prompt.body), dialect.array)
     if parsed is None:
         return None
-    raws = [draft.body[slice(*span)] for span in parsed.spans]
+    raws = [prompt.body[slice(*span)] for span in parsed.spans]
     kept = [raw for raw in (dialect.rewritten(raw, change) for raw in raws) if raw]
     if len(kept) == len(raws) and all(map(bytes.__eq__, kept, raws)):
         return None
-    outcome: Outcome = "applied" if draft.outcome == "none" else draft.outcome
-    body = json_array.rebuild(draft.body, parsed, kept)
-    return replace(draft, body=body, outcome=outcome, warning="reasoning_removed")
+    outcome: Outcome = "applied" if prompt.outcome == "none" else prompt.outcome
+    body = json_array.rebuild(prompt.body, parsed, kept)
+    return replace(prompt, body=body, outcome=outcome, warning="reasoning_removed")
 
 
 def standing_of(record: Record | None) -> ActiveCheckpoint | None:
