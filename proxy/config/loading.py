@@ -386,4 +386,4 @@ def json_schema() -> dict[str, object]:
     schema["$defs"]["PolicySettings"]["properties"][EXTENDS] = name
     schema["properties"]["policies"]["additionalProperties"] = {"anyOf": [name, {"$ref": "#/$defs/PolicySettings"}]}
     del schema["required"]
-    return {"$schema": "https://json-schema.org/prompt/2020-12/schema"} | schema | {"title": "Concertina config"}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema | {"title": "Concertina config"}
