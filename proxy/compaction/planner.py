@@ -1,4 +1,4 @@
-"""The plan for a request, as a value. The prompt_builder carries it out, and `explain` shows it."""
+"""The plan for a request, as a value. `PromptBuilder` carries it out, and `explain` shows it."""
 
 from dataclasses import dataclass, replace
 from typing import assert_never

@@ -92,7 +92,7 @@ class PromptBuilder:
         return structs.replace(self.fit_output(case, await self.build(case, decision)), planned=planned)
 
     async def place_and_build(self, case: PlanInput) -> Prompt:
-        """Return the prompt of a request that is not placed yet, as `prompt`."""
+        """Return the prompt of a request that is not placed yet, as `build` does."""
         case = await self.place(case)
         return await self.build(case, await self.decision(case))
 
