@@ -452,7 +452,8 @@ def _mask_text(text: str) -> str:
 
 
 def _spans(text: str) -> list[_SecretSpan]:
-    found = (*_by_format(text), *_by_place(text), *_by_name(text))
+    small = _lower(text)
+    found = (*_by_format(text), *_by_place(text, small), *_by_name(text, small))
     return sorted(found, key=lambda span: (span.start, -span.end))
 
 
@@ -502,7 +503,7 @@ def _by_format(text: str) -> Iterator[_SecretSpan]:
                 yield _SecretSpan(start, found.end(), kind)
 
 
-def _by_place(text: str) -> Iterator[_SecretSpan]:
+def _by_place(text: str, small: str) -> Iterator[_SecretSpan]:
     if "ATE KEY" in text:
         yield from _pem(text)
     if any(sign in text for sign in _KEY_DATA_SIGNS):
@@ -512,7 +513,7 @@ def _by_place(text: str) -> Iterator[_SecretSpan]:
             yield from _values(text, pattern, kind, is_secret)
     yield from _jwk_members(text)
     if any(sign in text for sign in "|\t;,"):
-        yield from _columns(text)
+        yield from _columns(text, small)
     if _PORT.search(text):
         yield from _values(text, _PGPASS_ELSEWHERE, "value", _is_chosen)
     if "ookie" in text:
@@ -536,10 +537,10 @@ def _jwk_members(text: str) -> Iterator[_SecretSpan]:
                 yield _SecretSpan(*member.span("value"), "private_key")
 
 
-def _columns(text: str) -> Iterator[_SecretSpan]:
+def _columns(text: str, small: str) -> Iterator[_SecretSpan]:
     """Yield the values below a column of secrets: of a table with a line below its head, and of CSV."""
-    at, small = 0, _lower(text)
-    line, looked_at, headless = 0, 0, -1
+    at = line = looked_at = 0
+    headless = -1
     for place in sorted(place for name in _COLUMN_NAMES for place in _places(small, name)):
         if place < at:
             continue
@@ -624,9 +625,9 @@ def _key_data(text: str) -> Iterator[_SecretSpan]:
         yield _SecretSpan(*found.span("value"), "private_key")
 
 
-def _by_name(text: str) -> Iterator[_SecretSpan]:
+def _by_name(text: str, small: str) -> Iterator[_SecretSpan]:
     passed = 0
-    for start, stem, strength in sorted(_names(text)):
+    for start, stem, strength in sorted(_names(text, small)):
         if start < passed:
             continue
         prefix, suffix = _prefix(text, start), None if strength == "faint" else _SUFFIX.match(text, stem)
@@ -673,9 +674,8 @@ def _operator(text: str, end: int, *, is_flag: bool) -> re.Match[str] | None:
     return operator or (_FLAG.match(text, end) if is_flag else None)
 
 
-def _names(text: str) -> Iterator[tuple[int, int, Strength]]:
-    """What stands for secrets: from where to where, and how surely."""
-    small = _lower(text)
+def _names(text: str, small: str) -> Iterator[tuple[int, int, Strength]]:
+    """Yield start, end and strength of each name of a secret. small: the text in lower case."""
     for strength, names in _NAMES if text.isascii() else (*_NAMES, *_NAMES_ABROAD):
         for name in filter(small.__contains__, names):
             for start in _places(small, name):

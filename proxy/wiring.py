@@ -114,7 +114,7 @@ async def open_engine(
         maker = ItemMaker(checkpoints, compactor, builder, shortener.short_forms, lineages, items, time.time)
         return Engine(
             tokenizer, windows, tallies, metrics, observe, reader, ClientCompactions(Expander(items), maker),
-            prompt_builder, prefetch, builder, checkpoints, summarizer, spending, sessions,
+            planner, prompt_builder, prefetch, builder, checkpoints, summarizer, spending, sessions,
             background, workers, memory, read_only,
         )  # fmt: skip
 

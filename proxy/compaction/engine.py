@@ -9,6 +9,7 @@ from proxy.callers.spending import Spending
 from proxy.callers.tenants import Caller
 from proxy.compaction.checkpoints import Checkpoints
 from proxy.compaction.plan_input import RoutedRequest
+from proxy.compaction.planner import Planner
 from proxy.compaction.prefetch import Prefetch
 from proxy.compaction.prompt_builder import PromptBuilder
 from proxy.compaction.provider.clients import ClientCompactions
@@ -41,6 +42,7 @@ class Engine:
     observe: Hook
     reader: RequestReader
     clients: ClientCompactions
+    planner: Planner
     prompt_builder: PromptBuilder
     prefetch: Prefetch
     builder: RecordBuilder

@@ -106,6 +106,11 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
         return self.real_tokens(request.tokens) + (settings.max_output or 0) <= window.tokens
 
     @property
+    def is_let_through(self) -> bool:
+        """Return True if it goes out as it came, whatever its plan is."""
+        return self.request.settings.passthrough is not None or self.mode in ("off", "shadow")
+
+    @property
     def ages_media(self) -> bool:
         """Return True if it has media that may be left out."""
         return self.request.history.has_media and self.caller.policy.media.mode == "on"
@@ -294,11 +299,6 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
         """Return the number of smaller retries after an overflow."""
         policy = self.caller.policy
         return min(policy.retry_on_overflow, policy.max_iterations, len(TARGETS))
-
-    @property
-    def is_let_through(self) -> bool:
-        """Return True if it goes out as it came, whatever its plan is."""
-        return self.request.settings.passthrough is not None or self.mode in ("off", "shadow")
 
     def steady_budget(self, window: int) -> Budget:
         """Return the budget of a window without regard to this request and recent responses, for frozen content."""

@@ -46,13 +46,17 @@ class PromptBuilder:
     _planner: Planner
     _shortener: Shortener
     _read_only: "PromptBuilder | None"
-    """The read-only engine's prompt_builder, which plans in shadow mode. None in the read-only engine itself."""
+    """The one of the read-only engine, which plans in shadow mode. None in the read-only engine itself."""
     _checkpoints: Checkpoints
     _compactor: Compactor
     _sessions: Sessions
     _tokenizer: Tokenizer
     _workers: Workers
     _observe: Hook
+
+    @property
+    def _is_read_only(self) -> bool:
+        return self._read_only is None
 
     async def place(self, case: PlanInput) -> PlanInput:
         """Return the plan input with the link of its session. The store is not asked if the plan does not need it."""
@@ -63,7 +67,7 @@ class PromptBuilder:
         return await self._place_case(case)
 
     async def _place_case(self, case: PlanInput) -> PlanInput:
-        stores = self._read_only is not None and not case.is_let_through
+        stores = not (self._is_read_only or case.is_let_through)
         chain = await self._sessions.epochs.place(case.chain, stores=stores)
         return case if chain is case.chain else structs.replace(case, chain=chain)
 
@@ -77,10 +81,6 @@ class PromptBuilder:
         if case.mode == "shadow" and self._read_only is not None:
             return await self._read_only.decision(case)
         return await self._planner.check_stability(case, await self._planner.plan(case))
-
-    async def plan(self, case: PlanInput) -> Decision:
-        """Return the plan for a request before its history is known to be stable."""
-        return await self._planner.plan(case)
 
     async def first(self, case: PlanInput) -> Prompt:
         """Return the prompt that is sent first. Its output limit fits beside it if the window is known."""
@@ -103,7 +103,7 @@ class PromptBuilder:
         """
         plan = decision.plan
         if isinstance(plan, Compact):
-            if self._read_only is not None and case.mode != "shadow":
+            if not self._is_read_only and case.mode != "shadow":
                 return await self._compacted_prompt(case, decision, plan)
         elif plan.reason == "irreducible" and case.mode != "shadow":
             self._observe(note("irreducible", case.caller.tenant, case.chain.name))
@@ -187,8 +187,7 @@ class PromptBuilder:
 
     async def without_sealed(self, named: RoutedRequest, prompt: Prompt) -> Prompt | None:
         """Return the prompt without sealed reasoning, None if it has none or may not be changed."""
-        is_let_through = named.request.settings.passthrough is not None or named.mode in ("off", "shadow")
-        return None if is_let_through else await self._workers.run(unsealed_prompt, named, prompt)
+        return None if named.is_let_through else await self._workers.run(unsealed_prompt, named, prompt)
 
     async def with_fewer_media(self, case: PlanInput, refused: Prompt) -> Prompt | None:
         """Return the refused prompt within the media limits of the plan input, None if it has no fewer media."""

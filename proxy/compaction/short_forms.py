@@ -43,7 +43,8 @@ class ShortForms:
     ) -> None:
         """stored: remembers the short forms that the store has. memory: remembers those that were made."""
         self._frozen = Shelf(sealed, _Texts, Cache(stored, "short_forms"))
-        self._made: Cache[_MadeKey, _Texts] = Cache(memory, "made_short_forms")
+        # An engine that stores what it makes remembers it as stored, and needs it once.
+        self._made: Cache[_MadeKey, _Texts] = Cache(Memory(0) if stored is memory else memory, "made_short_forms")
         self._sealed = sealed
         self._tokenizer = tokenizer
         self._workers = workers

@@ -41,6 +41,11 @@ def parts_of(content: object) -> list[Json]:
     ]
 
 
+def read_part(written: bytes) -> Json:
+    """Return a part of a list as it was written, empty if it is neither an object nor a text."""
+    return next(iter(parts_of(decode(readable(written)))), {})
+
+
 class BlockListItems(Items):
     """The items of a dialect whose blocks stand under the first key of LISTS."""
 
@@ -83,7 +88,7 @@ class BlockListItems(Items):
 
     def read_block(self, written: bytes) -> Block:
         """Return the block of a part as it was written."""
-        return self.block(next(iter(parts_of(decode(readable(written)))), {}))
+        return self.block(read_part(written))
 
     def _open(self, raw: bytes | memoryview) -> tuple[dict[str, bytes], list[bytes]]:
         return open_item(raw, self.LISTS[0])

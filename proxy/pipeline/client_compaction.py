@@ -181,7 +181,7 @@ class CompactionAnswers:
     async def is_due(self, case: PlanInput, settled: Settled) -> bool:
         """Return True if the request gets an item: at the client's threshold, at the policy's, or after a record that
         the client does not know."""
-        decision = await self._engine.prompt_builder.plan(case)
+        decision = await self._engine.planner.plan(case)
         if isinstance(decision.plan, Compact):
             return True
         if decision.record is not None and self._engine.clients.maker.is_short_behind(case, decision.record):

@@ -7,7 +7,7 @@ from policies.price import Tokens
 from proxy import errors
 from proxy.callers.api_head import ApiHead
 from proxy.callers.api_paths import upstream_url
-from proxy.callers.key_usage import may_use, prompt_by_size, relayed_by_size
+from proxy.callers.key_usage import KeyUsage, may_use, prompt_by_size, relayed_by_size
 from proxy.dialects import other_answers
 from proxy.pipeline.answers import UpstreamAnswer
 from proxy.pipeline.receive import NO_TOKENS, Receiver
@@ -25,8 +25,9 @@ _REDIRECTED = 300
 class PassThrough:
     """Relays any other request. One per process."""
 
-    def __init__(self, receiver: Receiver, client: UpstreamClient, fail_open: FailOpen) -> None:
+    def __init__(self, receiver: Receiver, client: UpstreamClient, fail_open: FailOpen, key_usage: KeyUsage) -> None:
         self._receiver = receiver
+        self._key_usage = key_usage
         self._client = client
         self._fail_open = fail_open
 
@@ -79,7 +80,7 @@ class PassThrough:
             0 if _is_binary(of_answer) else exchange.sent,
             is_stream=answer.is_event_stream or b"ndjson" in of_answer,
         )  # fmt: skip
-        self._receiver.add_usage(key_id, used, other_answers.model_in(tap.ends))
+        self._key_usage.add(key_id, used, other_answers.model_in(tap.ends))
 
 
 def _is_binary(content_type: bytes) -> bool:

@@ -62,7 +62,7 @@ class Pipeline:
         self._preparer = Preparer(self._receiver, engine, self._compaction, client, fail_open)
         self._attempts = Attempts(engine.prompt_builder, engine.windows, client, fail_open, engine.observe)
         self._lessons = Lessons(engine, asker)
-        self._pass_through = PassThrough(self._receiver, client, fail_open)
+        self._pass_through = PassThrough(self._receiver, client, fail_open, key_usage)
         self._explain = ExplainEndpoint(self._receiver, self._preparer, engine, fail_open)
 
     @property

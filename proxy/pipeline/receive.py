@@ -81,10 +81,6 @@ class Receiver:
         sender, router, dialect = received.sender, received.active.router, received.head.dialect
         return await self._reader.read(body, sender.caller.scope, router.encoding, dialect, sender.repeated)
 
-    def add_usage(self, key_id: str, used: Tokens, model: str) -> None:
-        """Count what a response has used of a key that is no conversation's."""
-        self._key_usage.add(key_id, used, model)
-
 
 async def unpack_body(received: Received) -> bytes | None:
     """Return the content of the body, None for a coding that is not read here and for what is not read at all."""

@@ -4,11 +4,9 @@ from collections.abc import Collection
 
 import msgspec
 
-from proxy.dialects.block_lists import close_item, open_item, parts_of
-from proxy.dialects.json_array import decode
+from proxy.dialects.block_lists import close_item, open_item, read_part
 from proxy.dialects.messages.compaction import CLEAR
 from proxy.dialects.messages.kinds import Json, is_call, is_result
-from proxy.dialects.surrogates import readable
 
 _CLEARED = "[cleared: an older result, which is no longer shown]"
 _decode = msgspec.json.Decoder().decode
@@ -18,7 +16,7 @@ def clear(raw: bytes, results: Collection[int], calls: Collection[str]) -> bytes
     members, blocks = open_item(raw)
     number = -1
     for at, written in enumerate(blocks):
-        block = next(iter(parts_of(decode(readable(written)))), {})
+        block = read_part(written)
         if is_result(block):
             number += 1
             if number in results:
