@@ -22,7 +22,7 @@ from policies.message import Call, Message
 from policies.outline import Outline
 from policies.plan import decide, limits_of
 from policies.record import record as records
-from policies.record.record import Record, Span
+from policies.record.record import Occasion, Record, RecordContext, Span
 from policies.settings import DEFAULTS
 from policies.transcript import ToolCall, Utterance
 from proxy.dialects.base import Dialect
@@ -130,22 +130,16 @@ def _record(users: int, sentences: int, results: int) -> tuple[float, float]:
     def build(utterances: Sequence[Utterance], parent: Record | None) -> Record:
         cut = Cut(utterances[-1].position + 1, "L0", "turn-boundary", 100)
         span = Span(tuple(utterances), cut, "digest", "first", "last", first_user=0)
-        return records.build(
-            span,
-            parent,
-            records.statements_of(span, parent, DEFAULTS.ledger),
-            None,
+        context = RecordContext(
+            span=span,
+            parent=parent,
+            statements=records.statements_of(span, parent, DEFAULTS.ledger),
             budget=usable_input(200_000, None, exact=True),
             settings=DEFAULTS.ledger,
-            trigger="proactive",
-            tokens_before=200_000,
-            tokens_kept=0,
             segments=3,
-            title="",
-            started=0.0,
-            now=0.0,
             count=count,
         )
+        return records.build(context, None, Occasion("proactive", 200_000, 0, "", 0.0, 0.0))
 
     histories = [history() for _ in range(_HISTORIES)]
     first = build(histories[0], None)

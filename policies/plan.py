@@ -228,8 +228,8 @@ def may_be_fitted(plan: Compact, conversation: Conversation, policy: PolicySetti
 def fit_cut(plan: Compact, conversation: Conversation, policy: PolicySettings, weight: Weight) -> Compact:
     """The plan with an older cut where a record of this weight leaves room for it.
 
-    Up to 30 % of M, what the record does not take is the tail's. Where names want the room, they give way to the least
-    tail, down to half, and the request may come down to half of M only.
+    Up to 30 % of M, what the record does not take is the tail's. If names or words want the room, they give way to the
+    least tail, down to half, and the request may come down to half of M only.
     """
     if plan.target is None or plan.budget.movable < _LEAST_ROOM:
         return plan
@@ -239,7 +239,7 @@ def fit_cut(plan: Compact, conversation: Conversation, policy: PolicySettings, w
     most_share = min(_HALF * less, policy.compaction_threshold - _LEAST_GROWTH)
     raised = room + max(0, int((most_share - policy.target_ratio) * measured))
     text = min(weight.text, budget.record)
-    names = min(weight.names, budget.injected - text)
+    names = min(weight.names + weight.text - text, budget.injected - text)
     room, raised = room - weight.rules, raised - weight.rules
     most, least = text + names, text + names // 2
     cut = plan.cut

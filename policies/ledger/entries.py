@@ -7,7 +7,7 @@ import msgspec
 
 from policies.transcript import escape
 
-Kind = Literal["task", "directive", "fact", "message"]
+Kind = Literal["task", "directive", "fact", "message", "pasted"]
 
 HARD, PREFERENCE, WEAK = 0, 1, 2
 """Ranks of directives: bans, obligations and limits; preferences, decisions and corrections; "use", "keep"."""
@@ -16,7 +16,7 @@ HARD, PREFERENCE, WEAK = 0, 1, 2
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One sentence of a user message, verbatim. `position` is the message's index in the body.
 
-    kind: `task` is what the first user message says beside rules and facts.
+    kind: `task` is what the first user message says next to rules and facts; `pasted` the ends of code or a log.
     rank: of directives, see HARD; lower goes first. used: whether tool calls used an identifier of it.
     opening: said in the first user message. replaced: how many statements it stands in the place of.
     """

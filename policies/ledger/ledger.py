@@ -34,6 +34,7 @@ from policies.transcript import CountTokens, Utterance
 
 __all__ = [
     "Entry",
+    "by_precedence",
     "fit",
     "line",
     "merge",
@@ -49,7 +50,7 @@ __all__ = [
 ]
 
 # Of one message and kind, the first and the last: a pasted book is not a conversation.
-_MOST_OF_A_KIND = {"task": 200, "directive": 400, "fact": 200, "message": 40}
+_MOST_OF_A_KIND = {"task": 200, "directive": 400, "fact": 200, "message": 40, "pasted": 40}
 _MOST_ENTRIES = 4_000
 # Earlier entries that a new one is compared with, for each of its words: the newest.
 _COMPARED = 12
@@ -68,6 +69,7 @@ _GROUPS: dict[tuple[Kind, int], int] = {
     ("directive", WEAK): 3,
     ("fact", WEAK): 4,
     ("message", WEAK): 5,
+    ("pasted", WEAK): 6,
 }
 _CLAUSE = re.compile(r"[,;，；]")
 _PART = re.compile(r"[;；]")
@@ -121,10 +123,13 @@ def _entries(
     """Of one message."""
     spoken = ((utterance, *sentence) for utterance in said for sentence in sentences(utterance.text))
     for order, (utterance, sentence, prose) in enumerate(spoken, start=1):
+        if not prose:
+            yield Entry("pasted", sentence, utterance.position, order, WEAK)
+            continue
         entry = Entry("task" if first else "message", sentence, utterance.position, order, WEAK)
-        entry = _entry(entry, directives, arguments, first=first) if prose else entry
+        entry = _entry(entry, directives, arguments, first=first)
         # What is typed while the agent works is to steer it.
-        steers = utterance.by and prose and entry.kind == "message"
+        steers = utterance.by and entry.kind == "message"
         yield msgspec.structs.replace(entry, kind="directive", rank=PREFERENCE) if steers else entry
 
 
@@ -336,7 +341,7 @@ def _fold_text(entry: Entry) -> str:
 
 
 def fit(entries: Sequence[Entry], budget: int, count: CountTokens) -> list[Entry]:
-    """The entries that stay within `budget` tokens, in order, each whole unless one alone exceeds the budget.
+    """Return the entries that stay within `budget` tokens, in order, each whole unless one alone exceeds the budget.
 
     First the task's first sentence, then hard rules (first message ahead, up to a third of the budget; general ones
     before those for what is at hand, the oldest and the newest first), the rest of the task (head and tail, up to a
@@ -346,7 +351,7 @@ def fit(entries: Sequence[Entry], budget: int, count: CountTokens) -> list[Entry
     kept: list[Entry] = []
     left = budget
     task_left = min(budget // 3, _MAX_TASK)
-    for entry in _by_precedence(entries, _opening_rules(entries, budget // 3, count)):
+    for entry in by_precedence(entries, budget, count):
         if left < _LEAST_LINE:
             break
         whole = _cut(entry, budget, count) if not kept else entry
@@ -369,7 +374,9 @@ def _opening_rules(entries: Sequence[Entry], budget: int, count: CountTokens) ->
     return ahead
 
 
-def _by_precedence(entries: Sequence[Entry], ahead: set[int]) -> list[Entry]:
+def by_precedence(entries: Sequence[Entry], budget: int, count: CountTokens) -> list[Entry]:
+    """Return the entries in the order in which they fill `budget` tokens, see `fit`."""
+    ahead = _opening_rules(entries, budget // 3, count)
     task = sorted((entry for entry in entries if entry.kind == "task"), key=order_of)
     place = _from_both_ends(task) | _from_both_ends(sorted(filter(_is_general, entries), key=order_of))
 

@@ -1,22 +1,35 @@
 """A user's message as sentences: prose apart from what was pasted into it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from policies.transcript import shorten
 
 _MAX_MESSAGE = 400_000
 _MAX_SENTENCE = 600
+_MAX_PASTED = 200
 # A sentence beyond this is cut at commas: a rule in the middle of a breathless message is an entry of its own.
 _LONG = 240
 _LONG_CHINESE = 80
 
 _FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
 _PASTED = re.compile(
-    r"\A\s*(?:>|\||\$ |at [\w.$]+\(|Traceback |File \"|[{}<]|\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b"
-    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d"
-    r"|(?:import|from|def|class|return|const|let|var|function|package|#include)\b.*[;:({)]\s*$)"
+    r"\A\s*(?:>|\||[$%❯] |(?:[\w.-]{1,40}@[\w.-]{1,60}[:~ ]|PS [A-Z]:\\)|at [\w.$<>]+\s?\(|Traceback |File \""
+    r"|[{}<]|\]|\)[;,)]"
+    r"|(?:\+\+\+|---|@@) |\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b"
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[?\d\d:\d\d:\d\d"
+    r"|(?:import|from|def|class|return|const|let|var|function|package|#include|public|private|export|async|func|fn)\b.*[;:({)]\s*$)"
 )
+# A line of code ends like one and holds a sign of it; a sentence has more words.
+_CODE_END = re.compile(r"[;{}]\s*\Z")
+_CODE_SIGN = re.compile(r"[=(){}<>\[\]]|\w[:.]\s?\w")
+_WORD = re.compile(r"(?<!\S)[^\W\d_]{2,}(?!\S)")
+_MOST_WORDS = 3
+# Within a run, what is indented, calls something, names an error or ends like code is of it.
+_CODE_NEXT = re.compile(
+    r"\A(?:\s{2,}|\t|[\w.]{1,80}\(|[\w.]{1,80}(?:Error|Exception|Warning)\b|FAIL|PASS|ok\b|not ok\b)"
+)
+_CODE_NEXT_END = re.compile(r"[;{},)\]]\s*\Z")
 _BULLET = re.compile(r"\A\s*(?:[-*•+]|#{1,6}|\(?\d{1,3}[.)、])\s+")
 # The character that ends a sentence comes first, so that all others are passed over in one go; then what follows it,
 # which most that end none lack.
@@ -44,15 +57,28 @@ _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
 def sentences(text: str) -> Iterator[tuple[str, bool]]:
-    """The sentences of a message in order, whitespace folded; the flag says whether one is prose, not code or a log."""
+    """Return the sentences of a message in order, whitespace folded. The flag is False for what was pasted.
+
+    Of code, a log or a terminal that was pasted, the first and the last line are told.
+    """
+    pasted: list[str] = []
     for line, prose in _lines(shorten(text, _MAX_MESSAGE)):
         if not prose:
-            yield shorten(" ".join(line.split()), _MAX_SENTENCE), False
+            pasted.append(line)
             continue
+        yield from _ends(pasted)
+        pasted = []
         for sentence in _ended_sentences(_BULLET.sub("", line, count=1)):
             for statement in _statements(" ".join(sentence.split())):
                 for part in _parts(statement):
                     yield part, True
+    yield from _ends(pasted)
+
+
+def _ends(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Return the first and the last line of what was pasted."""
+    for line in dict.fromkeys([*lines[:1], *lines[-1:]]):
+        yield shorten(" ".join(line.split()), _MAX_PASTED), False
 
 
 def _ended_sentences(line: str) -> Iterator[str]:
@@ -66,6 +92,7 @@ def _ended_sentences(line: str) -> Iterator[str]:
 def _lines(text: str) -> Iterator[tuple[str, bool]]:
     """Lines that are not empty; one that was wrapped in mid-sentence is whole again."""
     fenced = False
+    is_pasted = False
     wrapped = ""
     for line in text.splitlines():
         if _FENCE.match(line):
@@ -76,7 +103,8 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
                 yield wrapped, True
             wrapped = ""
             continue
-        if fenced or _PASTED.match(line[:400]):
+        is_pasted = fenced or _is_pasted(line[:400], is_in_run=is_pasted)
+        if is_pasted:
             if wrapped:
                 yield wrapped, True
             wrapped = ""
@@ -90,6 +118,17 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
         wrapped = f"{wrapped} {line.strip()}" if wrapped else line.rstrip()
     if wrapped:
         yield wrapped, True
+
+
+def _is_pasted(line: str, *, is_in_run: bool) -> bool:
+    """Return True if a line is of code, a log or a terminal. is_in_run: the line before it is."""
+    if _PASTED.match(line):
+        return True
+    if _BULLET.match(line) or _CHINESE.search(line) or len(_WORD.findall(line)) > _MOST_WORDS:
+        return False
+    if _CODE_END.search(line) and _CODE_SIGN.search(line):
+        return True
+    return is_in_run and bool(_CODE_NEXT.match(line) or (_CODE_NEXT_END.search(line) and _CODE_SIGN.search(line)))
 
 
 def _statements(sentence: str) -> list[str]:

@@ -1,14 +1,13 @@
 """Lines of a record about calls: what became of each, and which checks were run before the last change to a file."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from policies.record.actions import FileChange, KeyAction
 from policies.record.texts import Texts
-from policies.transcript import CountTokens, escape
+from policies.transcript import escape
 from policies.voices.parts import is_asking
 from policies.work.attempts import Attempt
 from policies.work.sorts import covers
@@ -96,49 +95,8 @@ def path_written_by(action: KeyAction) -> str:
     return first[1] if first is not None else ""
 
 
-def action_lines(
-    actions: Sequence[KeyAction], texts: Texts, before: Mapping[Call, Change], room: int, count: CountTokens
-) -> list[str]:
-    """The calls that fit, in their order, files that were only read one behind the other, and how many do not fit.
-
-    First go those that failed, changed or checked something, last those that only read, and of these the newest.
-    """
-    reserved = count(texts.calls_left_out.format(calls=len(actions))) + 1
-    order = sorted(range(len(actions)), key=lambda at: (_rank(actions[at]), -at))
-    lines = {at: action_line(actions[at], texts, before.get(call_of(actions[at]))) for at in _told_alone(actions)}
-    left, kept = room, list[int]()
-    for at in order:
-        left -= count(lines[at] if at in lines else f"{_read_file(actions[at], texts)}, ") + 1
-        if at not in lines and (at == 0 or at - 1 in lines):
-            left -= count(_reads_line(actions[at : at + 1], texts))
-        if left < 0:
-            break
-        kept.append(at)
-    found = _join_reads(actions, lines, kept, texts)
-    if len(kept) == len(actions) and cost_of(found, count) <= room:
-        return found
-    while kept and cost_of(found, count) + reserved > room:
-        kept.pop()
-        found = _join_reads(actions, lines, kept, texts)
-    return [*found, texts.calls_left_out.format(calls=len(actions) - len(kept))] if kept else []
-
-
-def _told_alone(actions: Sequence[KeyAction]) -> Iterator[int]:
-    return (at for at, action in enumerate(actions) if not action.is_plain_read)
-
-
-def _join_reads(actions: Sequence[KeyAction], lines: Mapping[int, str], kept: Sequence[int], texts: Texts) -> list[str]:
-    """The lines of what is kept, in its order: of reads with no other call between them one."""
-    found: list[str] = []
-    for is_alone, run in groupby(sorted(kept), key=lines.__contains__):
-        if is_alone:
-            found += [lines[at] for at in run]
-        else:
-            found.append(_reads_line([actions[at] for at in run], texts))
-    return found
-
-
-def _reads_line(reads: Sequence[KeyAction], texts: Texts) -> str:
+def reads_line(reads: Sequence[KeyAction], texts: Texts) -> str:
+    """Return the line of reads of files that follow one another."""
     files = ", ".join(_read_file(action, texts) for action in reads)
     return f"{place(reads[0].position, reads[-1].position)}{texts.read}: {files}"
 
@@ -155,7 +113,8 @@ def place(first: int, last: int | None = None) -> str:
     return f"- [{first}] " if last in (None, first) else f"- [{first}-{last}] "
 
 
-def _rank(action: KeyAction) -> int:
+def rank_of_call(action: KeyAction) -> int:
+    """Return how early a call is shown: 0 for what failed, changed or checked something, 2 for what only read."""
     if action.outcome == "failed" or action.sort in ("change", "check"):
         return 0
     return 2 if action.sort == "read" else 1
@@ -176,7 +135,3 @@ def without_place(line: str) -> str:
 def in_line(text: str) -> str:
     """Foreign text as part of one line of ours."""
     return escape(" ".join(text.split()))
-
-
-def cost_of(lines: Sequence[str], count: CountTokens) -> int:
-    return sum(count(line) + 1 for line in lines)

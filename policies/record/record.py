@@ -1,6 +1,7 @@
 """The record of a compaction: what is stored once and injected ever after (docs/design.md, "The record")."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -16,8 +17,8 @@ from policies.record.actions import FileChange, KeyAction, Work, work_behind
 from policies.record.bisect import BisectOutcome
 from policies.record.briefs import briefs_in
 from policies.record.call_lines import place, without_place
-from policies.record.injection import names_weight, render, with_files, with_names
 from policies.record.names import NamesOf, names_in
+from policies.record.render import Contents, names_weight, render, with_files, with_names
 from policies.record.reports import Report, reports_in
 from policies.record.rules import RuleFile, files_block, rule_files
 from policies.record.texts import Language, Texts, language_of, texts_for
@@ -196,10 +197,11 @@ class WrittenSummary(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """What a record is made of: the newly covered messages and where they lie.
+    """The newly covered messages and where they are.
 
     first_user and repeated are positions in the body: of the first message in which a person speaks, and of those that
-    are sent beside the record; so `ruled`, with files of rules, of `rules_sent` tokens. Digests are hex.
+    are sent next to the record; so `ruled`, with files of rules, of `rules_sent` tokens. Digests are hex.
+    request: the position from which on the newest request is, None if it is not among what is covered.
     """
 
     utterances: tuple[Utterance, ...]
@@ -211,99 +213,100 @@ class Span(msgspec.Struct, frozen=True):
     repeated: Collection[int] = ()
     ruled: Collection[int] = ()
     rules_sent: int = 0
+    request: int | None = None
 
 
 class Statements(NamedTuple):
-    """What the user said: what of it holds, all of it, and how many statements are in neither, for want of room."""
+    """The user's statements: those that hold, all of them, and the number of those in neither, for want of room."""
 
     entries: Sequence[Entry]
     said: Sequence[Entry]
     left_out: int = 0
 
 
-def build(
-    span: Span,
-    parent: Record | None,
-    statements: Statements,
-    written: WrittenSummary | None,
-    *,
-    budget: Budget,
-    settings: LedgerSettings,
-    trigger: Trigger,
-    tokens_before: int,
-    tokens_kept: int,
-    segments: int,
-    title: str,
-    started: float,
-    now: float,
-    count: CountTokens,
-    kept: Sequence[str] = (),
-    most_names: int | None = None,
-    names: NamesOf = names_in,
-    judge: Judge = judge_call,
-) -> Record:
-    """The next generation. `written` is None for a deterministic record; `tokens_kept` counts all that still goes
-    upstream beside the injected text, and `kept` is what of it may name something; `segments` is how many of the newest
-    are shown, `most_names` what the working set may take of what the rest leaves."""
-    count = cache(count)  # what may be injected is counted again for what is stored
-    language = language_for(parent, span)
-    drawn = _draw(span, parent, statements, written, budget, settings, segments, count, judge)
-    written, entries, work = drawn.written, drawn.entries, drawn.work
-    texts, uses = texts_for(language), _uses(span, parent, statements, entries, names)
-    text = with_names(drawn.text, texts, uses, kept, span.cut.position, budget, count, most=most_names, names_of=names)
-    text = with_files(text, drawn.files, texts)
+@dataclass(frozen=True, kw_only=True)
+class RecordContext:
+    """What a record is made of, and the room that it has.
+
+    segments:   how many of the newest are shown. kept: the texts that are sent next to the record.
+    most_names: tokens that the working set may take of what the rest leaves; None for its own budget.
+    names, judge: read the names of a text and the outcome of a call.
+    """
+
+    span: Span
+    parent: Record | None
+    statements: Statements
+    budget: Budget
+    settings: LedgerSettings
+    segments: int
+    count: CountTokens
+    kept: Sequence[str] = ()
+    most_names: int | None = None
+    names: NamesOf = names_in
+    judge: Judge = judge_call
+
+
+class Occasion(NamedTuple):
+    """When and why a record is made. tokens_before, tokens_kept: of the request, and of what is sent next to the text.
+
+    started, now: when the conversation was first seen, and the time of the compaction, in Unix seconds.
+    """
+
+    trigger: Trigger
+    tokens_before: int
+    tokens_kept: int
+    title: str
+    started: float
+    now: float
+
+
+def build(context: RecordContext, written: WrittenSummary | None, occasion: Occasion) -> Record:
+    """Return the next generation. `written` is None for a record without a model."""
+    context = replace(context, count=cache(context.count))  # what may be injected is counted again for what is stored
+    span, parent, budget, count = context.span, context.parent, context.budget, context.count
+    draft = _draft(context, written)
+    written, entries, work = draft.written, draft.entries, draft.work
+    texts = texts_for(draft.language)
+    text = render(draft.contents, texts, budget, context.settings, count)
+    text = with_names(
+        text, texts, draft.uses, context.kept, span.cut.position, budget, count,
+        most=context.most_names, names_of=context.names,
+    )  # fmt: skip
+    text = with_files(text, draft.files, texts)
     text_tokens = count(text) + MESSAGE_TOKENS
-    stored = tuple(ledger.fit(entries, 4 * budget.record, count))
+    stored = tuple(ledger.fit(entries, 4 * budget.injected, count))
     return Record(
         version=VERSION, digest=span.digest, root=parent.root if parent else span.digest,
         parent=parent.digest if parent else None, covered=span.cut.position,
         generation=1 if parent is None or written.rebuilt else parent.generation + 1,
-        language=language, text=text, text_tokens=text_tokens, summary=written.summary, segments=drawn.timeline,
+        language=draft.language, text=text, text_tokens=text_tokens, summary=written.summary, segments=draft.timeline,
         entries=stored, actions=work.actions, files=work.files,
-        making=_making(span.cut, written, trigger, tokens_before, tokens_kept + text_tokens, text_tokens),
-        first_digest=span.first_digest, last_digest=span.last_digest, title=title, started=started, compacted=now,
-        uses=working_set.pack_names(uses), seen=work.seen, attempts=work.attempts, running=work.running, plan=work.plan,
-        reports=drawn.reports, rules=drawn.rules, briefs=drawn.briefs,
-        forgotten=_forgotten(parent, statements) + ledger.statements(entries) - ledger.statements(stored),
-        steps=work.steps,
+        making=_making(span.cut, written, occasion, text_tokens),
+        first_digest=span.first_digest, last_digest=span.last_digest, title=occasion.title, started=occasion.started,
+        compacted=occasion.now, uses=working_set.pack_names(draft.uses), seen=work.seen, attempts=work.attempts,
+        running=work.running, plan=work.plan, reports=draft.reports, rules=draft.rules, briefs=draft.briefs,
+        forgotten=draft.contents.forgotten + ledger.statements(entries) - ledger.statements(stored), steps=work.steps,
     )  # fmt: skip
 
 
-def weigh(
-    span: Span,
-    parent: Record | None,
-    statements: Statements,
-    *,
-    summary: int | None,
-    budget: Budget,
-    settings: LedgerSettings,
-    segments: int,
-    kept: Sequence[str],
-    count: CountTokens,
-    most_names: int | None = None,
-    names: NamesOf = names_in,
-    judge: Judge = judge_call,
-) -> Weight:
-    """What a record would take, without making it. summary: tokens that a model writes of it; None without a model."""
-    count = cache(count)
+def weigh(context: RecordContext, summary: int | None) -> Weight:
+    """Return what a record would take, without making it. summary: tokens that a model writes; None without a model."""
+    context = replace(context, count=cache(context.count))
+    budget, count = context.budget, context.count
     written = None if summary is None else WrittenSummary("", Segment(""))
-    drawn = _draw(span, parent, statements, written, budget, settings, segments, count, judge)
-    text = min(count(drawn.text) + MESSAGE_TOKENS + (summary or 0), budget.record)
-    rules = count("\n".join(drawn.files)) if drawn.files else 0
-    room = min(budget.names if most_names is None else most_names, budget.injected - text)
-    if room <= 0:
-        return Weight(text, 0, rules)
-    # Those of before mostly fill the room, and cost nothing to find.
-    taken = names_weight(drawn.text, working_set.unpack_names(parent.uses) if parent else (), kept, room, names)
-    if taken < room:
-        taken = names_weight(drawn.text, _uses(span, parent, statements, drawn.entries, names), kept, room, names)
-    return Weight(text, taken, rules)
+    draft = _draft(context, written)
+    text = render(draft.contents, texts_for(draft.language), budget, context.settings, count)
+    tokens = min(count(text) + MESSAGE_TOKENS + (summary or 0), budget.injected)
+    rules = count("\n".join(draft.files)) if draft.files else 0
+    room = min(_most_names(context), budget.injected - tokens)
+    return Weight(tokens, names_weight(text, draft.uses, context.kept, room, context.names) if room > 0 else 0, rules)
 
 
-class _Drawn(NamedTuple):
-    """A record's text but for the working set and the files of rules, and what it was made of."""
+class _Draft(NamedTuple):
+    """What a record says, before it is text. files: lines of the files of rules, and of what the user pointed to."""
 
-    text: str
+    contents: Contents
+    language: Language
     files: Sequence[str]
     written: WrittenSummary
     entries: Sequence[Entry]
@@ -312,38 +315,36 @@ class _Drawn(NamedTuple):
     reports: tuple[Report, ...]
     rules: tuple[RuleFile, ...]
     briefs: tuple[RuleFile, ...]
+    uses: Sequence[NameUse]
 
 
-def _draw(
-    span: Span,
-    parent: Record | None,
-    statements: Statements,
-    written: WrittenSummary | None,
-    budget: Budget,
-    settings: LedgerSettings,
-    segments: int,
-    count: CountTokens,
-    judge: Judge,
-) -> _Drawn:
-    texts = texts_for(language_for(parent, span))
+def _draft(context: RecordContext, written: WrittenSummary | None) -> _Draft:
+    span, parent, budget, count = context.span, context.parent, context.budget, context.count
+    language = language_for(parent, span)
+    texts = texts_for(language)
     written = written or _deterministic(span, parent, texts, budget, count)
-    entries = ledger.supersede(statements.entries, written.named)
+    entries = ledger.supersede(context.statements.entries, written.named)
     timeline = (*(parent.segments if parent else ()), *([written.segment] if written.segment.text else []))
     timeline = timeline[-_SEGMENTS_STORED:]
-    work = work_behind(parent.work if parent else Work(), span.utterances, judge)
+    work = work_behind(parent.work if parent else Work(), span.utterances, context.judge)
     reports = reports_in(parent.reports if parent else (), span.utterances)
     rules = rule_files(parent.rules if parent else (), span.utterances, {*span.ruled, *span.repeated})
-    text = render(
-        texts, written.summary, [segment.text for segment in timeline[-segments:] if segment.text] if segments else [],
-        [entry for entry in entries if entry.position not in span.repeated], work.actions, work.files,
-        attempts=work.attempts, running=work.running, plan=work.plan, steps=work.steps, reports=reports,
-        forgotten=_forgotten(parent, statements), budget=budget, settings=settings, count=count,
-    )  # fmt: skip
     files = files_block(texts.rules, rules, texts, _room_for_rules(budget) - span.rules_sent, count)
     told = [entry.text for entry in entries if entry.opening or entry.kind in ("task", "directive", "message")]
     briefs = briefs_in(parent.briefs if parent else (), span.utterances, told)
     files += files_block(texts.briefs, briefs, texts, min(_BRIEFS, budget.record), count)
-    return _Drawn(text, files, written, entries, timeline, work, reports, rules, briefs)
+    uses = _uses(span, parent, context.statements, entries, context.names)
+    shown = [segment.text for segment in timeline[-context.segments :] if segment.text] if context.segments else []
+    contents = Contents(
+        written.summary, shown, [entry for entry in entries if entry.position not in span.repeated], work, reports,
+        span.request, _forgotten(parent, context.statements),
+        names_weight("", uses, context.kept, _most_names(context), context.names),
+    )  # fmt: skip
+    return _Draft(contents, language, files, written, entries, timeline, work, reports, rules, briefs, uses)
+
+
+def _most_names(context: RecordContext) -> int:
+    return context.budget.names if context.most_names is None else context.most_names
 
 
 def _room_for_rules(budget: Budget) -> int:
@@ -398,19 +399,19 @@ def language_for(parent: Record | None, span: Span) -> Language:
     return language_of(u.text for u in [u for u in users if u.voice == "person"] or users)
 
 
-def _making(cut: Cut, written: WrittenSummary, trigger: Trigger, before: int, after: int, summary: int) -> Making:
+def _making(cut: Cut, written: WrittenSummary, occasion: Occasion, summary: int) -> Making:
     outcome = written.outcome
     algorithm: Algorithm = "deterministic" if outcome is None else "single" if outcome.chunk_count == 1 else "bisect_v1"
     return Making(
         algorithm=algorithm,
-        trigger=trigger,
+        trigger=occasion.trigger,
         level=cut.level,
         split_strategy=cut.strategy,
         boundary_adjustment=cut.adjustment,
         boundary_adjustment_delta=cut.adjustment_delta,
         fallback_reason=cut.fallback_reason,
         rounds=RoundCounts(cut.units_total, cut.units_total - cut.units_kept, cut.units_kept),
-        tokens=TokenCounts(before, after, summary),
+        tokens=TokenCounts(occasion.tokens_before, occasion.tokens_kept + summary, summary),
         chunk_count=outcome.chunk_count if outcome else 0,
         max_depth=outcome.max_depth if outcome else 0,
         truncated=outcome.truncated if outcome else False,

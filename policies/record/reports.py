@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from policies.record.call_lines import in_line
-from policies.transcript import CountTokens, Utterance, newest_within, shorten
+from policies.transcript import Utterance, shorten
 
 _STORED = 40
 _CHARACTERS = 400
@@ -38,6 +38,5 @@ def without_tags(text: str) -> str:
     return _TAG.sub(" ", text)
 
 
-def report_lines(reports: Sequence[Report], room: int, count: CountTokens) -> list[str]:
-    """The newest that fit, in their order."""
-    return newest_within([f"- [{one.position}] {in_line(f'{one.by}: {one.text}')}" for one in reports], room, count)
+def report_line(report: Report) -> str:
+    return f"- [{report.position}] {in_line(f'{report.by}: {report.text}')}"

@@ -10,12 +10,12 @@ from importlib.metadata import version
 from mcp.server import MCPServer
 from mcp.types import ToolAnnotations
 
+from policies.record.blocks import file_line, state_blocks
 from policies.record.call_lines import action_line
 from policies.record.masking import as_allowed
 from policies.record.recall import found_for
 from policies.record.record import Record
 from policies.record.search import Index
-from policies.record.state import file_line, state_blocks
 from policies.record.texts import texts_for
 from policies.transcript import Utterance
 from proxy.admin.sessions.asking import list_named
@@ -31,8 +31,6 @@ NAME = "conversation_search"
 _MOST_SESSIONS = 50
 _TOKENS = 2_000
 _ID = 16
-# Characters that all there is of a plan and the like is shown in.
-_ALL = 1_000_000
 _READ_ONLY = ToolAnnotations(title="Search conversations", read_only_hint=True, open_world_hint=False)
 _DESCRIPTION = (
     "Search what the proxy has summarized of this user's conversations: what the user said, word for word, and what the"
@@ -78,13 +76,16 @@ def _utterances_of(session: Session, record: Record) -> Iterator[Utterance]:
     for entry in record.entries:
         yield Utterance(entry.position, "user", entry.text, tool=f"conversation {name}")
     texts = texts_for(record.language)
-    state = state_blocks(texts, record.plan, record.attempts, record.running, _ALL, len, steps=record.steps)
+    state = [block for block in state_blocks(record.work, texts, 0, len) if block.lines]
     parts: Sequence[tuple[str, Sequence[str]]] = (
         ("summary", record.summary.splitlines()),
         ("timeline", [text for segment in record.segments for text in (segment.text, *segment.insights)]),
         ("tool calls", [action_line(action, texts) for action in record.actions]),
         ("files", [file_line(file, texts) for file in record.files]),
-        ("state", [line for line in state if line]),
+        (
+            "state",
+            [line for block in state if block.lines for line in (block.title, *(each.text for each in block.lines))],
+        ),
     )
     for part, lines in parts:
         yield Utterance(record.covered, "tool", "\n".join(lines), tool=f"{part}, conversation {name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import ClassVar
@@ -11,9 +12,9 @@ from policies.message import INSTRUCTION_ROLES
 from policies.plan import Compact, most_names
 from policies.record import record as records
 from policies.record.names import NamesOf, names_in
-from policies.record.record import Record, Span, Statements
+from policies.record.record import Record, RecordContext, Span, Statements
 from policies.settings import PolicySettings
-from policies.transcript import Utterance
+from policies.transcript import CountTokens, Utterance
 from policies.work.calls import Judge, judge_call
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.prompt_view import PromptView
@@ -96,6 +97,7 @@ class Job:
             repeated=self._beside(cut),
             ruled=[self.case.absolute(at) for at in ruled],
             rules_sent=sum(conversation.body[i].rule_tokens for i in ruled),
+            request=self._request(cut),
         )
 
     @cached_property
@@ -114,6 +116,28 @@ class Job:
         said = [each for at in self.cooled.conversation.repeated_messages(cut) for each in case.utterances(at, at + 1)]
         said += case.utterances(cut, len(case.conversation.body))
         return [text for each in said for text in (each.text, *(call.arguments for call in each.calls))]
+
+    def context(self, count: CountTokens) -> RecordContext:
+        """Return what the record is made of."""
+        return RecordContext(
+            span=self.span,
+            parent=self.parent,
+            statements=self.statements,
+            budget=self.plan.budget,
+            settings=self.policy.ledger,
+            segments=self.policy.summarizer.history_segments,
+            count=count,
+            kept=self.kept,
+            most_names=self.most_names,
+            names=self.names,
+            judge=self.judge,
+        )
+
+    def _request(self, cut: int) -> int | None:
+        """Return the position of the message with which the newest covered request begins; None if there is none."""
+        openers = self.cooled.conversation.outline.openers
+        at = bisect_left(openers, cut)
+        return self.case.absolute(openers[at - 1]) if at else None
 
     def _utterances(self, start: int) -> tuple[Utterance, ...]:
         found = self.case.utterances(start, self.plan.cut.position, answered=True)

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from policies.plan import fit_cut, may_be_fitted, soft_share
 from policies.record import record as records
-from policies.record.record import Cause, Record, WrittenSummary
+from policies.record.record import Cause, Occasion, Record, WrittenSummary
 from policies.transcript import CountTokens
 from proxy.callers.spending import Spending
 from proxy.compaction.job import Job
@@ -131,26 +131,15 @@ class RecordBuilder:
 
     def _build_now(self, job: Job, written: WrittenSummary | None) -> Record:
         now = self._clock()
-        record = records.build(
-            job.span,
-            job.parent,
-            job.statements,
-            written,
-            budget=job.plan.budget,
-            settings=job.policy.ledger,
-            trigger=job.plan.trigger,
-            tokens_before=job.plan.tokens_before,
-            tokens_kept=job.cooled.conversation.fixed_tokens + job.plan.cut.kept,
-            segments=job.policy.summarizer.history_segments,
-            title=_title(job.started, now),
-            started=job.started,
-            now=now,
-            kept=job.kept,
-            most_names=job.most_names,
-            names=job.names,
-            judge=job.judge,
-            count=self._count(job),
+        occasion = Occasion(
+            job.plan.trigger,
+            job.plan.tokens_before,
+            job.cooled.conversation.fixed_tokens + job.plan.cut.kept,
+            _title(job.started, now),
+            job.started,
+            now,
         )
+        record = records.build(job.context(self._count(job)), written, occasion)
         # What it is made of was masked whole.
         return structs.replace(record, is_masked=job.policy.secrets == "mask")
 
@@ -167,20 +156,7 @@ def _fitted_job(job: Job, count: CountTokens) -> Job:
         return job
     settings, budget = job.policy.summarizer, job.plan.budget
     summary = None if job.target is None else min(settings.target_tokens or budget.summary, budget.record)
-    weight = records.weigh(
-        job.span,
-        job.parent,
-        job.statements,
-        summary=summary,
-        budget=budget,
-        settings=job.policy.ledger,
-        segments=settings.history_segments,
-        kept=job.kept,
-        count=count,
-        most_names=job.most_names,
-        names=job.names,
-        judge=job.judge,
-    )
+    weight = records.weigh(job.context(count), summary)
     plan = fit_cut(job.plan, job.cooled.conversation, job.policy, weight)
     return job if plan is job.plan else replace(job, plan=replace(plan, target=None))
 

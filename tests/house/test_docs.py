@@ -22,7 +22,7 @@ from policies.chain import prefix_digests
 from policies.conversation import Conversation
 from policies.half_window import Cut
 from policies.record import record as records
-from policies.record.record import Record, Span
+from policies.record.record import Occasion, Record, RecordContext, Span
 from policies.settings import DEFAULTS, PolicySettings
 from policies.transcript import Utterance
 from proxy.cli import main as cli
@@ -299,23 +299,24 @@ def example() -> tuple[Conversation, Record]:
         first_user=0,
         repeated=conversation.anchors(cut),
     )
-    record = records.build(
-        span,
-        None,
-        records.statements_of(span, None, DEFAULTS.ledger),
-        None,
+    context = RecordContext(
+        span=span,
+        parent=None,
+        statements=records.statements_of(span, None, DEFAULTS.ledger),
         budget=usable_input(8_192, None, exact=True),
         settings=DEFAULTS.ledger,
         segments=DEFAULTS.summarizer.history_segments,
-        title="Summary of conversation from 2026-11-21T23:06:40+00:00 to 2026-11-22T00:26:56+00:00",
-        started=1_795_302_400.0,
+        count=lambda text: tokenizer.count(text, DEFAULT_ENCODING),
+    )
+    occasion = Occasion(
         trigger="proactive",
         tokens_before=conversation.total_tokens,
         tokens_kept=conversation.head_tokens + kept,
+        title="Summary of conversation from 2026-11-21T23:06:40+00:00 to 2026-11-22T00:26:56+00:00",
+        started=1_795_302_400.0,
         now=1_795_304_816.0,
-        count=lambda text: tokenizer.count(text, DEFAULT_ENCODING),
     )
-    return conversation, record
+    return conversation, records.build(context, None, occasion)
 
 
 def spoken(messages: list[object]) -> list[Utterance]:

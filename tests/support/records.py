@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from policies.budget import Budget, budget_of
 from policies.half_window import Cut
+from policies.record.allocate import Block, allocate
 from policies.record.bisect import BisectOutcome
-from policies.record.record import Record, Segment, Span, WrittenSummary, build, statements_of
+from policies.record.record import Occasion, Record, RecordContext, Segment, Span, WrittenSummary, build, statements_of
 from policies.settings import LedgerSettings
 from policies.transcript import ToolCall, Utterance
 from tests.support.conversations import count
@@ -29,23 +30,27 @@ def made(
     cut = Cut(utterances[-1].position + 1, "L0", "turn-boundary", kept=500, units_total=9, units_kept=4)
     span = Span(tuple(utterances), cut, "digest", "first", "last", first_user=0, repeated=repeated)
     settings = LedgerSettings()
-    return build(
-        span,
-        parent,
-        statements_of(span, parent, settings),
-        written,
+    context = RecordContext(
+        span=span,
+        parent=parent,
+        statements=statements_of(span, parent, settings),
         budget=budget,
         settings=settings,
-        trigger="proactive",
-        tokens_before=6_000,
-        tokens_kept=800,
         segments=3,
-        title="a conversation",
-        started=1_600_000_000.0,
-        now=1_700_000_000.0,
         count=count,
         kept=kept,
     )
+    occasion = Occasion("proactive", 6_000, 800, "a conversation", 1_600_000_000.0, 1_700_000_000.0)
+    return build(context, written, occasion)
+
+
+def shown_lines(blocks: Sequence[Block], room: int) -> list[str]:
+    """Return what is shown of blocks in a room of so many tokens, as lines."""
+    lines: list[str] = []
+    for block, part in zip(blocks, allocate(blocks, room, count), strict=True):
+        texts = [line.text for line in sorted(part.lines, key=lambda line: line.place)] + [part.note] * bool(part.note)
+        lines += ["", f"## {block.title}", *texts] if texts else []
+    return lines
 
 
 def generation(number: int, rule: str | None = None) -> list[Utterance]:

@@ -153,7 +153,7 @@ def test_a_sentence_that_was_wrapped_is_whole() -> None:
     ],
 )
 def test_what_was_pasted_gives_no_orders(pasted: str) -> None:
-    assert {entry.kind for entry in said(f"Look at this:\n{pasted}")} <= {"message", "fact"}
+    assert {entry.kind for entry in said(f"Look at this:\n{pasted}")} <= {"message", "fact", "pasted"}
 
 
 def test_words_of_a_policy_mark_directives_too() -> None:

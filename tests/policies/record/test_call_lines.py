@@ -9,15 +9,15 @@ import pytest
 
 from policies.budget import budget_of
 from policies.record.actions import KeyAction, Work, work_behind
-from policies.record.call_lines import action_line, action_lines, call_of, call_text, outdated_checks
+from policies.record.blocks import attempt_line, file_line, work_blocks
+from policies.record.call_lines import action_line, call_of, call_text, outdated_checks
 from policies.record.masking import as_allowed
-from policies.record.state import attempt_line, file_line
 from policies.record.texts import texts_for
 from policies.transcript import Utterance
 from policies.work.wording import readable
 from tests.support.calls import said
 from tests.support.conversations import count
-from tests.support.records import made
+from tests.support.records import made, shown_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,14 @@ PASSED, FAILED = ran("pytest -q", "31 passed in 2.10s"), ran("pytest -q", "1 fai
 
 
 def told(actions: Sequence[KeyAction], texts: Texts = EN) -> list[str]:
-    return action_lines(actions, texts, {}, 10_000, count)
+    return call_lines(actions, 10_000, texts)
+
+
+def call_lines(actions: Sequence[KeyAction], room: int, texts: Texts = EN) -> list[str]:
+    """Return the lines about calls without their title, whose tokens are not of the room."""
+    work = Work(tuple(actions))
+    block = next(each for each in work_blocks(work, (), texts, room, count) if each.title == texts.actions)
+    return shown_lines([block._replace(heading=0)], room)[2:]
 
 
 def notes(*steps: tuple[str, object, str]) -> list[str]:
@@ -119,15 +126,15 @@ def test_searches_edits_and_reads_that_failed_are_never_one() -> None:
 def test_without_the_room_what_failed_changed_or_checked_is_told_before_the_newest_reads() -> None:
     steps = (edit(), FAILED, ran("deploy now", "strange"), *(read(f"lib/part_{i}.py") for i in range(20)))
     actions = work_behind(Work(), said(*steps)).actions
-    lines = action_lines(actions, EN, {}, 110, count)
+    lines = call_lines(actions, 110)
     assert sum(count(line) + 1 for line in lines) <= 110
     assert [line.partition("(")[0] for line in lines[:3]] == ["- [0] Edit", "- [2] bash", "- [4] bash"]
     shown = lines[-2].count("lib/part_")
     assert 0 < shown < 20
     assert lines[-2].endswith("lib/part_19.py")
     assert lines[-1] == EN.calls_left_out.format(calls=20 - shown)
-    assert action_lines(actions, EN, {}, 10, count) == []
-    assert action_lines(actions, EN, {}, 10_000, count)[-1].count("lib/part_") == 20
+    assert call_lines(actions, 10) == []
+    assert "\n".join(call_lines(actions, 10_000)).count("lib/part_") == 20
 
 
 def test_files_that_were_read_with_no_other_call_between_them_are_one_line() -> None:
@@ -157,7 +164,7 @@ def test_of_a_lone_text_among_the_arguments_the_name_is_not_told(arguments: obje
 @pytest.mark.parametrize("room", range(0, 400, 7))
 def test_lines_of_calls_never_exceed_their_room_and_count_what_they_leave_out(room: int) -> None:
     steps = [step for i in range(9) for step in (read(f"lib/part_{i}.py"), read(f"lib/more_{i}.py"), edit(f"{i}.py"))]
-    lines = action_lines(work_behind(Work(), said(*steps)).actions, EN, {}, room, count)
+    lines = call_lines(work_behind(Work(), said(*steps)).actions, room)
     assert sum(count(line) + 1 for line in lines) <= room
     shown = sum(line.count("lib/") + line.count("Edit") for line in lines)
     assert not lines or shown == 27 or lines[-1] == EN.calls_left_out.format(calls=27 - shown)

@@ -1,8 +1,7 @@
 """What was reported in a user's name."""
 
-from policies.record.reports import Report, report_lines, reports_in
+from policies.record.reports import Report, reports_in
 from policies.transcript import Utterance
-from tests.support.conversations import count
 from tests.support.records import made
 
 
@@ -32,8 +31,3 @@ def test_a_record_tells_them_apart_from_the_users_words_from_generation_to_gener
         words, _, reported = record.text.partition("## Said in the user's name")
         assert "Always push." not in words
         assert "- [2] my-hook: Always push. &lt;transcript" in reported
-
-
-def test_the_newest_fit() -> None:
-    reports = [Report("hook", f"report {at}", at) for at in range(20)]
-    assert report_lines(reports, 12, count)[-1] == "- [19] hook: report 19"

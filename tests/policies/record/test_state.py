@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.budget import budget_of
-from policies.record.actions import FileChange, KeyAction
+from policies.record.actions import FileChange, KeyAction, Work
+from policies.record.blocks import file_line, state_blocks
 from policies.record.call_lines import action_line
 from policies.record.masking import as_allowed
 from policies.record.record import Record
-from policies.record.state import file_line, state_blocks
 from policies.record.texts import ALL_TEXTS, Texts, texts_for
 from policies.transcript import ToolCall, Utterance
 from policies.work.attempts import Attempt
@@ -25,7 +25,7 @@ from policies.work.plan_forms import PlanItem
 from policies.work.running import StartedWork
 from policies.work.todo import Plan
 from tests.support.conversations import count
-from tests.support.records import made
+from tests.support.records import made, shown_lines
 
 EN, ZH = texts_for("en"), texts_for("zh")
 
@@ -67,7 +67,8 @@ def test_every_language_has_words_for_all_there_is(texts: Texts) -> None:
 
 
 def blocks(plan: Plan = Plan(), room: int = 10_000, **more: object) -> list[str]:  # noqa: B008 - immutable
-    return state_blocks(EN, plan, more.get("attempts", ()), more.get("running", ()), room, count)  # type: ignore[arg-type]
+    work = Work(attempts=tuple(more.get("attempts", ())), running=tuple(more.get("running", ())), plan=plan)  # type: ignore[arg-type]
+    return shown_lines(state_blocks(work, EN, room, count), room)
 
 
 def test_nothing_is_told_of_what_there_is_none_of() -> None:
@@ -81,7 +82,7 @@ def test_a_plan_is_told_whole_and_in_order_with_its_statuses() -> None:
 
 def test_without_room_what_is_open_stands_first_and_what_is_missing_is_counted() -> None:
     items = [PlanItem(f"step {at} of the long way home", "done" if at % 2 else "open") for at in range(40)]
-    lines = blocks(Plan(tuple(items)), room=900)
+    lines = blocks(Plan(tuple(items)), room=400)
     shown = [line for line in lines if line.startswith("- [")]
     assert 5 < len(shown) < 40
     assert sum("[ ]" in line for line in shown) >= sum("[x]" in line for line in shown)

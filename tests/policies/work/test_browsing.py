@@ -6,12 +6,13 @@ import json
 
 import pytest
 
-from policies.record.state import state_blocks
+from policies.record.actions import Work
+from policies.record.blocks import state_blocks
 from policies.record.texts import texts_for
 from policies.transcript import ToolCall, Utterance
 from policies.work.browsing import BrowserStep, steps_behind
-from policies.work.todo import Plan
-from tests.support.records import made
+from tests.support.conversations import count
+from tests.support.records import made, shown_lines
 
 URL = "https://shop.example/cart"
 STATES = {
@@ -50,10 +51,10 @@ def test_what_is_no_step_is_none(text: str) -> None:
 def test_the_newest_steps_are_told_first_and_within_their_share() -> None:
     steps = [BrowserStep(at, f"Page {at}", URL, (f"value-{at}",), f"memory {at}", f"goal {at}") for at in range(60)]
 
-    lines = state_blocks(texts_for("en"), Plan(), (), (), 1_000, lambda text: len(text) // 4, steps=steps)
+    lines = shown_lines(state_blocks(Work(steps=tuple(steps)), texts_for("en"), 300, count), 300)
 
     assert lines[2] == f'- [59] Page 59 <{URL}>; typed: "value-59"; memory 59; next: goal 59'
-    assert sum(len(line) // 4 for line in lines) <= 300
+    assert sum(count(line) for line in lines) <= 300
     assert len(lines) > 8
 
 

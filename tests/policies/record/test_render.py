@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from policies.budget import budget_of
 from policies.ledger.entries import Entry
 from policies.ledger.ledger import merge, statements_in
-from policies.record.actions import FileChange, KeyAction
-from policies.record.injection import render
+from policies.record.actions import FileChange, KeyAction, Work
+from policies.record.render import Contents, render
 from policies.record.texts import texts_for
 from policies.settings import LedgerSettings
 from policies.transcript import Utterance
@@ -31,17 +31,8 @@ def injected(usable: int, summary: str, entries: list[Entry], **blocks: int) -> 
     ]
     files = [FileChange(f"src/a{i}.py", "created") for i in range(blocks.get("files", 0))]
     segments = [f"Segment {i}." for i in range(blocks.get("segments", 0))]
-    return render(
-        TEXTS,
-        summary,
-        segments,
-        entries,
-        actions,
-        files,
-        budget=budget_of(usable, usable),
-        settings=LedgerSettings(),
-        count=count,
-    )
+    contents = Contents(summary, segments, entries, Work(tuple(actions), tuple(files)))
+    return render(contents, TEXTS, budget_of(usable, usable), LedgerSettings(), count)
 
 
 @pytest.mark.parametrize("usable", [1_300, 2_600, 7_000])

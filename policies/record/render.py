@@ -1,0 +1,192 @@
+"""The text in place of the covered messages: the summary, and what code carries (docs/design.md, "The record")."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from policies.budget import SMALL_RECORD, Budget
+from policies.ledger import ledger
+from policies.ledger.entries import Entry
+from policies.record.actions import Work
+from policies.record.allocate import Block, Line, Shown, allocate
+from policies.record.blocks import ROOMS, block, newest_first, work_blocks
+from policies.record.call_lines import without_place
+from policies.record.names import Names, NamesOf, names_in
+from policies.record.reports import Report
+from policies.record.texts import ALL_TEXTS, Texts
+from policies.record.titles import is_carried
+from policies.record.user_words import word_blocks
+from policies.record.working_set import NameUse, name_lines
+from policies.settings import LedgerSettings
+from policies.transcript import CountTokens, escape
+
+# Of names and code, a little under what is usual: what is a guess too small costs names, one too large the tail.
+_CHARACTERS_OF_A_TOKEN = 3.0
+# What stands over the working set, and its sources.
+_HEADING = 40
+# Joined lines may count for a few tokens more than their sum.
+_SLACK = 12
+# The share of a small record that a summary has next to facts; in a larger one it has all that it takes.
+_SMALL_SUMMARY_SHARE = 0.16
+# Tokens of room from which it is said what the numbers in brackets are.
+_EXPLAINING = 500
+_NO_WORK = Work()
+_SAID = tuple(f"## {texts.said}" for texts in ALL_TEXTS)
+
+
+class Contents(NamedTuple):
+    """What a record may say.
+
+    timeline:  texts of the newest segments, oldest first. entries: the statements of the user that hold.
+    request:   the position from which on the newest request is, None if that is not known.
+    forgotten: statements of the user that are not among the entries any more.
+    names:     tokens that the working set needs.
+    """
+
+    summary: str
+    timeline: Sequence[str]
+    entries: Sequence[Entry]
+    work: Work = _NO_WORK
+    reports: Sequence[Report] = ()
+    request: int | None = None
+    forgotten: int = 0
+    names: int = 0
+
+
+def render(contents: Contents, texts: Texts, budget: Budget, settings: LedgerSettings, count: CountTokens) -> str:
+    """Return the injected text without the working set, within `budget.injected` tokens less the floor of that.
+
+    The user's words come first, then the state of the work and the summary, then the rest of the user's words. The
+    working set and all other blocks get what these leave.
+    """
+    room = budget.injected
+    entries = ledger.fit(contents.entries, _most_words(settings, budget), count)
+    total = ledger.statements(contents.entries) + contents.forgotten
+    left = room - count("\n".join([texts.opening, texts.closing, ""])) - _SLACK
+    numbers = [texts.numbers] if left >= _EXPLAINING else []
+    left -= count(texts.numbers) + 1 if numbers else 0
+    left -= count(f"\n## {texts.said}\n{texts.unsaid.format(statements=total)}") + 2 if total else 0
+    words = word_blocks(entries, contents.request, left, texts.said, count)
+    timeline = newest_first(f"- {_of_a_model(segment)}" for segment in contents.timeline)
+    names = Block(texts.names, tokens=min(contents.names, room), floor=int(ROOMS["names"].floor * room))
+    blocks = [
+        words.request,
+        words.rules,
+        _summary_block(contents, budget, count),
+        words.stated,
+        words.messages,
+        *work_blocks(contents.work, contents.reports, texts, room, count),
+        block("timeline", texts.timeline, timeline, room, count),
+        words.rest,
+        names,
+    ]
+    shown = _by_title(blocks, allocate(blocks, left, count))
+    unsaid = total - sum(line.items for line in shown[texts.said].lines)
+    shown[texts.said] = shown[texts.said]._replace(note=texts.unsaid.format(statements=unsaid) if unsaid > 0 else "")
+    prose = _texts_of(shown[""].lines)
+    order = (
+        *(texts.timeline, texts.said, texts.plan, texts.tried, texts.running, texts.browsed),
+        *(texts.reported, texts.actions, texts.files),
+    )
+    body = [line for title in order for line in _lines_under(title, shown[title])]
+    return "\n".join([texts.opening, *numbers, *(["", *prose] if prose else []), *body, texts.closing])
+
+
+def _most_words(settings: LedgerSettings, budget: Budget) -> int:
+    if settings.budget_ratio is None:
+        return settings.max_tokens
+    return min(int(settings.budget_ratio * budget.movable), settings.max_tokens)
+
+
+def _by_title(blocks: Sequence[Block], shown: Sequence[Shown]) -> defaultdict[str, Shown]:
+    """Return what is shown under each title, its lines in their places."""
+    found: defaultdict[str, Shown] = defaultdict(Shown)
+    for one, part in zip(blocks, shown, strict=True):
+        before = found[one.title]
+        lines = sorted([*before.lines, *part.lines], key=lambda line: line.place)
+        found[one.title] = Shown(lines, before.note or part.note)
+    return found
+
+
+def _texts_of(lines: Iterable[Line]) -> list[str]:
+    return [line.text for line in lines]
+
+
+def _lines_under(title: str, shown: Shown) -> list[str]:
+    lines = _texts_of(shown.lines) + ([shown.note] if shown.note else [])
+    return ["", f"## {title}", *lines] if lines else []
+
+
+def _summary_block(contents: Contents, budget: Budget, count: CountTokens) -> Block:
+    """Return the summary without lines that stand in the ledger word for word; its beginning and end come first."""
+    verbatim = {" ".join(entry.text.split()) for entry in contents.entries}
+    lines = [line for line in contents.summary.splitlines() if without_place(" ".join(line.split())) not in verbatim]
+    lines = _of_a_model("\n".join(lines).strip()).splitlines()
+    last = len(lines) - 1
+    placed = [Line(text, (0, at)) for at, text in enumerate(lines)]
+    placed.sort(key=lambda line: min(line.place[1] / 0.6, (last - line.place[1]) / 0.4))
+    if budget.record <= SMALL_RECORD:
+        return Block("", placed, share=_SMALL_SUMMARY_SHARE, heading=2)
+    return Block("", placed, count("\n".join(lines)) + len(lines) + 2, heading=2)
+
+
+def with_names(
+    text: str,
+    texts: Texts,
+    uses: Sequence[NameUse],
+    kept: Sequence[str],
+    now: int,
+    budget: Budget,
+    count: CountTokens,
+    *,
+    most: int | None = None,
+    names_of: NamesOf = names_in,
+) -> str:
+    """The injected text with the working set behind it, less what stands in it or in the `kept` messages.
+
+    most: tokens that the working set may take where the rest leaves them; unset: what it has beside the rest.
+    """
+    room = (
+        min(budget.names if most is None else most, budget.injected - count(text))
+        - count(f"\n## {texts.names}\n- \n")
+        - _SLACK
+    )
+    if room <= 0 or not uses:
+        return text
+    sent = Names((text, *kept), names_of)
+    lines, names = name_lines(uses, room, now, sent.have, count, names_of)
+    lines = [line for line in lines if not is_carried(line)]
+    if names:
+        lines.append(f"- {escape(' '.join(names))}")
+    block = ["", f"## {texts.names}", *lines] if lines else []
+    return "\n".join([text.removesuffix(f"\n{texts.closing}"), *block, texts.closing])
+
+
+def with_files(text: str, block: Sequence[str], texts: Texts) -> str:
+    """The injected text with files in front of what it says of the work."""
+    if not block:
+        return text
+    return "\n".join([texts.opening, *block, "", text.removeprefix(texts.opening).lstrip("\n")])
+
+
+def names_weight(text: str, uses: Sequence[NameUse], kept: Sequence[str], room: int, names_of: NamesOf) -> int:
+    """Tokens that the working set takes of a room, about: names and their lines by their characters."""
+    sent = Names((text, *kept), names_of)
+    lines: set[str] = set()
+    tokens = 0.0
+    for use in uses:
+        if not sent.have(use.name):
+            tokens += len(use.name) / _CHARACTERS_OF_A_TOKEN if not use.line or use.line in lines else 0
+            tokens += 0 if use.line in lines else len(use.line) / _CHARACTERS_OF_A_TOKEN
+            lines.add(use.line)
+        if tokens >= room:
+            return room
+    return min(room, int(tokens + _HEADING)) if tokens else 0
+
+
+def _of_a_model(text: str) -> str:
+    """Prose without the heading of the user's words: what stands below that is read back as the user's."""
+    text = escape(text)
+    if not any(heading in text for heading in _SAID):
+        return text
+    return "\n".join(line for line in text.split("\n") if line.strip() not in _SAID)

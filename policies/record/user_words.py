@@ -1,0 +1,79 @@
+"""The user's words in a record: which of them come first if the room is short."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from policies.ledger import ledger
+from policies.ledger.entries import HARD, PREFERENCE, Entry, line, order_of
+from policies.ledger.statements import read_statement
+from policies.record.allocate import Block, Line
+from policies.transcript import CountTokens, escape
+
+# Shares of the room: what the newest request has at most, and one line a message for certain.
+_REQUEST_SHARE, _MESSAGES_FLOOR = 0.5, 0.1
+# Tokens of a room below which rules and facts need all of it.
+_SMALL_ROOM = 1_500
+
+
+class WordBlocks(NamedTuple):
+    """Blocks of a person's words: the task with the newest request, rules and decisions, and what else is stated.
+
+    messages: one line of every other message. rest: further sentences, and what was pasted.
+    """
+
+    request: Block
+    rules: Block
+    stated: Block
+    messages: Block
+    rest: Block
+
+
+def word_blocks(entries: Sequence[Entry], request: int | None, room: int, title: str, count: CountTokens) -> WordBlocks:
+    """Return the blocks of a person's words for a record of `room` tokens.
+
+    request: the position from which on the newest request is; None if that is not known. It is no more than another
+    message if the room is so small that rules need all of it.
+    """
+    left = ledger.by_precedence(entries, room, count)
+    request = request if room >= _SMALL_ROOM else None
+    task = next((entry for entry in left if entry.kind == "task"), None)
+    newest, left = _split(left, lambda entry: entry is task or (request is not None and entry.position >= request))
+    rules, left = _split(left, lambda entry: entry.kind == "directive" and entry.rank in (HARD, PREFERENCE))
+    stated, left = _split(left, lambda entry: entry.kind not in ("message", "pasted"))
+    told = {entry.position for entry in (*newest, *rules, *stated)}
+    lines = {id(entry) for entry in _one_line_a_message(left) if entry.position not in told}
+    messages, rest = _split(left, lambda entry: id(entry) in lines)
+    return WordBlocks(
+        Block(title, _lines(newest), share=_REQUEST_SHARE),
+        Block(title, _lines(rules)),
+        Block(title, _lines(stated)),
+        Block(title, _lines(messages), int(_MESSAGES_FLOOR * room) if room >= _SMALL_ROOM else 0, is_whole=True),
+        Block(title, _lines(rest)),
+    )
+
+
+def _split(entries: Sequence[Entry], belongs: Callable[[Entry], bool]) -> tuple[list[Entry], list[Entry]]:
+    """Return the entries that belong, and the others."""
+    first: list[Entry] = []
+    others: list[Entry] = []
+    for entry in entries:
+        (first if belongs(entry) else others).append(entry)
+    return first, others
+
+
+def _one_line_a_message(entries: Sequence[Entry]) -> Collection[Entry]:
+    """Return what tells a message best, of each: its first question, else its beginning."""
+    best: dict[int, Entry] = {}
+    for entry in sorted(entries, key=order_of):
+        before = best.get(entry.position)
+        if before is None or _tells(entry) > _tells(before):
+            best[entry.position] = entry
+    return best.values()
+
+
+def _tells(entry: Entry) -> int:
+    return 0 if entry.kind == "pasted" else 2 if read_statement(entry.text).question else 1
+
+
+def _lines(entries: Sequence[Entry]) -> list[Line]:
+    return [Line(escape(line(entry)), order_of(entry), 1 + entry.replaced) for entry in entries]
