@@ -23,6 +23,9 @@ _SLASHES_OF_A_HOST = 2
 _MOST = 120
 
 
+# So many phrases are searched for one by one, which is faster.
+_FEW = 100
+
 NamesOf = Callable[[str], Set[str]]
 """`names_in`, or a version of it with a cache."""
 
@@ -65,6 +68,8 @@ class Phrases:
 
     def stand_in(self, text: str) -> bool:
         """Return True if one of them stands in the text, alone or within a longer one that is made of names."""
+        if len(self._phrases) <= _FEW:
+            return any(has_name(text, phrase) for phrase in self._phrases if phrase)
         starts = (at for at in range(len(text)) if text[at - 1 : at] not in _LETTERS)
         return any(
             text[start : start + length] in self._phrases
