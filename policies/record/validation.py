@@ -1,11 +1,12 @@
 """Whether a summarizer's answer may be stored: a failed summary never is (docs/design.md, "The summarizer")."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from policies.price import Tokens
+from policies.record.evidence import proven
 from policies.record.record import SEGMENT_CHARACTERS, Segment
 from policies.record.texts import ALL_TEXTS, Texts
 from policies.record.titles import is_carried
@@ -32,10 +33,6 @@ _INSIGHT_ENDS = re.compile(r"[;；]")
 _INSIGHTS_KEPT = 3
 _NOTHING = ("", "(none)", "none", "(无)", "无", "(なし)", "なし")
 _INSIGHT_CHARACTERS = 160
-# Things a summary must not make up: paths and hashes. A run of a path's signs is looked at once, from its beginning.
-_EVIDENCE = re.compile(
-    r"(?<![\w./~-])/*+(?P<path>[\w.~-]++(?:/[\w.~-]++)++)|\b(?=[0-9a-f]{0,63}\d)(?=[0-9a-f]{0,63}[a-f])[0-9a-f]{7,64}\b"
-)
 _NAME = re.compile(r"[A-Za-z_]{1,32}")
 # Signs of an answer without its thinking; the most tokens that are ever allowed have fewer.
 _LONGEST = 100_000
@@ -80,7 +77,7 @@ def validate(
     count: CountTokens,
     target: int = 0,
 ) -> Valid | Invalid:
-    """Check an answer against the text it was made from; lines with paths or hashes that are not in it are dropped.
+    """Check an answer against the text it was made from. What that text does not bear out is dropped, see `proven`.
 
     source_tokens: size of that text. cap: the most tokens the summary may have.
     target: tokens it may have although they are more than half of its source, as a part or a merge of short parts may.
@@ -89,7 +86,7 @@ def validate(
     reason = _fault(answer, text) or _size(text, source_tokens, cap, count, target) or _shape(text, headings)
     if reason is not None:
         return Invalid(reason)
-    text = _without_inventions(_without_imitations(text), source)
+    text = proven(_without_imitations(text), source)
     return Valid(text) if count(text) >= LEAST_TOKENS else Invalid("it is too short")
 
 
@@ -162,15 +159,6 @@ def _without_imitations(text: str) -> str:
         if not imitated:
             kept.append(line)
     return "\n".join(kept)
-
-
-def _without_inventions(text: str, source: str) -> str:
-    kept = [line for line in text.splitlines() if all(found in source for found in _evidence(line[:2_000]))]
-    return "\n".join(kept).strip()
-
-
-def _evidence(line: str) -> Iterator[str]:
-    return (match["path"].rstrip("./~-") if match["path"] else match[0] for match in _EVIDENCE.finditer(line))
 
 
 def split_timeline(text: str, texts: Texts) -> tuple[str, Segment]:

@@ -165,7 +165,7 @@ def test_the_size_of_an_answer_is_looked_at_before_its_content(monkeypatch: pyte
     def nobody_looks(*_: object) -> None:
         raise AssertionError
 
-    for name in ("_shape", "_without_imitations", "_without_inventions"):
+    for name in ("_shape", "_without_imitations", "proven"):
         monkeypatch.setattr(validation, name, nobody_looks)
     assert verdict(GOOD + "../" * 1_000) == Invalid("it has 899 tokens, allowed are 500")
 

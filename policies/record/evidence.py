@@ -1,0 +1,109 @@
+"""What a summary must not make up: paths, numbers and a person's will are looked for in the text that it was made from.
+
+A sentence that is not borne out is left out. The verbs of each language are in `evidence.toml`.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib.resources import files
+
+from policies.transcript import CLOSING, OPENING
+
+# Things that stand in the source as they are: paths and hashes. A run of a path's signs is looked at once.
+_NAMED = re.compile(
+    r"(?<![\w./~-])/*+(?P<path>[\w.~-]++(?:/[\w.~-]++)++)|\b(?=[0-9a-f]{0,63}\d)(?=[0-9a-f]{0,63}[a-f])[0-9a-f]{7,64}\b"
+)
+# Numbers of two digits and more, and versions; a model may count up to nine things itself.
+_NUMBER = re.compile(r"(?<![\w.,])v?(?P<number>\d{1,3}(?:[,_'\u202f ]\d{3})++(?!\d)|\d++(?:\.\d++)*+)(?![\w-])")
+_GROUPING = re.compile(r"[,_'\u202f ]")
+_DIGITS = re.compile(r"\d++(?:\.\d++)*+")
+_LEAST_DIGITS = 2
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)|(?<=[。！？；])|(?<=;)\s+")
+_MOST_READ = 2_000
+_UTTERANCE = re.compile(r"^\[\d{1,9}\] (?P<label>[^\n:]{1,120}):", re.MULTILINE)
+_WORD = re.compile(r"[^\W\d_]{4,40}|[\u3400-\u9fff]{2}|[\u30a1-\u30fc]{2,20}|[\uac00-\ud7a3]{2,20}")
+# Characters of a word by which its forms are one.
+_STEM = 5
+# Words of a sentence that a person's words must have; below half of them it is somebody else's, or another language's.
+_SHARE = 0.5
+_FOREIGN_SHARE = 0.4
+_LEAST_WORDS = 2
+_TABLES = tomllib.loads(files("policies.record").joinpath("evidence.toml").read_text("utf-8"))
+_WILL = re.compile("|".join(f"(?:{row['pattern']})" for row in _TABLES["wills"]), re.IGNORECASE)
+_ORDER = re.compile("|".join(f"(?:{row['pattern']})" for row in _TABLES["orders"]), re.IGNORECASE)
+
+
+def proven(summary: str, source: str) -> str:
+    """Return the summary without lines of made-up paths, and without sentences that the source does not bear out."""
+    evidence = _Evidence(summary, source)
+    lines: list[str] = []
+    for line in summary.splitlines():
+        if not all(named in source for named in _named(line[:_MOST_READ])):
+            continue
+        kept = [sentence for sentence in _sentences(line) if evidence.bears_out(sentence)]
+        if kept or not line.strip():
+            lines.append("".join(kept).rstrip() if len(kept) < len([*_sentences(line)]) else line)
+    return "\n".join(lines).strip()
+
+
+class _Evidence:
+    """The numbers of a source, and the words of a person in it."""
+
+    def __init__(self, summary: str, source: str) -> None:
+        self._source = source
+        self._numbers = frozenset(_DIGITS.findall(source))
+        self._groups = frozenset(_DIGITS.findall(_GROUPING.sub("", source)))
+        persons = _words_of_persons(source)
+        self._words = _stems(persons)
+        self._persons = " ".join(persons.lower().split())
+        told = _stems(summary)
+        # A summary in another language than the conversation has few of its words.
+        self._is_comparable = bool(told) and len(told & _stems(source)) >= _FOREIGN_SHARE * len(told)
+
+    def bears_out(self, sentence: str) -> bool:
+        sentence = sentence[:_MOST_READ]
+        if not all(self._has(found["number"]) for found in _NUMBER.finditer(sentence)):
+            return False
+        if _ORDER.search(sentence):
+            return " ".join(sentence.lower().split()).strip("-*> .") in self._persons
+        will = _WILL.search(sentence)
+        if will is None or not self._is_comparable:
+            return True
+        words = _stems(sentence[will.end() :])
+        return len(words) < _LEAST_WORDS or len(words & self._words) >= _SHARE * len(words)
+
+    def _has(self, number: str) -> bool:
+        plain = _GROUPING.sub("", number)
+        if sum(map(str.isdigit, plain)) < _LEAST_DIGITS:
+            return True
+        return number in self._source or plain in self._numbers or plain in self._groups
+
+
+def _named(line: str) -> Iterator[str]:
+    return (found["path"].rstrip("./~-") if found["path"] else found[0] for found in _NAMED.finditer(line))
+
+
+def _sentences(line: str) -> Iterator[str]:
+    """Return the sentences of a line with the spaces behind them."""
+    start = 0
+    for end in _SENTENCE_END.finditer(line):
+        yield line[start : end.end()]
+        start = end.end()
+    yield line[start:]
+
+
+def _words_of_persons(source: str) -> str:
+    """Return what the source shows of persons: their messages, and what is not of the transcript."""
+    before, opening, rest = source.partition(OPENING)
+    if not opening:
+        return source
+    transcript, _, after = rest.partition(CLOSING)
+    starts = [*_UTTERANCE.finditer(transcript)]
+    ends = [found.start() for found in starts[1:]] + [len(transcript)]
+    said = [transcript[one.end() : end] for one, end in zip(starts, ends, strict=True) if one["label"] == "user"]
+    return "\n".join([before, *said, after])
+
+
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(word[:_STEM] for word in _WORD.findall(text.lower()))
