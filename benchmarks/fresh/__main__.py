@@ -109,7 +109,9 @@ def _save(folder: Path, results: dict[tuple[int, Path], dict[str, Verdict]], see
 
 def _readable(event: Event) -> str:
     if event.who == "call":
-        return f"[call {event.outcome}] {event.tool} {json.dumps(event.arguments, ensure_ascii=False)}\n{event.result}\n"
+        return (
+            f"[call {event.outcome}] {event.tool} {json.dumps(event.arguments, ensure_ascii=False)}\n{event.result}\n"
+        )
     return f"[{event.who} {event.kind}] {typed(event)}\n"
 
 

@@ -181,7 +181,9 @@ def _calls(events: list[Event], play: Play, parts: dict[str, list[str]], verdict
                 counts["false_ok"] += 1
                 verdict.false_lines.append((f"{name}: ok, but it is {truth}", line))
     counts["told_failed"] = len(told)
-    verdict.figures.update({key: float(value) for key, value in counts.items() if key not in ("true_failed", "told_failed", "quoted")})
+    verdict.figures.update(
+        {key: float(value) for key, value in counts.items() if key not in ("true_failed", "told_failed", "quoted")}
+    )
     verdict.figures["failed_told_share"] = len(told) / counts["true_failed"] if counts["true_failed"] else 1.0
     verdict.figures["quoted_share"] = counts["quoted"] / counts["told"] if counts["told"] else 0.0
 

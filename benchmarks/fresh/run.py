@@ -55,7 +55,12 @@ def played(play: Play, window: int, port: int, upstream: Upstream) -> Sent:
     errors = 0
     for end in play.ends:
         content = json.dumps(play.body(f"w{window}", end), ensure_ascii=False).encode()
-        headers = {"content-type": "application/json", "authorization": "Bearer k", "x-api-key": "k", "anthropic-version": "2023-06-01"}
+        headers = {
+            "content-type": "application/json",
+            "authorization": "Bearer k",
+            "x-api-key": "k",
+            "anthropic-version": "2023-06-01",
+        }
         connection.request("POST", play.path, content, headers)
         answer = connection.getresponse()
         answer.read()

@@ -90,7 +90,9 @@ class _Writer:
         """Return a new name, or at times one that was used long ago."""
         if len(self.names) > 8 and self.random.random() < 0.35:
             return str(self.names[self.random.randrange(len(self.names) // 2)])
-        name = f"{self.pick(_VERBS)}_{self.pick(_NOUNS)}_{self.pick(['rows', 'batch', 'total', 'lock', 'page', 'queue'])}"
+        name = (
+            f"{self.pick(_VERBS)}_{self.pick(_NOUNS)}_{self.pick(['rows', 'batch', 'total', 'lock', 'page', 'queue'])}"
+        )
         self.names.append(name)
         return name
 
@@ -128,7 +130,7 @@ class _Writer:
                 f"    return self.{self.pick(_NOUNS)}.{self.pick(_VERBS)}(batch)\n"
                 for _ in range(8)
             )
-            + f'  File "/srv/app/{path}", line 88, in {name}\n    raise KeyError(cart)\nKeyError: \'cart-{self.random.randrange(999)}\'\n'
+            + f"  File \"/srv/app/{path}\", line 88, in {name}\n    raise KeyError(cart)\nKeyError: 'cart-{self.random.randrange(999)}'\n"
         )
 
     def call(self, tool: str, arguments: dict[str, Any], result: str, outcome: str, **rest: Any) -> None:
@@ -141,7 +143,9 @@ class _Writer:
         """Write what an agent does about one request: read, check, change, check."""
         self.call("read", {"path": path}, self.code(name, self.random.randint(3, 7)), "ok")
         if self.random.random() < 0.5:
-            self.run(f"grep -rn {name} src", f"{path}:12:def {name}(\n{self.pick(self.paths)}:40:    {name}(rows)", "ok", 0)
+            self.run(
+                f"grep -rn {name} src", f"{path}:12:def {name}(\n{self.pick(self.paths)}:40:    {name}(rows)", "ok", 0
+            )
         if self.random.random() < 0.4:
             failed = self.fill(self.texts["failed"], path, name)
             self.check(path, failed, "failed", 1)
@@ -160,12 +164,29 @@ class _Writer:
     def change(self, path: str, name: str) -> None:
         number = self.random.randrange(8)
         if number <= 2:
-            self.call("edit", {"path": path, "old": "taken = 0", "new": f"taken = {name}()"}, f"The file {path} has been updated.", "ok", files=((path, "modified"),))
+            self.call(
+                "edit",
+                {"path": path, "old": "taken = 0", "new": f"taken = {name}()"},
+                f"The file {path} has been updated.",
+                "ok",
+                files=((path, "modified"),),
+            )
         elif number == 3:
-            self.call("edit", {"path": path, "old": "taken = nil", "new": "taken = 1"}, "String to replace not found in file.", "failed")
+            self.call(
+                "edit",
+                {"path": path, "old": "taken = nil", "new": "taken = 1"},
+                "String to replace not found in file.",
+                "failed",
+            )
         elif number == 4:
             new = f"tests/{name}_test.py"
-            self.call("write", {"path": new, "content": self.code(name, 2)}, f"File created successfully at: {new}", "ok", files=((new, "created" if new not in self.existing else "modified"),))
+            self.call(
+                "write",
+                {"path": new, "content": self.code(name, 2)},
+                f"File created successfully at: {new}",
+                "ok",
+                files=((new, "created" if new not in self.existing else "modified"),),
+            )
             self.existing.add(new)
         elif number == 5:
             self.run(f"sed -i 's/taken/{name}/' {path}", "", "ok", 0, files=((path, "modified"),))
@@ -174,23 +195,70 @@ class _Writer:
             self.run(f"echo '{name}' > {old} && mv {old} {new}", "", "ok", 0, files=((new, "created"),))
             self.existing.add(new)
         else:
-            self.run(f"rm build/{name}.o", f"rm: cannot remove 'build/{name}.o': No such file or directory", "failed", 1)
+            self.run(
+                f"rm build/{name}.o", f"rm: cannot remove 'build/{name}.o': No such file or directory", "failed", 1
+            )
 
     def operate(self, name: str) -> None:
         """Write the runs of an operator, whose outputs are those of real tools."""
         host = f"node-{self.random.randrange(10, 99)}"
         run = [
-            (f"ansible-playbook {name}.yml", f"PLAY RECAP ****\n{host} : ok=12 changed=2 unreachable=0 failed=1 skipped=3 rescued=0 ignored=0", "failed", None),
-            (f"ansible-playbook {name}-base.yml", f"PLAY RECAP ****\n{host} : ok=14 changed=0 unreachable=0 failed=0 skipped=3 rescued=0 ignored=0", "ok", None),
-            (f"terraform apply -target={name}", "Apply complete! Resources: 2 added, 0 changed, 0 destroyed.", "ok", None),
-            (f"./gradlew :{name}:test", "> Task :test\n42 tests completed, 3 failed\n\nBUILD FAILED in 41s", "failed", None),
+            (
+                f"ansible-playbook {name}.yml",
+                f"PLAY RECAP ****\n{host} : ok=12 changed=2 unreachable=0 failed=1 skipped=3 rescued=0 ignored=0",
+                "failed",
+                None,
+            ),
+            (
+                f"ansible-playbook {name}-base.yml",
+                f"PLAY RECAP ****\n{host} : ok=14 changed=0 unreachable=0 failed=0 skipped=3 rescued=0 ignored=0",
+                "ok",
+                None,
+            ),
+            (
+                f"terraform apply -target={name}",
+                "Apply complete! Resources: 2 added, 0 changed, 0 destroyed.",
+                "ok",
+                None,
+            ),
+            (
+                f"./gradlew :{name}:test",
+                "> Task :test\n42 tests completed, 3 failed\n\nBUILD FAILED in 41s",
+                "failed",
+                None,
+            ),
             (f"./gradlew :{name}:build", "> Task :build UP-TO-DATE\n\nBUILD SUCCESSFUL in 6s\n0 failed", "ok", None),
-            (f"kubectl apply -f {name}.yaml", f'Error from server (Forbidden): error when creating "{name}.yaml": deployments.apps is forbidden', "failed", None),
-            (f"kubectl get pods -l app={name}", f"NAME READY STATUS RESTARTS AGE\n{name}-7c9f 0/1 CrashLoopBackOff 6 9m", "ok", None),
-            (f"gh run view {self.random.randrange(10**6)} --json conclusion,jobs", '{"conclusion":"failure","jobs":[{"name":"lint","conclusion":"success"}]}', "", None),
+            (
+                f"kubectl apply -f {name}.yaml",
+                f'Error from server (Forbidden): error when creating "{name}.yaml": deployments.apps is forbidden',
+                "failed",
+                None,
+            ),
+            (
+                f"kubectl get pods -l app={name}",
+                f"NAME READY STATUS RESTARTS AGE\n{name}-7c9f 0/1 CrashLoopBackOff 6 9m",
+                "ok",
+                None,
+            ),
+            (
+                f"gh run view {self.random.randrange(10**6)} --json conclusion,jobs",
+                '{"conclusion":"failure","jobs":[{"name":"lint","conclusion":"success"}]}',
+                "",
+                None,
+            ),
             (f"./verifica.sh {name}", "3 test superati, 1 non riuscito", "failed", None),
-            (f"mvn -q -pl {name} verify", "Tests run: 40, Failures: 0, Errors: 0, Skipped: 1\nBUILD SUCCESS", "ok", None),
-            (f"dotnet test {name}", "Nicht bestanden!   : Fehler: 2, erfolgreich: 31, übersprungen: 0, gesamt: 33", "failed", None),
+            (
+                f"mvn -q -pl {name} verify",
+                "Tests run: 40, Failures: 0, Errors: 0, Skipped: 1\nBUILD SUCCESS",
+                "ok",
+                None,
+            ),
+            (
+                f"dotnet test {name}",
+                "Nicht bestanden!   : Fehler: 2, erfolgreich: 31, übersprungen: 0, gesamt: 33",
+                "failed",
+                None,
+            ),
             (f"./gradlew :{name}:lint", "Errors: 0, warnings: 4", "ok", None),
         ]
         for command, telling, outcome, code in self.random.sample(run, 3):
@@ -201,7 +269,10 @@ class _Writer:
         self.events.append(Event("assistant", answer + "\n\n```python\n" + self.code(name, 4) + "```"))
 
     def plan(self, done: int, total: int) -> None:
-        items = [{"content": self.paths[n], "status": "completed" if n < done else "in_progress" if n == done else "pending"} for n in range(total)]
+        items = [
+            {"content": self.paths[n], "status": "completed" if n < done else "in_progress" if n == done else "pending"}
+            for n in range(total)
+        ]
         self.call("plan", {"todos": items}, "Todos have been modified successfully.", "ok")
 
     def write(self) -> list[Event]:
@@ -243,14 +314,22 @@ class _Writer:
         elif client == "aider":
             self.talk_about(path, name)
             if self.random.random() < 0.7:
-                self.call("edit", {"path": path, "old": "taken = 0", "new": f"taken = {name}()"}, "", "unknown", files=((path, "modified"),))
+                self.call(
+                    "edit",
+                    {"path": path, "old": "taken = 0", "new": f"taken = {name}()"},
+                    "",
+                    "unknown",
+                    files=((path, "modified"),),
+                )
                 return
         else:
             self.work(path, name)
         if client in ("claude", "opencode", "codex", "cursor") and turn % 5 == 4:
             self.events.append(Event("report", self.fill(self.pick(self.texts["reports"]), path, name)))
         if client == "claude" and turn % 7 == 3:
-            self.events.append(Event("person", self.fill(self.pick(self.texts["steps"]), path, self.name()), kind="steer"))
+            self.events.append(
+                Event("person", self.fill(self.pick(self.texts["steps"]), path, self.name()), kind="steer")
+            )
             self.call("read", {"path": path}, self.code(name, 2), "ok")
         self.events.append(Event("assistant", self.fill(self.pick(self.texts["answers"]), path, name)))
 

@@ -16,9 +16,21 @@ _REMINDER = "<system-reminder>\nAs you answer the user's questions, you can use 
 TELLS_EXIT_CODE = frozenset({"codex", "openhands", "mini-swe"})
 _TOOLS = {
     "claude": {"run": "Bash", "read": "Read", "edit": "Edit", "write": "Write", "plan": "TodoWrite"},
-    "cursor": {"run": "run_terminal_cmd", "read": "read_file", "edit": "search_replace", "write": "write", "plan": "todo_write"},
+    "cursor": {
+        "run": "run_terminal_cmd",
+        "read": "read_file",
+        "edit": "search_replace",
+        "write": "write",
+        "plan": "todo_write",
+    },
     "opencode": {"run": "bash", "read": "read", "edit": "edit", "write": "write", "plan": "todowrite"},
-    "openhands": {"run": "terminal", "read": "terminal", "edit": "file_editor", "write": "file_editor", "plan": "task_tracker"},
+    "openhands": {
+        "run": "terminal",
+        "read": "terminal",
+        "edit": "file_editor",
+        "write": "file_editor",
+        "plan": "task_tracker",
+    },
     "ops": {"run": "shell", "read": "read_file", "edit": "edit_file", "write": "write_file", "plan": "todo"},
     "mini-swe": {"run": "bash"},
 }
@@ -105,7 +117,9 @@ def _messages(events: list[Event]) -> Play:
 def _responses(events: list[Event]) -> Play:
     done = Play("/v1/responses")
     items = done.messages
-    items.append(_item("user", "<environment_context>\n  <cwd>/srv/app</cwd>\n  <shell>bash</shell>\n</environment_context>"))
+    items.append(
+        _item("user", "<environment_context>\n  <cwd>/srv/app</cwd>\n  <shell>bash</shell>\n</environment_context>")
+    )
     for number, event in enumerate(events):
         if event.who in ("assistant", "call"):
             done.ends.append(len(items))
@@ -113,9 +127,16 @@ def _responses(events: list[Event]) -> Play:
         if event.who == "call":
             items.extend(_codex_call(number, event))
         elif event.who == "assistant":
-            items.append({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": event.text}]})
+            items.append(
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": event.text}]}
+            )
         elif event.who == "report":
-            items.append(_item("user", f'<subagent_notification>\n{{"agent_id":"a{number}","status":{{"completed":{json.dumps(event.text, ensure_ascii=False)}}}}}\n</subagent_notification>'))
+            items.append(
+                _item(
+                    "user",
+                    f'<subagent_notification>\n{{"agent_id":"a{number}","status":{{"completed":{json.dumps(event.text, ensure_ascii=False)}}}}}\n</subagent_notification>',
+                )
+            )
         else:
             items.append(_item("user", typed(event)))
     return done
@@ -135,22 +156,48 @@ def _codex_call(number: int, event: Event) -> list[Message]:
         patch = f"*** Begin Patch\n*** {'Add' if is_new else 'Update'} File: {path}\n{hunk}\n*** End Patch"
         output = f"Exit code: 0\nWall time: 0.1 seconds\nOutput:\nSuccess. Updated the following files:\n{'A' if is_new else 'M'} {path}\n"
         if event.outcome == "failed":
-            output = f"apply_patch verification failed: Failed to find expected lines in {path}:\n    {arguments['old']}"
+            output = (
+                f"apply_patch verification failed: Failed to find expected lines in {path}:\n    {arguments['old']}"
+            )
         return [
-            {"type": "custom_tool_call", "status": "completed", "call_id": call_id, "name": "apply_patch", "input": patch},
+            {
+                "type": "custom_tool_call",
+                "status": "completed",
+                "call_id": call_id,
+                "name": "apply_patch",
+                "input": patch,
+            },
             {"type": "custom_tool_call_output", "call_id": call_id, "output": output},
         ]
     command = arguments["command"] if event.tool == "run" else f"cat {arguments.get('path', 'TODO')}"
     output = f"Chunk ID: {number:06x}\nWall time: 0.0413 seconds\nProcess exited with code {exit_code(event)}\nOriginal token count: {len(event.result) // 4}\nOutput:\n{event.result}\n"
     if event.tool == "run" and number % 3 == 0:
         script = f"const r = await tools.exec_command({{cmd: {json.dumps(command)}}});\ntext(r);\n"
-        told = json.dumps({"chunk_id": f"{number:06x}", "wall_time_seconds": 0.04, "exit_code": exit_code(event), "output": event.result}, ensure_ascii=False)
+        told = json.dumps(
+            {
+                "chunk_id": f"{number:06x}",
+                "wall_time_seconds": 0.04,
+                "exit_code": exit_code(event),
+                "output": event.result,
+            },
+            ensure_ascii=False,
+        )
         return [
             {"type": "custom_tool_call", "status": "completed", "call_id": call_id, "name": "exec", "input": script},
-            {"type": "custom_tool_call_output", "call_id": call_id, "output": f"Script completed\nWall time 0.1 seconds\nOutput:\n{told}"},
+            {
+                "type": "custom_tool_call_output",
+                "call_id": call_id,
+                "output": f"Script completed\nWall time 0.1 seconds\nOutput:\n{told}",
+            },
         ]
     return [
-        {"type": "function_call", "status": "completed", "name": "exec_command", "arguments": json.dumps({"cmd": command}), "call_id": call_id},
+        {
+            "type": "function_call",
+            "status": "completed",
+            "name": "exec_command",
+            "arguments": json.dumps({"cmd": command}),
+            "call_id": call_id,
+        },
         {"type": "function_call_output", "call_id": call_id, "output": output},
     ]
 
@@ -167,7 +214,12 @@ def _chat(client: str, events: list[Event]) -> Play:
         elif event.who == "assistant":
             messages.append({"role": "assistant", "content": event.text})
         elif event.who == "report":
-            messages.append({"role": "user", "content": f"<system-reminder>\nBackground agent finished. {event.text}\n</system-reminder>"})
+            messages.append(
+                {
+                    "role": "user",
+                    "content": f"<system-reminder>\nBackground agent finished. {event.text}\n</system-reminder>",
+                }
+            )
         else:
             messages.append({"role": "user", "content": _asked(client, number, event)})
     return done
@@ -176,10 +228,12 @@ def _chat(client: str, events: list[Event]) -> Play:
 def _asked(client: str, number: int, event: Event) -> str:
     text = typed(event)
     if client == "cursor":
-        files = "<attached_files>\n<code_selection path=\"src/carts/audit_cart.py\" lines=\"1-4\">\n     1|import logging\n     4|log = None\n</code_selection>\n</attached_files>\n"
+        files = '<attached_files>\n<code_selection path="src/carts/audit_cart.py" lines="1-4">\n     1|import logging\n     4|log = None\n</code_selection>\n</attached_files>\n'
         return (files if number % 3 == 0 else "") + f"<user_query>\n{text}\n</user_query>"
     if client == "swe-agent" and number == 0:
-        return f"We're currently solving the following issue within our repository. Here's the issue text:\nISSUE:\n{text}"
+        return (
+            f"We're currently solving the following issue within our repository. Here's the issue text:\nISSUE:\n{text}"
+        )
     return text
 
 
@@ -192,13 +246,20 @@ def _chat_call(client: str, number: int, event: Event) -> list[Message]:
         call = f"THOUGHT: Let me go on with this step.\n\n```\n{_shell(event)}\n```"
         return [
             {"role": "assistant", "content": call},
-            {"role": "user", "content": f"Observation: {event.result}\n(Open file: n/a)\n(Current directory: /srv/app)\nbash-$"},
+            {
+                "role": "user",
+                "content": f"Observation: {event.result}\n(Open file: n/a)\n(Current directory: /srv/app)\nbash-$",
+            },
         ]
     name, arguments = _tool(client, event)
     call_id = f"call_{number:06}"
     result = event.result
     if client == "openhands":
-        result += f"\n[The command completed with exit code {exit_code(event)}.]\n[Current working directory: /srv/app]" if name == "terminal" else ""
+        result += (
+            f"\n[The command completed with exit code {exit_code(event)}.]\n[Current working directory: /srv/app]"
+            if name == "terminal"
+            else ""
+        )
     elif client == "mini-swe":
         result = json.dumps({"returncode": exit_code(event), "output": result}, ensure_ascii=False, indent=2)
     function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
@@ -213,7 +274,9 @@ def _shell(event: Event) -> str:
     if event.tool == "run":
         return str(arguments["command"])
     if event.tool == "edit":
-        return f"sed -i 's/{arguments['old']}/{arguments['new']}/' {arguments['path']}" + ("" if event.outcome != "failed" else " --bad")
+        return f"sed -i 's/{arguments['old']}/{arguments['new']}/' {arguments['path']}" + (
+            "" if event.outcome != "failed" else " --bad"
+        )
     if event.tool == "write":
         return f"cat > {arguments['path']} <<'EOF'\n{arguments['content']}\nEOF"
     return f"cat {arguments.get('path', 'TODO')}"
@@ -231,9 +294,18 @@ def _tool(client: str, event: Event) -> tuple[str, Message]:
         if event.tool == "read":
             return name, {"command": f"cat {arguments['path']}"}
         if event.tool == "edit":
-            return name, {"command": "str_replace", "path": arguments["path"], "old_str": arguments["old"], "new_str": arguments["new"]}
+            return name, {
+                "command": "str_replace",
+                "path": arguments["path"],
+                "old_str": arguments["old"],
+                "new_str": arguments["new"],
+            }
         return name, {"command": "create", "path": arguments["path"], "file_text": arguments["content"]}
-    key = {"claude": "file_path", "opencode": "filePath", "cursor": "target_file" if event.tool == "read" else "file_path"}.get(client, "path")
+    key = {
+        "claude": "file_path",
+        "opencode": "filePath",
+        "cursor": "target_file" if event.tool == "read" else "file_path",
+    }.get(client, "path")
     old, new = ("oldString", "newString") if client == "opencode" else ("old_string", "new_string")
     rest = {"old": old, "new": new}
     return name, {key if field == "path" else rest.get(field, field): value for field, value in arguments.items()}
