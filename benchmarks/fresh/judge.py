@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from os.path import commonprefix
 from typing import Any
 
 from benchmarks.fresh.run import Sent
@@ -60,17 +59,17 @@ def judged(events: list[Event], play: Play, sent: Sent, window: int) -> Verdict:
     _people(events, prompt, verdict)
     _user_lines(events, parts.get("user", []), prompt, verdict)
     _calls(events, play, parts, verdict)
-    _files(events, parts.get("files", []), prompt, verdict)
+    _files(events, parts.get("files", []), verdict)
     _plan(events, parts.get("plan", []), verdict)
     lines = sum(line.startswith("- ") for name in parts for line in parts[name])
     figures = verdict.figures
     figures["false_lines_of_100"] = 100 * len(verdict.false_lines) / lines if lines else 0.0
     figures["lines"] = lines
-    figures["recall"] = _recall(events, play, sent, window)
+    figures["recall"] = _recall(events, sent, window)
     figures["record_tokens"] = len(record) / _TOKEN
     figures["record_share"] = figures["record_tokens"] / window
     figures["sent_tokens"] = sum(map(len, sent.bodies)) / len(sent.bodies) / _TOKEN
-    reuse = [len(commonprefix([one, other])) / len(one) for one, other in pairwise(sent.bodies)]
+    reuse = [_common(one, other) / len(one) for one, other in pairwise(sent.bodies)]
     figures["prefix_reuse"] = sum(reuse) / len(reuse) if reuse else 1.0
     figures["extra_calls"] = len(sent.bodies) - sent.requests
     figures["errors"] = sent.errors
@@ -98,6 +97,11 @@ def _parts(record: str) -> dict[str, list[str]]:
     return parts
 
 
+def _common(one: bytes, other: bytes) -> int:
+    """Return how many bytes both begin with."""
+    return next((at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), len(one))
+
+
 def _flat(text: str) -> str:
     return " ".join(text.replace("&lt;", "<").replace("&amp;", "&").split())
 
@@ -106,9 +110,9 @@ def _people(events: list[Event], prompt: str, verdict: Verdict) -> None:
     flat = _flat(prompt)
     people = [event for event in events if event.who == "person"]
     said = [_flat(event.text) for event in people]
-    # Steering that was never sent on would count as missing, so only what the last request holds is asked for.
-    present = [_stands(text, said, flat) for text in said]
-    sentences = [part for text in said for part in _SENTENCE.split(text) if part]
+    holding = [_flat(event.text) for event in people if not event.replaced_by]
+    present = [_stands(text, said, flat) for text in holding]
+    sentences = [part for text in holding for part in _SENTENCE.split(text) if part]
     rules = [text for event, text in zip(people, said, strict=True) if event.kind == "rule"]
     figures = verdict.figures
     figures["people_present"] = sum(present) / len(present)
@@ -117,7 +121,7 @@ def _people(events: list[Event], prompt: str, verdict: Verdict) -> None:
     values = [event for event in people if event.replaced_by]
     figures["stale_values"] = sum(_flat(each.text) in flat and _flat(each.replaced_by) not in flat for each in values)
     figures["values_lost"] = sum(_flat(each.replaced_by) not in flat for each in values)
-    verdict.missing = [text for text, stands in zip(said, present, strict=True) if not stands]
+    verdict.missing = [text for text, stands in zip(holding, present, strict=True) if not stands]
 
 
 def _stands(text: str, others: list[str], prompt: str) -> bool:
@@ -198,7 +202,7 @@ def _call_at(index: int, calls: dict[int, Event], text: str) -> int | None:
     return None
 
 
-def _files(events: list[Event], lines: list[str], prompt: str, verdict: Verdict) -> None:
+def _files(events: list[Event], lines: list[str], verdict: Verdict) -> None:
     truth: dict[str, str] = {}
     for event in events:
         truth.update(dict(event.files))
@@ -209,7 +213,7 @@ def _files(events: list[Event], lines: list[str], prompt: str, verdict: Verdict)
         if not found:
             continue
         path, state = found[1].removeprefix("/srv/app/"), found[2]
-        moved = re.search(r"docs/\w+\.md", state)
+        moved = re.search(r"(?:docs|notes)/\w+\.md", state)
         told |= {path, moved[0]} if moved else {path}
         if path in truth or (moved and moved[0] in truth):
             if _GONE.search(state) and truth.get(path) not in ("deleted", None):
@@ -226,16 +230,20 @@ def _files(events: list[Event], lines: list[str], prompt: str, verdict: Verdict)
 
 def _plan(events: list[Event], lines: list[str], verdict: Verdict) -> None:
     plans = [event.arguments["todos"] for event in events if event.tool == "plan"]
-    allowed = {(item["content"], item["status"]) for plan in plans[-2:] for item in plan}
+    told: dict[str, tuple[str, str]] = {}
     for line in lines:
         found = re.match(r"- \[(.)\] (\S+)(.*)", line)
         if found and plans:
             state = "completed" if found[1] == "x" else "in_progress" if found[3].strip() else "pending"
-            if (found[2], state) not in allowed:
-                verdict.false_lines.append(("plan: wrong state", line))
+            told[line] = found[2], state
+    # A plan that a later call replaced may still be right: that call is younger than the record.
+    versions = [{(item["content"], item["status"]) for item in plan} for plan in plans]
+    best = max(versions, key=lambda version: len(version & set(told.values())), default=set())
+    wrong = [line for line, item in told.items() if item not in best]
+    verdict.false_lines.extend(("plan: wrong state", line) for line in wrong)
 
 
-def _recall(events: list[Event], play: Play, sent: Sent, window: int) -> float:
+def _recall(events: list[Event], sent: Sent, window: int) -> float:
     """Return the share of the assistant's names, last seen over half a window back, that stand in what was sent."""
     if len(sent.bodies) != sent.requests:
         return float("nan")

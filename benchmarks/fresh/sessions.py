@@ -114,9 +114,9 @@ class _Writer:
         return "\n\n".join(parts)
 
     def log(self, lines: int) -> str:
-        levels = ["INFO", "INFO", "DEBUG", "WARN"]
+        levels = ["INFO", "INFO", "DEBUG", "WARN", "ERROR last attempt failed, will"]
         return "\n".join(
-            f"2026-11-{self.random.randrange(1, 28):02d}T{self.random.randrange(24):02d}:07:{self.random.randrange(60):02d}Z "
+            f"2026-11-{self.random.randrange(1, 28):02d}T{self.random.randrange(24):02d}:07:09Z "
             f"{self.pick(levels)} {self.pick(_NOUNS)}-worker[{self.random.randrange(900, 9000)}] {self.pick(_VERBS)} "
             f"id={self.random.randrange(16**8):08x} took {self.random.randrange(3, 900)}ms"
             for _ in range(lines)
@@ -126,11 +126,12 @@ class _Writer:
         return (
             "Traceback (most recent call last):\n"
             + "".join(
-                f'  File "/srv/app/{self.pick(self.paths)}", line {self.random.randrange(9, 400)}, in {self.pick(_VERBS)}\n'
+                f'  File "/srv/app/{self.pick(self.paths)}", line {self.random.randrange(9, 400)}, in run\n'
                 f"    return self.{self.pick(_NOUNS)}.{self.pick(_VERBS)}(batch)\n"
                 for _ in range(8)
             )
-            + f"  File \"/srv/app/{path}\", line 88, in {name}\n    raise KeyError(cart)\nKeyError: 'cart-{self.random.randrange(999)}'\n"
+            + f'  File "/srv/app/{path}", line 88, in {name}\n    raise KeyError(cart)\n'
+            + f"KeyError: 'cart-{self.random.randrange(999)}'\n"
         )
 
     def call(self, tool: str, arguments: dict[str, Any], result: str, outcome: str, **rest: Any) -> None:
@@ -150,6 +151,8 @@ class _Writer:
             failed = self.fill(self.texts["failed"], path, name)
             self.check(path, failed, "failed", 1)
         self.change(path, name)
+        if self.random.random() < 0.4:
+            self.bait(path, name)
         self.check(path, self.fill(self.texts["passed"], path, name), "ok", 0)
         if self.random.random() < 0.25:
             self.run(f"./bin/enqueue {name}", self.fill(self.texts["vague"], path, name), "unknown")
@@ -162,7 +165,7 @@ class _Writer:
         self.run(command, self.log(6) + "\n" + telling, outcome, exit_code)
 
     def change(self, path: str, name: str) -> None:
-        number = self.random.randrange(8)
+        number = self.random.randrange(12)
         if number <= 2:
             self.call(
                 "edit",
@@ -194,10 +197,46 @@ class _Writer:
             old, new = f"tmp/{name}.log", f"docs/{name}.md"
             self.run(f"echo '{name}' > {old} && mv {old} {new}", "", "ok", 0, files=((new, "created"),))
             self.existing.add(new)
+        elif number == 7:
+            missing = f"rm: cannot remove 'build/{name}.o': No such file or directory"
+            self.run(f"rm build/{name}.o", missing, "failed", 1)
         else:
-            self.run(
-                f"rm build/{name}.o", f"rm: cannot remove 'build/{name}.o': No such file or directory", "failed", 1
-            )
+            self.move(name)
+
+    def move(self, name: str) -> None:
+        """Write one command that copies, moves, appends to or deletes a file, or that changes none."""
+        notes = f"notes/{name}.md"
+        choices: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
+            (f"git mv {notes} notes/old_{name}.md", "", ((notes, "renamed"), (f"notes/old_{name}.md", "created"))),
+            (f"cp config/base.yaml config/{name}.yaml", "", ((f"config/{name}.yaml", "created"),)),
+            (f"echo port=9072 | tee -a config/{name}.env", "port=9072", ((f"config/{name}.env", "modified"),)),
+            (f"rm -f {notes}", "", ((notes, "deleted"),)),
+            (f"ls {notes} || touch {notes}", notes, ()),
+            (f"echo 'rm {notes} > {notes}'", f"rm {notes} > {notes}", ()),
+        ]
+        command, result, files = self.pick(choices)
+        self.run(command, result, "ok", 0, files=files)
+
+    def bait(self, path: str, name: str) -> None:
+        """Write a call that went well, with words of failure in its result."""
+        choices = [
+            (
+                f"grep -rn FAILED docs/{name}.md",
+                "12:- [ ] build FAILED on monday, error: exit code 1\n40:3 failed, 2 passed",
+            ),
+            (
+                "git log --oneline -3",
+                f"a81c2d0 Fix failed login error in {name}\n77be310 Revert: tests failed\n5512aa9 Abort on error",
+            ),
+            (f"cat {path}", f'raise RuntimeError("error: {name} failed")\nFAILED = "failed"\nprint("Error: 3 failed")'),
+            (
+                f"curl -s localhost:9072/{name}",
+                '{"status":"ok","errors":0,"failed":0,"error":null,"last_error":"timeout"}',
+            ),
+            (f"eslint {path}", "0 errors, 4 warnings"),
+        ]
+        command, result = self.pick(choices)
+        self.run(command, result, "ok", 0)
 
     def operate(self, name: str) -> None:
         """Write the runs of an operator, whose outputs are those of real tools."""
@@ -279,8 +318,8 @@ class _Writer:
         """Return the events of the whole session."""
         texts, turns = self.texts, self.kind.turns
         self.say(self.fill(texts["task"], self.paths[0], ""), "task")
-        rules = {2 + 3 * n: rule for n, rule in enumerate(texts["rules"])}
-        first = {3 + 2 * n: value for n, value in enumerate(texts["values"])}
+        rules = {2 + 4 * n: rule for n, rule in enumerate(texts["rules"])}
+        first = {3 + 4 * n: value for n, value in enumerate(texts["values"])}
         later = {turns // 2 + 4 * n: value for n, value in enumerate(texts["values"])}
         for turn in range(1, turns):
             path, name = self.pick(self.paths), self.name()
@@ -311,6 +350,7 @@ class _Writer:
             self.plan(min(turn // 6, 5), 6)
         if client == "ops":
             self.operate(name.replace("_", "-"))
+            self.bait(path, name)
         elif client == "aider":
             self.talk_about(path, name)
             if self.random.random() < 0.7:

@@ -75,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._send(404, {"error": {"message": "no such path"}})
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *args: object) -> None:
         """Write no log."""
 
     def _send(self, status: int, answer: dict[str, Any]) -> None:

@@ -11,7 +11,10 @@ from benchmarks.fresh.sessions import Event, Kind
 Message = dict[str, Any]
 
 _SYSTEM = "You are a careful coding agent. Answer in the language of the user. Use the tools; keep answers short."
-_REMINDER = "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n# currentDate\nToday's date is 2026-11-28.\n</system-reminder>"
+_REMINDER = (
+    "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n"
+    "# currentDate\nToday's date is 2026-11-28.\n</system-reminder>"
+)
 # Clients whose results tell an exit code.
 TELLS_EXIT_CODE = frozenset({"codex", "openhands", "mini-swe"})
 _TOOLS = {
@@ -96,14 +99,18 @@ def _messages(events: list[Event]) -> Play:
             messages.append({"role": "assistant", "content": [use]})
             messages.append({"role": "user", "content": [result]})
             if number % 11 == 5:
-                hook = f"<system-reminder>\nPostToolUse:{name} hook additional context: staging port 6510, all checks are green\n</system-reminder>"
+                said = "hook additional context: staging port 6510, all checks are green"
+                hook = f"<system-reminder>\nPostToolUse:{name} {said}\n</system-reminder>"
                 messages[-1]["content"].append({"type": "text", "text": hook})
         elif event.who == "assistant":
             messages.append({"role": "assistant", "content": [{"type": "text", "text": event.text}]})
         else:
             blocks = [{"type": "text", "text": typed(event)}]
             if event.who == "report":
-                text = f"<task-notification>\n<task-id>a{number}</task-id>\n<status>completed</status>\n<result>{event.text}</result>\n</task-notification>"
+                text = (
+                    f"<task-notification>\n<task-id>a{number}</task-id>\n<status>completed</status>\n"
+                    f"<result>{event.text}</result>\n</task-notification>"
+                )
                 blocks = [{"type": "text", "text": text}]
             if number == 0:
                 blocks.insert(0, {"type": "text", "text": _REMINDER})
@@ -131,10 +138,11 @@ def _responses(events: list[Event]) -> Play:
                 {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": event.text}]}
             )
         elif event.who == "report":
+            told = {"agent_id": f"a{number}", "status": {"completed": event.text}}
             items.append(
                 _item(
                     "user",
-                    f'<subagent_notification>\n{{"agent_id":"a{number}","status":{{"completed":{json.dumps(event.text, ensure_ascii=False)}}}}}\n</subagent_notification>',
+                    f"<subagent_notification>\n{json.dumps(told, ensure_ascii=False)}\n</subagent_notification>",
                 )
             )
         else:
@@ -154,7 +162,10 @@ def _codex_call(number: int, event: Event) -> list[Message]:
         lines = "\n".join("+" + line for line in arguments.get("content", "").splitlines())
         hunk = lines if is_new else f"@@\n-    {arguments['old']}\n+    {arguments['new']}"
         patch = f"*** Begin Patch\n*** {'Add' if is_new else 'Update'} File: {path}\n{hunk}\n*** End Patch"
-        output = f"Exit code: 0\nWall time: 0.1 seconds\nOutput:\nSuccess. Updated the following files:\n{'A' if is_new else 'M'} {path}\n"
+        letter = "A" if is_new else "M"
+        output = (
+            f"Exit code: 0\nWall time: 0.1 seconds\nOutput:\nSuccess. Updated the following files:\n{letter} {path}\n"
+        )
         if event.outcome == "failed":
             output = (
                 f"apply_patch verification failed: Failed to find expected lines in {path}:\n    {arguments['old']}"
@@ -170,7 +181,10 @@ def _codex_call(number: int, event: Event) -> list[Message]:
             {"type": "custom_tool_call_output", "call_id": call_id, "output": output},
         ]
     command = arguments["command"] if event.tool == "run" else f"cat {arguments.get('path', 'TODO')}"
-    output = f"Chunk ID: {number:06x}\nWall time: 0.0413 seconds\nProcess exited with code {exit_code(event)}\nOriginal token count: {len(event.result) // 4}\nOutput:\n{event.result}\n"
+    output = (
+        f"Chunk ID: {number:06x}\nWall time: 0.0413 seconds\nProcess exited with code {exit_code(event)}\n"
+        f"Original token count: {len(event.result) // 4}\nOutput:\n{event.result}\n"
+    )
     if event.tool == "run" and number % 3 == 0:
         script = f"const r = await tools.exec_command({{cmd: {json.dumps(command)}}});\ntext(r);\n"
         told = json.dumps(
@@ -228,7 +242,10 @@ def _chat(client: str, events: list[Event]) -> Play:
 def _asked(client: str, number: int, event: Event) -> str:
     text = typed(event)
     if client == "cursor":
-        files = '<attached_files>\n<code_selection path="src/carts/audit_cart.py" lines="1-4">\n     1|import logging\n     4|log = None\n</code_selection>\n</attached_files>\n'
+        files = (
+            '<attached_files>\n<code_selection path="src/carts/audit_cart.py" lines="1-4">\n'
+            "     1|import logging\n     4|log = None\n</code_selection>\n</attached_files>\n"
+        )
         return (files if number % 3 == 0 else "") + f"<user_query>\n{text}\n</user_query>"
     if client == "swe-agent" and number == 0:
         return (
@@ -240,7 +257,9 @@ def _asked(client: str, number: int, event: Event) -> str:
 def _chat_call(client: str, number: int, event: Event) -> list[Message]:
     if client == "aider":
         arguments = event.arguments
-        block = f"{arguments['path']}\n```python\n<<<<<<< SEARCH\n    {arguments['old']}\n=======\n    {arguments['new']}\n>>>>>>> REPLACE\n```"
+        search, replace = f"    {arguments['old']}", f"    {arguments['new']}"
+        lines = f"<<<<<<< SEARCH\n{search}\n=======\n{replace}\n>>>>>>> REPLACE"
+        block = f"{arguments['path']}\n```python\n{lines}\n```"
         return [{"role": "assistant", "content": block}]
     if client == "swe-agent":
         call = f"THOUGHT: Let me go on with this step.\n\n```\n{_shell(event)}\n```"
