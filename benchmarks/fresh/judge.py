@@ -99,7 +99,11 @@ def _parts(record: str) -> dict[str, list[str]]:
 
 def _common(one: bytes, other: bytes) -> int:
     """Return how many bytes both begin with."""
-    return next((at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), len(one))
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low
 
 
 def _flat(text: str) -> str:

@@ -114,7 +114,7 @@ class _Writer:
         return "\n\n".join(parts)
 
     def log(self, lines: int) -> str:
-        levels = ["INFO", "INFO", "DEBUG", "WARN", "ERROR last attempt failed, will"]
+        levels = ["INFO"] * 10 + ["DEBUG"] * 4 + ["WARN"] * 2 + ["ERROR first attempt failed, retrying:"]
         return "\n".join(
             f"2026-11-{self.random.randrange(1, 28):02d}T{self.random.randrange(24):02d}:07:09Z "
             f"{self.pick(levels)} {self.pick(_NOUNS)}-worker[{self.random.randrange(900, 9000)}] {self.pick(_VERBS)} "
