@@ -121,7 +121,8 @@ def _people(events: list[Event], prompt: str, verdict: Verdict) -> None:
     figures = verdict.figures
     figures["people_present"] = sum(present) / len(present)
     figures["sentences"] = sum(part in flat for part in sentences) / len(sentences)
-    figures["rules"] = sum(text in flat for text in rules) / len(rules)
+    stand = [all(part in flat for part in _SENTENCE.split(text) if part) for text in rules]
+    figures["rules"] = sum(stand) / len(stand)
     values = [event for event in people if event.replaced_by]
     figures["stale_values"] = sum(_flat(each.text) in flat and _flat(each.replaced_by) not in flat for each in values)
     figures["values_lost"] = sum(_flat(each.replaced_by) not in flat for each in values)
