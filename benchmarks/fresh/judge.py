@@ -58,8 +58,9 @@ def judged(events: list[Event], play: Play, sent: Sent, window: int) -> Verdict:
     verdict.parts = {name: len("\n".join(lines)) / _TOKEN for name, lines in parts.items()}
     _people(events, prompt, verdict)
     _user_lines(events, parts.get("user", []), prompt, verdict)
-    _calls(events, play, parts, verdict)
-    _files(events, parts.get("files", []), verdict)
+    tail = prompt.replace(record, "") if record else prompt
+    _calls(events, play, parts, tail, verdict)
+    _files(events, parts.get("files", []), tail, verdict)
     _plan(events, parts.get("plan", []), verdict)
     lines = sum(line.startswith("- ") for name in parts for line in parts[name])
     figures = verdict.figures
@@ -164,11 +165,11 @@ def _check_stale(events: list[Event], pieces: list[str], flat: str, line: str, v
             verdict.false_lines.append(("user: superseded, without the later one", line))
 
 
-def _calls(events: list[Event], play: Play, parts: dict[str, list[str]], verdict: Verdict) -> None:
+def _calls(events: list[Event], play: Play, parts: dict[str, list[str]], tail: str, verdict: Verdict) -> None:
     shift = int(play.messages[0].get("role") == "system")
     calls = {play.at[n] - shift: event for n, event in enumerate(events) if event.who == "call"}
     counts = dict.fromkeys(("told", "told_failed", "false_ok", "false_failed", "quoted", "true_failed"), 0)
-    counts["true_failed"] = sum(event.outcome == "failed" for event in calls.values())
+    counts["true_failed"] = sum(event.outcome == "failed" and not _is_kept(event, tail) for event in calls.values())
     told: set[int] = set()
     for name in ("calls", "failed"):
         for line in parts.get(name, []):
@@ -182,7 +183,8 @@ def _calls(events: list[Event], play: Play, parts: dict[str, list[str]], verdict
             is_failed = name == "failed" or bool(outcome and outcome[1] not in ("ok", "成功"))
             truth = calls[at].outcome
             if is_failed:
-                told.add(at) if truth == "failed" else None
+                if truth == "failed" and not _is_kept(calls[at], tail):
+                    told.add(at)
                 counts["false_failed"] += truth in ("ok", "unknown")
                 if truth in ("ok", "unknown"):
                     verdict.false_lines.append((f"{name}: failed, but it is {truth}", line))
@@ -207,7 +209,14 @@ def _call_at(index: int, calls: dict[int, Event], text: str) -> int | None:
     return None
 
 
-def _files(events: list[Event], lines: list[str], verdict: Verdict) -> None:
+def _is_kept(event: Event, tail: str) -> bool:
+    """Return True if a call stands word for word behind the record, so that the record need not tell it."""
+    arguments = event.arguments
+    said = [arguments[key] for key in ("path", "command", "new") if key in arguments]
+    return bool(said) and all(text in tail for text in said)
+
+
+def _files(events: list[Event], lines: list[str], tail: str, verdict: Verdict) -> None:
     truth: dict[str, str] = {}
     for event in events:
         truth.update(dict(event.files))
@@ -229,7 +238,9 @@ def _files(events: list[Event], lines: list[str], verdict: Verdict) -> None:
             hedged_false += 1
         else:
             verdict.false_lines.append(("files: never changed", line))
-    verdict.figures["files_told"] = len(told & set(truth)) / len(truth) if truth else 1.0
+    kept = {path for event in events if _is_kept(event, tail) for path, _ in event.files}
+    covered = set(truth) - kept
+    verdict.figures["files_told"] = len(told & covered) / len(covered) if covered else 1.0
     verdict.figures["files_false_hedged"] = hedged_false
 
 
