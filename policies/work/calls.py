@@ -7,7 +7,7 @@ from policies.transcript import ToolCall, Utterance
 from policies.voices.parts import is_asking
 from policies.work.code_mode import exit_codes, inner_calls, script_in, script_result
 from policies.work.effects import Effect
-from policies.work.outcomes import NOT_KNOWN, OK, Outcome, outcome_of
+from policies.work.outcomes import NOT_KNOWN, OK, Ground, Outcome, outcome_of
 from policies.work.shell import Command
 from policies.work.tools import (
     Kind,
@@ -17,6 +17,8 @@ from policies.work.tools import (
     ends_by_showing,
     ends_something,
     kind_of,
+    looks_up,
+    main_commands,
     shows_text,
     words_of,
 )
@@ -62,7 +64,7 @@ def _judge_script(call: ToolCall, position: int, answer: Utterance | None) -> It
         yield replace(done, outcome=OK) if is_certain else done
     outcome = NOT_KNOWN
     if state != "running" and answer is not None:
-        outcome = outcome_of("other", output, True if any(exit_codes(output)) else error, is_shell=True)
+        outcome = outcome_of("other", output, True if any(exit_codes(output)) else error, Ground(is_shell=True))
         outcome = OK if outcome.result == "unknown" and not outcome.why and state == "completed" else outcome
     yield Done(call, position, script_in(call.name, call.arguments), words_of(call.name), (), "other", output, outcome)
 
@@ -77,9 +79,12 @@ def _judge(call: ToolCall, position: int, answer: Utterance | None, *, is_comple
     if answer is not None:
         result = answer.text
         shows = shows_text(commands) if kind == "read" else kind == "shell" and ends_by_showing(commands)
-        is_shell = bool(commands) or kind == "other"
-        stops = ends_something(words, arguments, commands)
-        outcome = outcome_of(kind, result, answer.error, is_shell=is_shell, shows=shows, stops=stops)
+        main = main_commands(commands)
+        ground = Ground(
+            bool(commands) or kind == "other", shows, ends_something(words, arguments, commands),
+            looks=not commands and looks_up(words), ran=" ".join(map(_program_words, commands)), is_one=len(main) < 2,
+        )  # fmt: skip
+        outcome = outcome_of(kind, result, answer.error, ground)
         if is_complete and kind in ("change", "plan") and outcome.result == "unknown":
             outcome = OK
         if outcome.result != "failed" and is_asking(call.name):
@@ -87,6 +92,12 @@ def _judge(call: ToolCall, position: int, answer: Utterance | None, *, is_comple
     changes = kind != "read" and outcome.result != "failed"
     effects = effects_of(words, arguments, commands) if changes else ()
     return Done(call, position, arguments, words, commands, kind, result, outcome, effects)
+
+
+def _program_words(command: Command) -> str:
+    """Return a program and the first words behind it that are no options, blanks around each."""
+    words = (word for word in command.words[1:5] if not word.startswith("-"))
+    return " ".join(("", command.program, *words, ""))
 
 
 Judge = Callable[[ToolCall, int, Utterance | None], tuple[Done, ...]]

@@ -3,7 +3,7 @@
 import re
 
 _CODE_NAMES = (
-    r"\bexit(?:ed|s)?(?:[ _-](?:with|status|code|value|non-zero)){0,3}|\bexit(?:code|status)|\breturn[ _-]?code"
+    r"(?<!to )\bexit(?:ed|s)?(?:[ _-](?:with|status|code|value|non-zero)){0,3}|\bexit(?:code|status)|\breturn[ _-]?code"
     r"|\bexit-code"
     r"|退出(?:状态码|代码|码|状态)|返回(?:代码|码)|終了(?:コード|ステータス)|종료 (?:코드|상태)"
     r"|rückgabewert|code de (?:sortie|retour)"
@@ -63,10 +63,6 @@ VERDICT = re.compile(
     r"|\bpatch does not apply|^Hunk #\d+ FAILED",
     re.MULTILINE,
 )
-VERDICT_STEMS = (
-    *("fail", "err", "broken", "not ok", "***", "stopped", "not compile", "conflict", "reject", "hook", "elife"),
-    *("not found", "recogni", "panick", "fault", "dumped", "not apply"),
-)
 # A test that has passed, whatever its name says. A count on the line may be of others that have not.
 _PASSED_TEST = (
     r"^(?![^\n]{0,400}(?:[✗✕✘×❌]|\b(?:fail|err)\w{0,4}\W{0,3}[1-9]"
@@ -104,91 +100,10 @@ OWN_ERROR = re.compile(
     r"|\bdoes not exist\b",
     re.MULTILINE,
 )
-# One of these stands, in lower case, in every line that verdicts, own errors, refusals or words of failure match.
-FAILING_STEMS = (
-    *(
-        "fail",
-        "err",
-        "xcept",
-        "trace",
-        "fatal",
-        "panic",
-        "critical",
-        "not",
-        "n't",
-        "unable",
-        "denied",
-        "reject",
-        "refus",
-    ),
-    *(
-        "crash",
-        "abort",
-        "time",
-        "invalid",
-        "❌",
-        "killed",
-        "blocked",
-        "forbid",
-        "unauthor",
-        "cancel",
-        "exceed",
-        "missing",
-    ),
-    *(
-        "unsupport",
-        "unexpected",
-        "unknown",
-        "no such",
-        "directory",
-        "no module",
-        "undefined",
-        "no rule",
-        "http",
-        "status",
-    ),
-    *("too many", "unavail", "bad ", "gateway", "hook", "memory", "fault", "dumped", "broken", "***", "stopped"),
-    *(
-        "conflict",
-        "elife",
-        "declin",
-        "proceed",
-        "interrupt",
-        "skipped due",
-        "拒",
-        "取消",
-        "uncaught",
-        "unhandled",
-        "undeclared",
-        "unresolved",
-        "expected",
-        ": no",
-        "enoent",
-        "econn",
-        "eacces",
-        "eaddr",
-        "eperm",
-        "eexist",
-    ),
-)
 # What harnesses put an output into.
 ENVELOPE = re.compile(
     r"[\s\[]{0,8}\{\s{0,8}(?:\"(?:returncode|exit_?[cC]ode|output|stdout)\":|\"(?:query"
     r"|command)\":[^\n]{0,200}\"(?:result|success)\":)"
-)
-# What an edit says that found nothing to change.
-NOT_EDITED = re.compile(
-    r"not found in (?:the )?(?:file|content)|\b0 occurrences\b|[Nn]o replacement was|did not appear|did not match"
-    r"|[Nn]o match(?:es)?\b|[Nn]o changes\b"
-    r"|not (?:been )?read yet|modified since"
-    r"|[Ff]ound (?:\d+|multiple) (?:matches|occurrences)(?![^\n]{0,60}\b[Rr]eplaced\b)|exactly the same"
-    r"|are identical|multiple occurrences"
-    r"|[Ff]ailed to (?:find|edit|apply|match)|[Cc]ould not find|old_?[sS]tring not found|unchanged\b|\bno edits?\b"
-    r"|not unique|verification failed|没有找到|未找到|无需修改|没有修改",
-)
-NOT_EDITED_STEMS = (
-    *("not", "no ", "0 occ", "since", "found ", "same", "identical", "multiple", "fail", "unchanged"),
-    *("没有", "未", "无需"),
 )
 # A person or a harness that lets a call not be made.
 REFUSED = re.compile(
@@ -196,11 +111,6 @@ REFUSED = re.compile(
     r"|chose not)|\brejected by (?:the )?user|\bdenied by|\bhas been denied"
     r"|\bcancell?ed by|\baborted by|\binterrupted by|\btool use was rejected|\bskipped due to"
     r"|用户(?:拒绝|取消)|ユーザーが拒否",
-    re.IGNORECASE,
-)
-# What a call that ends something does, with who asked for it.
-ENDED = re.compile(
-    r"\b(?:kill(?:ed)?|terminated|stopped|cancell?ed|aborted|interrupted)\b(?: by\b)?|\bcancel(?:l?ing)?\b",
     re.IGNORECASE,
 )
 # What a harness says in the place of a report: the other agent was not called.
@@ -222,55 +132,4 @@ TELLS_NOTHING = re.compile(
 TELLS_NOTHING_STEMS = (
     *("cleared", "removed", "omitted", "pruned", "background", "still running", "session id", "no new output"),
     "command running",
-)
-NOTHING_FOUND = re.compile(
-    r"\A\W{0,3}no (?:files?|match(?:es)?|results?|such) ?(?:\w{1,12} ){0,2}(?:found|matched)?\b|\AFound 0 "
-    r"|\A0 (?:files|matches)",
-    re.IGNORECASE,
-)
-WENT_WELL = re.compile(
-    r"^\s{0,8}OK\b(?: \(|$)|^ok\s{1,8}\t?[\w./-]|^\[[\w/.-]{1,80} (?:\(root-commit\) )?[0-9a-f]{7,40}\] "
-    r"|^To [\w@:/.-]{5,200}$|^HTTP/[\d.]{1,3} 2\d\d\b|^BUILD SUCCESS|\bBuild succeeded\b|^Apply complete!"
-    r"|^\s{0,6}Finished `|^Switched to |nothing to commit, working tree clean|^Deleted branch"
-    r"|\bAlready (?:up to date|on)\b|^100% tests passed|^ {0,4}\d+ passing\b|^patching file|: OK\b"
-    r"|\bcongratulations :\)|^Requirement already satisfied|^\(?no output\)?$"
-    r"|^\[File: [^\n]{1,300} \(\d+ lines total\)\]|\bcompleted with no output\b|\bran without output\b"
-    r"|<operation>(?:created|modified)</operation>|(?<![\d.])0 (?:\w{1,12} ){0,2}(?:failures|failed|errors"
-    r"|failing)\b",
-    re.MULTILINE,
-)
-# Of these and of English words of success.
-WENT_WELL_STEMS = (
-    *("ok", "[", "to ", "http", "build succe", "succe", "complet", "finish", "switched", "clean", "delet", "already"),
-    *(
-        "100%",
-        "pass",
-        "patching",
-        "output",
-        "operation",
-        "0 ",
-        "done",
-        "fine",
-        "saved",
-        "yes",
-        "creat",
-        "updat",
-        "written",
-    ),
-    *(
-        "wrote",
-        "edited",
-        "remov",
-        "added",
-        "appl",
-        "moved",
-        "renam",
-        "good",
-        "well",
-        "up-to",
-        "modif",
-        "copied",
-        "instal",
-    ),
-    *("overwr", "append", "insert", "replac", "undone", "✅", "error", "issue", "problem", "chang"),
 )

@@ -1,7 +1,7 @@
-"""Whether a call worked, as far as its result shows: ok, failed and why, or not known; never ok without evidence.
+"""Whether a call worked, as far as the protocol proves it: ok, failed and why, else not known and quoted.
 
-Evidence in this order: what the protocol says; an exit code; fields of a JSON result; verdicts of test runners and
-builds, programs' own errors and words of failure; signs of success. A call that reads worked if content came.
+Evidence in this order: what the protocol says; an exit code; fields of a JSON result; verdict lines of known tools
+(`verdicts.toml`). A call that reads worked if a text came.
 """
 
 import re
@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 from policies.voices.arguments import UnreadError, read
 from policies.voices.tables import REJECTED
 from policies.work import outcome_lines as lines
-from policies.work.outcome_words import ENGLISH, LANGUAGES, LATIN, OutcomeWords
 from policies.work.tallies import is_tally, what_failed
-from policies.work.tools import TEXT_PROGRAMS, Kind
+from policies.work.tools import Kind
+from policies.work.verdicts import Proven, proven_first, proven_in
 
 Result = Literal["ok", "failed", "unknown"]
 # How sure a zero is: an exit code, or a protocol's word, which clients give to any result that came.
@@ -21,11 +21,14 @@ _Ground = Literal["none", "said", "code"]
 
 # Characters of either end of a result that are read, and of a reason.
 _READ = 800
+# Characters of the beginning and of the end of a result in which verdict lines are looked for.
+_HEAD, _TAIL = 1_500, 3_000
+_QUOTED = 300
 _WHY = 160
 _NEAR = 320
 _SHORT = 600
 _MOST_JSON = 20_000
-_TELLING_KEYS = ("message", "detail", "details", "msg", "output", "result", "content", "text", "stderr", "reason")
+_TELLING_KEYS = ("output", "stdout", "stderr", "result", "content", "text", "message")
 _FAILED_STATUS = frozenset(
     [
         *("error", "failed", "failure", "fail", "rejected", "denied", "timeout", "timed_out"),
@@ -41,10 +44,10 @@ _FINE_STATUS = frozenset(
 _CODE_KEYS = frozenset({"exitcode", "returncode", "exitstatus", "rc"})
 _SUCCESS_KEYS = frozenset({"success", "ok", "succeeded", "successful", "issuccess"})
 _ERROR_KEYS = frozenset({"iserror", "failed", "haserror"})
-_TOLD_KEYS = frozenset({"error", "errors", "errormessage", "exception"})
-_STATUS_KEYS = frozenset({"status", "state", "statuscode", "httpstatus", "outcome"})
+_TOLD_KEYS = frozenset({"error", "errormessage", "exception"})
+_STATUS_KEYS = frozenset({"status", "statuscode", "httpstatus", "outcome"})
 _FEW_KEYS = 4
-_SAYS_NO_MORE = _FINE_STATUS | {"no output", "true", "null", "none", "finished", "成功", "完成"}
+_SAYS_NO_MORE = _FINE_STATUS | {"no output", "true", "null", "none", "finished"}
 _MOST_LINES = 2
 _MOST_FRAMED = 8
 _REMINDER = "<system-reminder"
@@ -56,6 +59,19 @@ _FRAMING = re.compile(
     r"|script (?:completed|failed|error)|(?:total output lines|original token count): ?\d{1,12})\W{0,6}",
     re.IGNORECASE,
 )
+_DURATION = re.compile(
+    r"\W{0,6}(?:\w{1,12} ){0,3}(?:in|took|after|time:?|duration:?) {0,4}[\d.]{1,12} ?"
+    r"(?:m?s|secs?|seconds?|minutes?)\W{0,6}",
+    re.IGNORECASE,
+)
+# Where somebody may type, or a traceback of a shell's own: nothing that a run says.
+_PROMPT = re.compile(r"(?:[\w.@~:/-]{0,80}[$%#>]|>>>|\.\.\.) ?|\$ [^\n]{0,300}")
+_TELLING = re.compile(r"[^\W_]")
+_COLOURS = re.compile(r"\x1b\[[\d;]{0,20}m")
+_NUMBERED = re.compile(r" {0,8}\d{1,6}(?:\t|→|\||: )")
+# A text of so many lines is no message in the place of a text.
+_TEXT_LINES = 4
+_TRACE = "Traceback (most recent call last):"
 _VISIBLE = re.compile(r"[^\n]")
 _RETURNED = re.compile(r"<returncode>-?\d{1,10}</returncode>")
 _RAISED = re.compile(
@@ -65,19 +81,13 @@ _ESCAPE = re.compile(r"\\u((?!d[89a-f])[0-9a-f]{4})", re.IGNORECASE)
 # Lines of differences, of numbered files and of searches.
 _SHOWN = re.compile(r"^(?:[+@ -]|\d{1,6}[\t:|-]|[\w./-]{1,200}[:-]\d{1,6}[:-])[^\n]*$", re.MULTILINE)
 _TAGS = re.compile(r"</?[\w:-]{1,40}>")
-_PASSED = re.compile(r"\b\d{1,6} (?:tests? )?pass(?:ed|ing)\b")
-_LABEL = re.compile(r"^(?:error|fehler|erreur|错误)\s?[:：]\s{0,4}$", re.IGNORECASE)
+_LABEL = re.compile(r"\W{0,4}\w{1,12}\s?[:：]\s{0,4}")
 _UNINDENTED = re.compile(r"^[^\s][^\n]*", re.MULTILINE)
 _LONE_VERDICT = re.compile(
-    r"\W{0,20}(?:errors?|failed|fail|failures?|fatal|fehler|erreur|ошибка|失败|错误|エラー|失敗|오류|실패)\W{0,20}",
+    r"\W{0,20}(?:errors?|failed|fail|failures?|fatal|(?:the )?command failed)\W{0,20}",
     re.IGNORECASE,
 )
 _REFUSED = "refused by the user"
-# How a command that shows a text, or the shell that starts it, says that there is none.
-_NOT_SHOWN = re.compile(
-    rf"\W{{0,3}}(?:-?(?:/\w{{1,20}}){{0,4}}/?(?:(?:ba|da|z|k|fi)?sh|{'|'.join(map(re.escape, sorted(TEXT_PROGRAMS)))})"
-    r"(?: error\])?\s?:|fatal: |error: |Error response from daemon|Error from server|usage: )",
-)
 _PYTHON = re.compile(r"'(success|ok|isError|is_error)'\s?:\s?(True|False)")
 
 
@@ -90,51 +100,81 @@ OK = Outcome("ok")
 NOT_KNOWN = Outcome("unknown")
 
 
-def outcome_of(
-    kind: Kind, text: str | None, error: bool | None, *, is_shell: bool, shows: bool = False, stops: bool = False
-) -> Outcome:
+class Ground(NamedTuple):
+    """What is known of a call beside its result.
+
+    is_shell: it runs commands, or may. shows: a shell's last command shows something, whose words are not about the
+    call. stops: the call ends something, so that a signal's exit code is no failure. looks: the tool's name says that
+    it gets something. ran: its commands, blanks around every word. is_one: it runs one command at most.
+    """
+
+    is_shell: bool
+    shows: bool = False
+    stops: bool = False
+    looks: bool = False
+    ran: str = ""
+    is_one: bool = True
+
+
+def outcome_of(kind: Kind, text: str | None, error: bool | None, ground: Ground) -> Outcome:
     """Return what became of a call. text: of its result, None if there is none; error: what the protocol says of it.
 
-    shows: a shell's last command shows something, whose words are not about the call; of a call that reads, it shows a
-    text whose words are not. stops: the call ends something, so that "killed" is no failure. `why` of one that did not
-    fail is its result, where that is short, or the line of it that says so.
+    `why` of a failure is the line that says why. That of a success is its result, if it is short, or the line that
+    proves it. That of any other is the last line that says something.
     """
-    found = _outcome_of(kind, text, error, is_shell=is_shell, shows=shows, stops=stops)
-    if found == OK and text and kind not in ("change", "plan"):
+    outcome = _outcome_of(kind, text, error, ground)
+    if outcome == OK and text and kind not in ("change", "plan"):
         return Outcome("ok", _whole(text))
-    if not text or found.result != "failed":
-        return found
-    why = _said_around(found.why, text) if _is_wrapper(found.why) else found.why
+    if not text or outcome.result != "failed":
+        return outcome
+    why = _said_around(outcome.why, text) if _is_wrapper(outcome.why) else outcome.why
     if "\n" in text.strip() and is_tally(why) and (what := what_failed(_lines_of(text))):
         why = _line(f"{why} … {what}")
     return Outcome("failed", why)
 
 
-def _outcome_of(
-    kind: Kind, text: str | None, error: bool | None, *, is_shell: bool, shows: bool, stops: bool
-) -> Outcome:
+def _outcome_of(kind: Kind, text: str | None, error: bool | None, ground: Ground) -> Outcome:
     if text is None:
         return Outcome("failed") if error else NOT_KNOWN
     if error:
         return Outcome("failed", _reason(text))
-    told = text
-    if stops and len(text) <= _MOST_JSON:  # the code of what it has ended is no code of its own
+    original = text
+    if ground.stops and len(text) <= _MOST_JSON:  # the code of what it has ended is no code of its own
         text = lines.SIGNAL_CODE.sub(r"\g<before>0", text)
     if not text.strip():
         return OK if error is False else NOT_KNOWN
     if kind == "agent":
         return _of_report(text, error)
-    seen = _ends_of(text, shows=shows)
+    seen = _ends_of(text)
     if _tells_nothing(seen[:400]):
         return NOT_KNOWN
-    ground: _Ground = "none" if error is None else "said"
-    if is_shell and (code := _framed_exit_code(seen)) is not None:
+    is_zero = False
+    if ground.is_shell and (code := _framed_exit_code(seen)) is not None:
         if code:
             return Outcome("failed", _reason(text))
-        ground = "code"
-    found = _find_outcome(kind, text, seen, ground, is_shell=is_shell, shows=shows, stops=stops)
-    found = found or (OK if ground != "none" else NOT_KNOWN)
-    return Outcome("unknown", _whole(told)) if found == NOT_KNOWN else found
+        is_zero = True
+    outcome = _find_outcome(kind, text, seen, ground, is_zero=is_zero)
+    if outcome is None or (outcome == NOT_KNOWN and is_zero):
+        outcome = OK if is_zero or error is False else NOT_KNOWN
+    return Outcome("unknown", _quotation(original)) if outcome == NOT_KNOWN else outcome
+
+
+def _quotation(text: str) -> str:
+    """Return the last line of a result that says something; of data all of it if it is short, else nothing."""
+    if text.lstrip()[:1] in ("{", "["):
+        words = " ".join(text[: 4 * _WHY].split())
+        return words if len(words) <= _WHY else ""
+    end = text.partition(_REMINDER)[0][-2 * _READ :]
+    for line in reversed(_TAGS.sub("", _COLOURS.sub("", end)).splitlines()):
+        if _TELLING.search(line) and not _is_frame(line.strip()):
+            words = " ".join(line.split())
+            return words if len(words) <= _QUOTED else f"{words[:_QUOTED]}…"
+    return ""
+
+
+def _is_frame(line: str) -> bool:
+    """Return True if a line is a harness's, a duration or a prompt."""
+    return any(pattern.fullmatch(line) for pattern in (lines.FRAME, _FRAMING, _DURATION, _PROMPT))
 
 
 def _whole(text: str) -> str:
@@ -168,28 +208,39 @@ def _fields_said(text: str) -> Sequence[Outcome]:
         return ()
 
 
-def _find_outcome(
-    kind: Kind, text: str, seen: str, ground: _Ground, *, is_shell: bool, shows: bool, stops: bool
-) -> Outcome | None:
-    """By what stands in a result; None if it says nothing."""
+def _find_outcome(kind: Kind, text: str, seen: str, ground: Ground, *, is_zero: bool) -> Outcome | None:
+    """By what stands in a result; None if it proves nothing."""
     is_json = text[:1] in "{["
-    if kind == "read" and not (is_json and is_shell and lines.ENVELOPE.match(text[:_NEAR])):
-        return _of_reading(text, ground, is_shell=is_shell, shows=shows)
-    if is_json and (found := _of_json(text, stops=stops)) is not None:
+    first = seen.lstrip().partition("\n")[0].rstrip()
+    scope: Literal["change", "tool", "any"] = "change" if kind == "change" else "tool"
+    if ground.ran or kind == "read":
+        scope = "any"
+    if (proven := proven_first(first, scope)) is not None:
+        return _as_outcome(proven)
+    if REJECTED.match(text[: 2 * _READ]) or lines.NOT_CALLED.match(text):
+        return Outcome("failed", _reason(text))
+    if kind == "read" and not (is_json and ground.is_shell and lines.ENVELOPE.match(text[:_NEAR])):
+        return _of_reading(text, ground)
+    if is_json and (found := _of_json(text, ground, is_zero=is_zero)) is not None:
         return found
-    if kind in ("change", "plan") and (found := _of_first_line(seen)) is not None:
-        return found
-    if kind == "plan":
+    if kind in ("change", "plan"):
         return None
-    return _of_text(seen, ground, is_change=kind == "change", by_words=not shows, stops=stops)
+    return _of_text(seen, ground, is_zero=is_zero)
 
 
-def _ends_of(text: str, *, shows: bool) -> str:
-    """What is read of a result: its ends, letters for escapes, and of what shows something no lines of that."""
-    seen = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
-    if "\\u" in seen:
-        seen = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), seen)
-    return _SHOWN.sub("", seen) if shows else seen
+def _as_outcome(proven: Proven) -> Outcome:
+    return Outcome(proven.result, _line(proven.line))
+
+
+def _ends_of(text: str) -> str:
+    """Return what is read of a result: whole lines of its beginning and its end, letters for escapes, no colours."""
+    seen = text
+    if len(text) > _HEAD + _TAIL:
+        beginning, end = text[:_HEAD].rpartition("\n")[0], text[-_TAIL:].partition("\n")[2]
+        seen = f"{beginning or text[:_READ]}\n{end or text[-_READ:]}"
+    if "\x1b" in seen:
+        seen = _COLOURS.sub("", seen)
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), seen) if "\\u" in seen else seen
 
 
 def _tells_nothing(beginning: str) -> bool:
@@ -205,74 +256,58 @@ def _framed_exit_code(seen: str) -> int | None:
     return None
 
 
-def _of_reading(text: str, ground: _Ground, *, is_shell: bool, shows: bool) -> Outcome:
-    """Content is evidence; only what stands for it is an error: one that is all there is, in a line or three.
-
-    shows: any error may be such content, but for one that the command itself says.
-    """
-    if lines.NOTHING_FOUND.search(text[:200]):
-        return NOT_KNOWN if ground == "none" else OK
-    if ground == "code":
-        return OK
-    if text[:1] == "{" and len(text) <= _SHORT and (found := _of_json(text)) is not None and found.result == "failed":
-        return found if any(row.missing.search(found.why) for row in (ENGLISH, *LANGUAGES)) else NOT_KNOWN
-    body = _TAGS.sub("", text[:_SHORT]).strip()
-    if len(text) <= _SHORT and body.count("\n") < (2 if is_shell else 4):
-        first = body.partition("\n")[0]
-        if lines.REFUSED.search(body) and not shows:
-            return Outcome("failed", _line(first))
-        for row in (ENGLISH, *LANGUAGES) if not shows or _NOT_SHOWN.match(first) else ():
-            if row.missing.search(first):
-                return Outcome("failed", _line(first))
-    return OK
+def _of_reading(text: str, ground: Ground) -> Outcome:
+    """Return whether a text came: a short one may be a message in its place."""
+    seen = text[: 2 * _READ]
+    if ground.is_shell and not ground.shows:
+        told = [line for line in map(str.rstrip, seen.splitlines()) if line][:1]
+        for proven in proven_in(told, ground.ran):
+            if proven.result == "failed" and proven.scope == "error":
+                return _as_outcome(proven)
+    is_text = len(text) > _SHORT or seen.strip().count("\n") + 1 >= _TEXT_LINES or _NUMBERED.match(seen)
+    return OK if is_text else NOT_KNOWN
 
 
-def _of_json(text: str, *, stops: bool = False) -> Outcome | None:
+def _of_json(text: str, ground: Ground, *, is_zero: bool) -> Outcome | None:
     """What the fields of a JSON result say; not known if it is data that says nothing of the call; None for no JSON."""
     if len(text) > _MOST_JSON:
         return _of_code(text)
     try:
         value = read(text)
     except UnreadError:
-        match = _PYTHON.search(text[:_READ])
+        match = _PYTHON.match(text, 1) if text[:1] == "{" else None
         if match is None:
             return None
         is_fine = (match[2] == "True") != ("rror" in match[1])
         return OK if is_fine else Outcome("failed", _line(text))
-    found = [*_said_by(value)]
+    if isinstance(value, list) and ground.ran and lines.ENVELOPE.match(text[:_NEAR]):
+        found = [said for part in value[:50] for said in _said_by(part)]
+    else:
+        found = [*_said_by(value, looks=ground.looks)]
     failed = next((each for each in found if each.result == "failed"), None)
     if failed is not None:
         return failed
     if Outcome("unknown") in found:
         return NOT_KNOWN
-    if isinstance(value, dict):
+    if isinstance(value, dict) and not ground.looks:
         for told in (value.get(key) for key in _TELLING_KEYS):
-            if isinstance(told, str) and (
-                judged := _of_text(told[: 2 * _READ], "said" if found else "none", stops=stops)
-            ):
+            if isinstance(told, str) and (judged := _of_text(_ends_of(told), ground, is_zero=is_zero or OK in found)):
                 return judged
     return OK if found else NOT_KNOWN
 
 
-def _said_by(value: object, depth: int = 0) -> Iterator[Outcome]:
-    if isinstance(value, list):
-        for part in value[:50]:
-            if isinstance(part, dict) and depth < 2:
-                yield from (
-                    said
-                    for said in _said_by(
-                        {k: v for k, v in part.items() if _key(k) not in _STATUS_KEYS - {"outcome"}}, depth + 1
-                    )
-                )
-        return
+def _said_by(value: object, depth: int = 0, *, looks: bool = False) -> Iterator[Outcome]:
+    """Yield what the fields of an object say. looks: a status, or an error, is that of what was looked up."""
     if not isinstance(value, dict):
         return
     for name, told in value.items():
         key = _key(name)
-        if isinstance(told, dict | list) and key in ("metadata", "result", "outcome", "output") and depth < 3:
-            yield from _said_by(told, depth + 1)
-        elif (said := _said_by_field(key, told, value)) is not None:
-            yield said
+        if isinstance(told, dict) and key == "metadata" and depth < 1:
+            yield from _said_by(told, depth + 1, looks=looks)
+        elif not looks or key in _SUCCESS_KEYS or key in _ERROR_KEYS or isinstance(told, int):
+            said = _said_by_field(key, told, value)
+            if said is not None:
+                yield said
 
 
 def _key(name: object) -> str:
@@ -325,87 +360,35 @@ def _of_code(text: str) -> Outcome | None:
     return None
 
 
-def _of_first_line(seen: str) -> Outcome | None:
-    """Of what shows behind its first line what it wrote or planned, with whatever words that has."""
-    first = _TAGS.sub("", seen[:_SHORT]).strip().partition("\n")[0]
-    if lines.REFUSED.search(first) or any(row.missing.search(first) for row in (ENGLISH, *LANGUAGES)):
-        return Outcome("failed", _line(first))
-    said = re.split(r": | '|\"|`", first, maxsplit=1)[0]
-    is_fine = (
-        (found := _of_text(said, "none")) is not None
-        and found.result == "ok"
-        and lines.NOT_EDITED.search(first) is None
-    )
-    return OK if is_fine else None
+def _of_text(seen: str, ground: Ground, *, is_zero: bool) -> Outcome | None:
+    """Return what verdict lines and exit codes prove; None if neither does.
 
-
-def _of_text(
-    seen: str, ground: _Ground, *, is_change: bool = False, by_words: bool = True, stops: bool = False
-) -> Outcome | None:
-    """By what a text says, in any language of the tables."""
-    low = seen.lower()
-    if ground == "code":
-        told = _lines_with(lines.VERDICT_STEMS, seen, low)
-        match = lines.VERDICT.search(_blank(lines.NONE_OF_THEM, told)) if told else None
-        return Outcome("failed", _line_of(told, match)) if match else OK
-    if is_change and _has(low[:400], lines.NOT_EDITED_STEMS) and (match := lines.NOT_EDITED.search(seen[:400])):
-        return Outcome("failed", _line_of(seen, match))
-    told = _lines_with(lines.FAILING_STEMS, seen, low)
-    judged = _blank(lines.ENDED, told) if stops else told
-    cleared = _blank(lines.NONE_OF_THEM, judged)
-    if cleared and (match := lines.REFUSED.search(cleared)):
-        return Outcome("failed", _line_of(told, match))
-    if cleared and (match := lines.VERDICT.search(cleared)):
-        return Outcome("failed", _line_of(told, match))
-    coded = _of_code(seen)
-    if coded is not None:
+    is_zero: its exit code is 0, which outweighs single errors. A verdict on a run outweighs it: a pipe hides its code.
+    """
+    told = [line for line in map(str.rstrip, seen.splitlines()) if line]
+    found = proven_in(told, ground.ran)
+    if ground.shows:
+        found = [each for each in found if each.scope == "run"]
+    weighed = [each for each in found if each.result == "failed" and (each.scope == "run" or not is_zero)]
+    if weighed:
+        run = next((each for each in weighed if each.scope == "run"), weighed[0])
+        return _as_outcome(run)
+    if is_zero:
+        return next((_as_outcome(each) for each in found if each.result == "ok"), OK)
+    if (coded := _of_code(seen)) is not None:
         return coded
-    plain = _blank(ENGLISH.harmless, cleared)
-    if plain and (match := lines.OWN_ERROR.search(plain)):
-        return Outcome("failed", _line_of(told, match))
-    return _of_words(seen, told, plain, low) if by_words else None
+    if _TRACE in seen and not ground.shows and _ends_with_trace(seen):
+        return Outcome("failed", _TRACE)
+    fine = [each for each in found if each.result == "ok"]
+    if fine and not ground.is_one:  # of the last command alone a result's end is known to be
+        last = next((line for line in reversed(told) if not _is_frame(line.strip())), "")
+        fine = [each for each in fine if each.line == last]
+    return _as_outcome(fine[-1]) if fine else None
 
 
-def _of_words(seen: str, failing: str, plain: str, low: str) -> Outcome | None:
-    """Judge a text by its words. failing: the lines that may tell of a failure in English. plain: the same, with blanks
-    in the place of what is harmless."""
-    is_short, worked = len(seen) <= _SHORT, False
-    well = _lines_with(lines.WENT_WELL_STEMS, seen, low)
-    if well and (match := lines.WENT_WELL.search(well)):
-        return Outcome("ok", _line_of(well, match))
-    for row in _rows_for(seen, is_short=is_short):
-        if told := _lines_with(row.stems, seen, low):
-            cleared = _blank(row.harmless, _blank(ENGLISH.harmless, _blank(lines.NONE_OF_THEM, told)))
-            if match := row.failed.search(cleared) or row.missing.search(cleared):
-                return Outcome("failed", _line_of(told, match))
-            worked = worked or row.worked.search(told) is not None
-    if plain and (match := ENGLISH.failed.search(plain)):
-        return Outcome("failed", _line_of(failing, match)) if is_short else NOT_KNOWN
-    if well and (match := _PASSED.search(well)):
-        return Outcome("ok", _line_of(well, match))
-    return OK if worked or (well and ENGLISH.worked.search(well)) else None
-
-
-def _rows_for(seen: str, *, is_short: bool) -> Sequence[OutcomeWords]:
-    """The languages that a text may be in; a long one in Latin letters alone is a program's."""
-    if not seen.isascii():
-        return LANGUAGES
-    return LATIN if is_short else ()
-
-
-def _lines_with(stems: Sequence[str], seen: str, low: str) -> str:
-    """The lines that hold one of the stems: all that patterns are tried on. low: the text in lower case."""
-    found: set[tuple[int, int]] = set()
-    if len(low) != len(seen):
-        return seen if any(stem in low for stem in stems) else ""
-    for stem in stems:
-        at = low.find(stem)
-        while at >= 0:
-            end = low.find("\n", at)
-            end = len(low) if end < 0 else end
-            found.add((low.rfind("\n", 0, at) + 1, end))
-            at = low.find(stem, end)
-    return "\n".join(seen[start:end] for start, end in sorted(found))
+def _ends_with_trace(seen: str) -> bool:
+    """Return True if nothing stands behind the last traceback but what was raised."""
+    return len(_UNINDENTED.findall(seen[seen.rfind(_TRACE) + len(_TRACE) :])) == 1
 
 
 def _has(low: str, stems: Sequence[str]) -> bool:
@@ -446,14 +429,15 @@ def _line(text: str) -> str:
 def _says_no_why(line: str) -> bool:
     if not line.strip() or _FRAMING.fullmatch(line.strip()):
         return True
+    if _is_frame(line.strip()) or _LABEL.fullmatch(line) or _LONE_VERDICT.fullmatch(line):
+        return True
     frame = lines.FRAME.match(line)
-    if frame is not None and _tells_of_failure(line[frame.end() :]):
-        return False
-    return frame is not None or any(pattern.match(line) for pattern in (_LABEL, lines.WENT_WELL))
+    return frame is not None and not _tells_more(line[frame.end() :])
 
 
-def _tells_of_failure(text: str) -> bool:
-    return any(pattern.search(text) for pattern in (lines.OWN_ERROR, ENGLISH.failed, ENGLISH.missing))
+def _tells_more(text: str) -> bool:
+    """Return True if words stand behind a frame."""
+    return len(text.split()) > 1
 
 
 def _is_wrapper(line: str) -> bool:
@@ -462,7 +446,7 @@ def _is_wrapper(line: str) -> bool:
     if line.endswith((":", "：")) or _LONE_VERDICT.fullmatch(line) or lines.OF_BUILD.search(line):
         return True
     code = lines.CODE.search(line) or lines.LAST_CODE.search(line)
-    return code is not None and not _tells_of_failure(line[code.end() :])
+    return code is not None and not _tells_more(line[code.end() :])
 
 
 def _end_of_trace(text: str) -> str:

@@ -345,6 +345,20 @@ def ends_by_showing(commands: Sequence[Command]) -> bool:
     return bool(told) and not is_fed and _only_shows(told[-1:])
 
 
+def main_commands(commands: Sequence[Command]) -> list[Command]:
+    """Return the commands whose own result matters: none that only prints, or is fed by the one before it."""
+    return [
+        command
+        for at, command in enumerate(commands)
+        if command.program and command.program not in _SILENT and not (at and commands[at - 1].piped)
+    ]
+
+
+def looks_up(words: Sequence[str]) -> bool:
+    """Return True if a tool's name says that it gets something."""
+    return not _READING.isdisjoint(words)
+
+
 def shows_text(commands: Sequence[Command]) -> bool:
     """Return True if commands that only show something show a text, such as a file or a log."""
     told = [command for command in commands if command.program and command.program not in _SILENT]
