@@ -3,6 +3,8 @@
 A row: language, tool, command or path, the protocol's own statement of an error, result, what is proven.
 """
 
+# ruff: noqa: E501 - an output stands as it was printed
+
 from __future__ import annotations
 
 from benchmarks.work.results import EDIT, READ, SHELL, WRITE, Row
@@ -932,7 +934,7 @@ _BUILDS: tuple[Row, ...] = (
 
 _NO_PROOF: tuple[Row, ...] = (
     ("en", READ, "build.log", None, "===== 1 failed, 3 passed in 0.20s =====", "unknown"),
-    ("en", READ, "notes.md", None, "The last run: 5 tests, 2 failures.\n\nBUILD FAILED in 4s", "unknown"),
+    ("en", READ, "notes.md", None, "The last run: 5 tests, 2 failures.\n\nBUILD FAILED in 4s", "ok"),
     ("en", SHELL, "cat ci.log", None, "make: *** [Makefile:4: a.o] Error 1", "unknown"),
     ("en", SHELL, "grep -rn error src", None, "src/a.py:3:5: error: kept for later", "unknown"),
     ("en", SHELL, "rg FAILED logs", None, "logs/a.txt:BUILD FAILED in 4s", "unknown"),
@@ -1015,10 +1017,17 @@ _PROTOCOL: tuple[Row, ...] = (
     ("en", "send_email", "", None, '{"success": true, "id": "m1"}', "ok"),
     ("ja", "book", "", None, '{"status": "error", "message": "在庫がありません"}', "failed"),
     ("en", "mcp__ci__run", "", None, '{"status": "passed", "tests": 12}', "ok"),
-    ("en", "mcp__db__execute", "", None, '{"isError": true, "content": [{"type": "text", "text": "syntax"}]}', "failed"),
+    (
+        "en",
+        "mcp__db__execute",
+        "",
+        None,
+        '{"isError": true, "content": [{"type": "text", "text": "syntax"}]}',
+        "failed",
+    ),
     ("en", "deploy", "", None, '{"exitCode": 3, "stdout": "", "stderr": ""}', "failed"),
     ("en", EDIT, "a.py", True, "String to replace not found in file.", "failed"),
     ("en", EDIT, "a.py", False, "The file a.py has been updated.", "ok"),
-)  # fmt: skip
+)
 
 ROWS: tuple[Row, ...] = (*_RUNNERS, *_BUILDS, *_NO_PROOF, *_PROTOCOL)

@@ -74,7 +74,7 @@ def action_line(action: KeyAction, texts: Texts, change: Change | None = None) -
     if action.outcome != "failed" and is_asking(action.tool):
         told = texts.asked
     elif action.outcome == "unknown" and action.sure and why:
-        told = texts.told.format(text=why)
+        told = texts.says.format(text=texts.told.format(text=why))
     elif why and action.outcome == "ok" and action.sort not in ("check", "change"):
         told = f"{told}: {texts.told.format(text=why)}"
     elif why:

@@ -72,6 +72,7 @@ class Texts:
     overwritten: str
     unsure: str
     told: str
+    says: str
     asked: str
     read: str
     calls_left_out: str
@@ -131,8 +132,9 @@ _EN = Texts(
         "deleted": "deleted",
     },
     overwritten="overwritten",
-    unsure="{change}, result not known",
+    unsure="asked for: {change}",
     told='"{text}"',
+    says="says: {text}",
     asked="asked",
     read="read",
     calls_left_out="(At least {calls} more calls, of those that matter least, are not shown here for want of room.)",
@@ -190,8 +192,9 @@ _ZH = Texts(
         "deleted": "已删除",
     },
     overwritten="已覆盖",
-    unsure="{change}，结果未知",
+    unsure="已要求：{change}",
     told="“{text}”",
+    says="输出：{text}",
     asked="已询问",
     read="已读取",
     calls_left_out="（另有至少 {calls} 次较次要的调用因篇幅未列出。）",
@@ -250,8 +253,9 @@ _JA = Texts(
         "deleted": "削除",
     },
     overwritten="上書き",
-    unsure="{change}、結果不明",
+    unsure="依頼のみ：{change}",
     told="「{text}」",
+    says="出力：{text}",
     asked="質問済み",
     read="読み取り",
     calls_left_out="（ほかに重要度の低い呼び出しが少なくとも {calls} 回ありますが、紙幅の都合で省きました。）",

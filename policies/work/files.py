@@ -106,14 +106,13 @@ class _Files:
 
     def _see(self, done: Done, made: Set[str]) -> None:
         """Paths that were there before the call; what it wrote itself need not have been."""
-        if done.outcome.result != "ok" and done.kind != "shell":
-            return
+        is_proven = done.outcome.result == "ok" or done.kind == "shell"
         if not done.commands:
-            if done.kind == "read" and (path := path_of(done.arguments)):
+            if is_proven and done.kind == "read" and (path := path_of(done.arguments)):
                 self.seen[path] = None
             return
         for command in done.commands:
-            if command.program in _SHOWN and not any(word.startswith("-i") for word in command.words):
+            if is_proven and command.program in _SHOWN and not any(word.startswith("-i") for word in command.words):
                 words = (word for word in command.words[1:] if not word.startswith("-"))
                 self._see_all(path for word in words if (path := command.path(word)) not in made)
             elif command.program in _LISTING and len(done.commands) == 1:

@@ -66,11 +66,13 @@ _DURATION = re.compile(
 )
 # Where somebody may type, or a traceback of a shell's own: nothing that a run says.
 _PROMPT = re.compile(r"(?:[\w.@~:/-]{0,80}[$%#>]|>>>|\.\.\.) ?|\$ [^\n]{0,300}")
+# Where a stack of calls was, behind what went wrong.
+_STACK = re.compile(r"at [^\n]{1,300}[:(]\d{1,7}\)?")
 _TELLING = re.compile(r"[^\W_]")
 _COLOURS = re.compile(r"\x1b\[[\d;]{0,20}m")
 _NUMBERED = re.compile(r" {0,8}\d{1,6}(?:\t|→|\||: )")
-# A text of so many lines is no message in the place of a text.
-_TEXT_LINES = 4
+# A text of so many lines is no message in the place of a text: of a tool that reads, and of a shell.
+_TEXT_LINES, _SHELL_LINES = 2, 4
 _TRACE = "Traceback (most recent call last):"
 _VISIBLE = re.compile(r"[^\n]")
 _RETURNED = re.compile(r"<returncode>-?\d{1,10}</returncode>")
@@ -84,7 +86,7 @@ _TAGS = re.compile(r"</?[\w:-]{1,40}>")
 _LABEL = re.compile(r"\W{0,4}\w{1,12}\s?[:：]\s{0,4}")
 _UNINDENTED = re.compile(r"^[^\s][^\n]*", re.MULTILINE)
 _LONE_VERDICT = re.compile(
-    r"\W{0,20}(?:errors?|failed|fail|failures?|fatal|(?:the )?command failed)\W{0,20}",
+    r"\W{0,20}(?:errors?|failed|fail|failures?|fatal|(?:the )?(?:command|script) failed)\W{0,20}",
     re.IGNORECASE,
 )
 _REFUSED = "refused by the user"
@@ -123,7 +125,9 @@ def outcome_of(kind: Kind, text: str | None, error: bool | None, ground: Ground)
     proves it. That of any other is the last line that says something.
     """
     outcome = _outcome_of(kind, text, error, ground)
-    if outcome == OK and text and kind not in ("change", "plan"):
+    if outcome.result == "ok" and kind in ("change", "plan"):
+        return OK
+    if outcome == OK and text:
         return Outcome("ok", _whole(text))
     if not text or outcome.result != "failed":
         return outcome
@@ -161,6 +165,8 @@ def _outcome_of(kind: Kind, text: str | None, error: bool | None, ground: Ground
 
 def _quotation(text: str) -> str:
     """Return the last line of a result that says something; of data all of it if it is short, else nothing."""
+    if words := _whole(text):
+        return words
     if text.lstrip()[:1] in ("{", "["):
         words = " ".join(text[: 4 * _WHY].split())
         return words if len(words) <= _WHY else ""
@@ -173,8 +179,8 @@ def _quotation(text: str) -> str:
 
 
 def _is_frame(line: str) -> bool:
-    """Return True if a line is a harness's, a duration or a prompt."""
-    return any(pattern.fullmatch(line) for pattern in (lines.FRAME, _FRAMING, _DURATION, _PROMPT))
+    """Return True if a line is a harness's, a duration, a prompt or a place in a stack."""
+    return any(pattern.fullmatch(line) for pattern in (lines.FRAME, _FRAMING, _DURATION, _PROMPT, _STACK))
 
 
 def _whole(text: str) -> str:
@@ -186,7 +192,7 @@ def _whole(text: str) -> str:
         text = _TAGS.sub("", _RETURNED.sub("", text))
     told = [line for line in text.splitlines() if not line.isspace() and line]
     if len(told) > 1 or "xit" in text:
-        told = [line for line in told if not (lines.FRAME.fullmatch(line) or _FRAMING.fullmatch(line))]
+        told = [line for line in told if not _is_frame(line)]
     words = " ".join(" ".join(told).split())
     is_word = words.lower().strip(".!() ") in _SAYS_NO_MORE
     return words if len(words) <= _WHY and len(told) <= _MOST_LINES and not is_word else ""
@@ -224,7 +230,7 @@ def _find_outcome(kind: Kind, text: str, seen: str, ground: Ground, *, is_zero: 
     if is_json and (found := _of_json(text, ground, is_zero=is_zero)) is not None:
         return found
     if kind in ("change", "plan"):
-        return None
+        return Outcome("failed", _reason(text)) if (code := lines.FRAME.match(first)) and int(code[1]) else None
     return _of_text(seen, ground, is_zero=is_zero)
 
 
@@ -264,7 +270,8 @@ def _of_reading(text: str, ground: Ground) -> Outcome:
         for proven in proven_in(told, ground.ran):
             if proven.result == "failed" and proven.scope == "error":
                 return _as_outcome(proven)
-    is_text = len(text) > _SHORT or seen.strip().count("\n") + 1 >= _TEXT_LINES or _NUMBERED.match(seen)
+    least = _SHELL_LINES if ground.ran else _TEXT_LINES
+    is_text = len(text) > _SHORT or seen.strip().count("\n") + 1 >= least or _NUMBERED.match(seen)
     return OK if is_text else NOT_KNOWN
 
 
@@ -289,11 +296,25 @@ def _of_json(text: str, ground: Ground, *, is_zero: bool) -> Outcome | None:
         return failed
     if Outcome("unknown") in found:
         return NOT_KNOWN
-    if isinstance(value, dict) and not ground.looks:
-        for told in (value.get(key) for key in _TELLING_KEYS):
-            if isinstance(told, str) and (judged := _of_text(_ends_of(told), ground, is_zero=is_zero or OK in found)):
-                return judged
+    if (
+        isinstance(value, dict)
+        and not ground.looks
+        and (judged := _of_texts(value, ground, is_zero=is_zero or OK in found))
+    ):
+        return judged
     return OK if found else NOT_KNOWN
+
+
+def _of_texts(fields: Mapping[str, object], ground: Ground, *, is_zero: bool) -> Outcome | None:
+    """Return what the texts in an object prove: the first that proves anything."""
+    for text in (fields.get(key) for key in _TELLING_KEYS):
+        if not isinstance(text, str):
+            continue
+        if not ground.ran and (proven := proven_first(text.strip(), "tool")) is not None:
+            return _as_outcome(proven)
+        if (judged := _of_text(_ends_of(text), ground, is_zero=is_zero)) is not None:
+            return judged
+    return None
 
 
 def _said_by(value: object, depth: int = 0, *, looks: bool = False) -> Iterator[Outcome]:
@@ -367,8 +388,10 @@ def _of_text(seen: str, ground: Ground, *, is_zero: bool) -> Outcome | None:
     """
     told = [line for line in map(str.rstrip, seen.splitlines()) if line]
     found = proven_in(told, ground.ran)
-    if ground.shows:
+    if ground.shows and len(told) > 1:
         found = [each for each in found if each.scope == "run"]
+    if ground.stops:
+        found = [each for each in found if each.scope != "last"]
     weighed = [each for each in found if each.result == "failed" and (each.scope == "run" or not is_zero)]
     if weighed:
         run = next((each for each in weighed if each.scope == "run"), weighed[0])

@@ -112,7 +112,7 @@ def test_reads_of_one_file_are_one_line_also_across_records() -> None:
         ("b.py", 1, 2),
         ("a.py", 2, 4),
     ]
-    later = work_behind(first, said(edit(), edit("b.py"), edit("c.py"), ran("cat a.py", "x = 1\ny = 2")))
+    later = work_behind(first, said(edit(), edit("b.py"), edit("c.py"), ran("cat a.py", "w = 0\nx = 1\ny = 2\nz = 3")))
     assert told(later.actions)[-1] == "- [6] read: a.py (3 times)"
     assert told(later.actions, ZH)[-1] == "- [6] 已读取: a.py (3 次)"
 
@@ -138,7 +138,7 @@ def test_without_the_room_what_failed_changed_or_checked_is_told_before_the_newe
 
 
 def test_files_that_were_read_with_no_other_call_between_them_are_one_line() -> None:
-    steps = (read("a.py"), read("b.py"), ran("cat c.py", "z = 1\ny = 2\nx = 3"), edit(), read("d.py"), PASSED)
+    steps = (read("a.py"), read("b.py"), ran("cat c.py", "z = 1\ny = 2\nx = 3\nw = 4"), edit(), read("d.py"), PASSED)
     lines = told(work_behind(Work(), said(*steps)).actions)
     assert lines[0] == "- [0-4] read: a.py, b.py, c.py"
     assert [line.partition("(")[0] for line in lines[1:]] == ["- [6] Edit", "- [8] read: d.py", "- [10] bash"]
@@ -213,11 +213,15 @@ def test_a_plan_that_is_not_shown_and_one_that_failed_stay_among_the_calls() -> 
 @pytest.mark.parametrize(
     ("step", "line"),
     [
-        (ran("grep -n x *.py", "a.py:1:x = 1"), '-> ok: "a.py:1:x = 1"'),
-        (ran("./deploy", "strange"), '-> "strange"'),
+        (ran("grep -n x *.py", "a.py:1:x = 1"), '-> says: "a.py:1:x = 1"'),
+        (ran("./deploy", "strange"), '-> says: "strange"'),
         (PASSED, "-> ok: 31 passed in 2.10s"),
         (ran("git commit -m x", "[main 1a2b3c4] x"), "-> ok: [main 1a2b3c4] x"),
-        (ran("curl x", "Connection refused"), "-> failed: Connection refused"),
+        (ran("curl x", "curl: (7) Connection refused"), "-> failed: curl: (7) Connection refused"),
+        (
+            ran("./test.sh", "...\n\n3 test superati, 1 non riuscito\nin 2.3s"),
+            '-> says: "3 test superati, 1 non riuscito"',
+        ),
     ],
 )
 def test_what_a_result_says_is_quoted_and_a_verdict_is_not(step: tuple[str, object, str], line: str) -> None:
@@ -252,7 +256,7 @@ def test_what_a_number_in_brackets_is_stands_once_in_a_record_with_the_room() ->
         ((edit(), ("Write", {"file_path": "a.py", "content": "z"}, "The file a.py has been updated.")), "overwritten"),
         ((("Write", {"file_path": "a.py", "content": "z"}, "The file a.py has been updated."),), "overwritten"),
         ((("Write", {"file_path": "a.py", "content": "z"}, "File created successfully at: a.py"),), "created"),
-        ((read("a.py"), ran("echo z > a.py && echo done", "done")), "overwritten"),
+        ((read("a.py"), ran("echo z > a.py && echo done", "done\nexit code 0")), "overwritten"),
         ((read("a.py"), edit()), "modified"),
         ((read("a.py"), ("Write", {"file_path": "a.py", "content": "z"}, "ok"), edit()), "modified"),
     ],

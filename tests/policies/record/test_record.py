@@ -160,7 +160,7 @@ def test_failed_calls_are_told_apart() -> None:
     utterances = [
         Utterance(0, "assistant", "", (ToolCall("bash", "{}", "a"), ToolCall("read", "{}", "b"))),
         Utterance(1, "tool", "Error: no such file", answers="a"),
-        Utterance(2, "tool", "fine", answers="b"),
+        Utterance(2, "tool", "fine\nas it is", answers="b"),
     ]
     assert [action.ok for action in key_actions(utterances)] == [False, True]
 

@@ -183,7 +183,9 @@ def test_a_record_does_not_bring_a_replaced_value_back() -> None:
 
 def test_it_goes_on_from_record_to_record_and_shows_what_the_kept_messages_do_not_say() -> None:
     record = made(
-        [Utterance(0, "user", "Fix it."), *read(1, "rows.py", "def parse_row(line):")], written=None, budget=ROOMY
+        [Utterance(0, "user", "Fix it."), *read(1, "rows.py", "def parse_row(line):\n    pass")],
+        written=None,
+        budget=ROOMY,
     )
     assert "rows.py:\n- def parse_row(line):" in record.text
     for position in (10, 20, 30):

@@ -40,8 +40,8 @@ def test_an_edit_that_works_later_undoes_the_one_that_did_not() -> None:
     edit = {"file_path": "a.py", "old_string": "x", "new_string": "y"}
     failed = ("Edit", edit, "Error: old_string not found in file")
     assert len(attempts(failed)) == 1
-    assert attempts(failed, ("Write", {"file_path": "a.py", "content": "y"}, "has been updated")) == []
-    assert len(attempts(failed, ("Edit", edit | {"file_path": "b.py"}, "has been updated"))) == 1
+    assert attempts(failed, ("Write", {"file_path": "a.py", "content": "y"}, "The file a.py has been updated.")) == []
+    assert len(attempts(failed, ("Edit", edit | {"file_path": "b.py"}, "The file b.py has been updated."))) == 1
 
 
 def test_what_fails_again_is_told_once_with_how_often() -> None:

@@ -81,7 +81,7 @@ def test_what_is_of_another_ends_nothing(after: tuple[str, object, str] | str) -
 @pytest.mark.parametrize(
     "step",
     [
-        ("Bash", {"command": "npm run dev", "run_in_background": True}, "Error: port in use"),
+        ("Bash", {"command": "npm run dev", "run_in_background": True}, "bash: npm: command not found"),
         ("bash", {"command": "python a.py & wait"}, "done"),
         ("bash", {"command": "./s & P=$!; sleep 1; kill $P"}, "done"),
         ("bash", {"command": "make && echo 'a & b'"}, "done"),
