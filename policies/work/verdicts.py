@@ -35,18 +35,21 @@ class Proven(NamedTuple):
     scope: Scope
 
 
-def _whole(pattern: str | None) -> re.Pattern[str] | None:
-    return re.compile(rf"\A(?:{pattern})\Z") if pattern else None
-
-
 def _verdict(row: Mapping[str, str | list[str]]) -> Verdict:
     texts = {key: value for key, value in row.items() if isinstance(value, str)}
-    counts = [re.compile(texts[key]) if key in texts else None for key in ("failed", "passed")]
+    failed, passed = (re.compile(texts[key]) if key in texts else None for key in ("failed", "passed"))
     return Verdict(
-        texts["tool"], texts["has"], re.compile(rf"\A(?:{texts['line']})\Z"), cast("Proof | None", texts.get("result")),
-        *counts, cast("Proof | None", texts.get("zero")), _whole(texts.get("after")),
-        tuple(f" {program} " for program in row.get("runs", ())), cast("Scope", texts.get("scope", "run")),
-    )  # fmt: skip
+        tool=texts["tool"],
+        has=texts["has"],
+        line=re.compile(rf"\A(?:{texts['line']})\Z"),
+        result=cast("Proof | None", texts.get("result")),
+        failed=failed,
+        passed=passed,
+        zero=cast("Proof | None", texts.get("zero")),
+        after=re.compile(rf"\A(?:{texts['after']})\Z") if "after" in texts else None,
+        runs=tuple(f" {program} " for program in row.get("runs", ())),
+        scope=cast("Scope", texts.get("scope", "run")),
+    )
 
 
 _ROWS = tomllib.loads(files("policies.work").joinpath("verdicts.toml").read_text("utf-8"))["verdicts"]

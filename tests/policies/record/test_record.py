@@ -158,7 +158,7 @@ def test_what_was_said_at_length_is_told_by_its_ends() -> None:
 @pytest.mark.requirement("R2 Format tools", "R3 3.4 keyActions")
 def test_failed_calls_are_told_apart() -> None:
     utterances = [
-        Utterance(0, "assistant", "", (ToolCall("bash", "{}", "a"), ToolCall("read", "{}", "b"))),
+        Utterance(0, "assistant", "", (ToolCall("bash", "{}", "a"), ToolCall("read", '{"path": "b"}', "b"))),
         Utterance(1, "tool", "Error: no such file", answers="a"),
         Utterance(2, "tool", "fine\nas it is", answers="b"),
     ]
