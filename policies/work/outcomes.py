@@ -80,8 +80,6 @@ _RAISED = re.compile(
     r"^(?:[\w.]{1,80}\.)?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Warning)\b[^\n]{0,400}", re.MULTILINE
 )
 _ESCAPE = re.compile(r"\\u((?!d[89a-f])[0-9a-f]{4})", re.IGNORECASE)
-# Lines of differences, of numbered files and of searches.
-_SHOWN = re.compile(r"^(?:[+@ -]|\d{1,6}[\t:|-]|[\w./-]{1,200}[:-]\d{1,6}[:-])[^\n]*$", re.MULTILINE)
 _TAGS = re.compile(r"</?[\w:-]{1,40}>")
 _LABEL = re.compile(r"\W{0,4}\w{1,12}\s?[:：]\s{0,4}")
 _UNINDENTED = re.compile(r"^[^\s][^\n]*", re.MULTILINE)
