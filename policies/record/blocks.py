@@ -55,6 +55,7 @@ ROOMS: Mapping[str, Room] = {
     "calls": Room(0.03, 0.12),
     "timeline": Room(0.0, 0.06),
     "reported": Room(0.0, 0.03),
+    "recent": Room(0.02, 0.08),
     "names": Room(0.25, 1.0),
 }
 """Of every block but the user's words and the summary."""

@@ -15,19 +15,24 @@ _NAMED = re.compile(
     r"(?<![\w./~-])/*+(?P<path>[\w.~-]++(?:/[\w.~-]++)++)|\b(?=[0-9a-f]{0,63}\d)(?=[0-9a-f]{0,63}[a-f])[0-9a-f]{7,64}\b"
 )
 # Numbers of two digits and more, and versions; a model may count up to nine things itself.
-_NUMBER = re.compile(r"(?<![\w.,])v?(?P<number>\d{1,3}(?:[,_'\u202f ]\d{3})++(?!\d)|\d++(?:\.\d++)*+)(?![\w-])")
+_NUMBER = re.compile(r"(?<![\w.,])(?<!\w:)v?(?P<number>\d{1,3}(?:[,_'\u202f ]\d{3})++(?!\d)|\d++(?:\.\d++)*+)(?![\w-])")
 _GROUPING = re.compile(r"[,_'\u202f ]")
 _DIGITS = re.compile(r"\d++(?:\.\d++)*+")
 _LEAST_DIGITS = 2
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)|(?<=[。！？；])|(?<=;)\s+")
 _MOST_READ = 2_000
 _UTTERANCE = re.compile(r"^\[\d{1,9}\] (?P<label>[^\n:]{1,120}):", re.MULTILINE)
-_WORD = re.compile(r"[^\W\d_]{4,40}|[\u3400-\u9fff]{2}|[\u30a1-\u30fc]{2,20}|[\uac00-\ud7a3]{2,20}")
+_WORD = re.compile(
+    r"(?=(?P<pair>[\u3400-\u9fff]{2}))|(?P<word>[\u30a1-\u30fc]{2,20}|[\uac00-\ud7a3]{2,20}|[a-z\u00df-\u024f\u0400-\u04ff]{4,40})"
+)
+# Words of up to three letters tell languages apart that share their letters.
+_SHORT = re.compile(r"(?<![^\W\d_])[a-z\u00df-\u024f]{1,3}(?![^\W\d_])")
+_OTHER_SCRIPTS = tuple(map(re.compile, ("[\u3041-\u30ff]", "[\u3400-\u9fff]", "[\uac00-\ud7a3]", "[\u0400-\u04ff]")))
 # Characters of a word by which its forms are one.
 _STEM = 5
-# Words of a sentence that a person's words must have; below half of them it is somebody else's, or another language's.
-_SHARE = 0.5
-_FOREIGN_SHARE = 0.4
+# The share of a sentence's words that a person's words must have, and of short words in texts of one language.
+_SHARE = 0.6
+_SHORT_SHARE = 0.25
 _LEAST_WORDS = 2
 _TABLES = tomllib.loads(files("policies.record").joinpath("evidence.toml").read_text("utf-8"))
 _WILL = re.compile("|".join(f"(?:{row['pattern']})" for row in _TABLES["wills"]), re.IGNORECASE)
@@ -36,7 +41,7 @@ _ORDER = re.compile("|".join(f"(?:{row['pattern']})" for row in _TABLES["orders"
 
 def proven(summary: str, source: str) -> str:
     """Return the summary without lines of made-up paths, and without sentences that the source does not bear out."""
-    evidence = _Evidence(summary, source)
+    evidence = _Evidence(source)
     lines: list[str] = []
     for line in summary.splitlines():
         if not all(named in source for named in _named(line[:_MOST_READ])):
@@ -50,16 +55,14 @@ def proven(summary: str, source: str) -> str:
 class _Evidence:
     """The numbers of a source, and the words of a person in it."""
 
-    def __init__(self, summary: str, source: str) -> None:
+    def __init__(self, source: str) -> None:
         self._source = source
         self._numbers = frozenset(_DIGITS.findall(source))
         self._groups = frozenset(_DIGITS.findall(_GROUPING.sub("", source)))
-        persons = _words_of_persons(source)
+        persons = _words_of_persons(source).lower()
         self._words = _stems(persons)
-        self._persons = " ".join(persons.lower().split())
-        told = _stems(summary)
-        # A summary in another language than the conversation has few of its words.
-        self._is_comparable = bool(told) and len(told & _stems(source)) >= _FOREIGN_SHARE * len(told)
+        self._short = frozenset(_SHORT.findall(persons))
+        self._persons = " ".join(persons.split())
 
     def bears_out(self, sentence: str) -> bool:
         sentence = sentence[:_MOST_READ]
@@ -68,10 +71,18 @@ class _Evidence:
         if _ORDER.search(sentence):
             return " ".join(sentence.lower().split()).strip("-*> .") in self._persons
         will = _WILL.search(sentence)
-        if will is None or not self._is_comparable:
+        if will is None or not self._is_in_a_persons_language(sentence.lower()):
             return True
         words = _stems(sentence[will.end() :])
         return len(words) < _LEAST_WORDS or len(words & self._words) >= _SHARE * len(words)
+
+    def _is_in_a_persons_language(self, sentence: str) -> bool:
+        """Return False for a summary in another language than a person's, whose words cannot be compared."""
+        for script in _OTHER_SCRIPTS:
+            if script.search(sentence):
+                return script.search(self._persons) is not None
+        short = frozenset(_SHORT.findall(sentence))
+        return len(short & self._short) >= _SHORT_SHARE * len(short)
 
     def _has(self, number: str) -> bool:
         plain = _GROUPING.sub("", number)
@@ -106,4 +117,4 @@ def _words_of_persons(source: str) -> str:
 
 
 def _stems(text: str) -> frozenset[str]:
-    return frozenset(word[:_STEM] for word in _WORD.findall(text.lower()))
+    return frozenset((found["pair"] or found["word"])[:_STEM] for found in _WORD.finditer(text.lower()))

@@ -67,23 +67,26 @@ def render(contents: Contents, texts: Texts, budget: Budget, settings: LedgerSet
     left -= count(texts.numbers) + 1 if numbers else 0
     left -= count(f"\n## {texts.said}\n{texts.unsaid.format(statements=total)}") + 2 if total else 0
     words = word_blocks(entries, contents.request, left, texts.said, count)
+    summary, recent = _summary_blocks(contents, texts, budget, count)
     timeline = newest_first(f"- {_of_a_model(segment)}" for segment in contents.timeline)
     names = Block(texts.names, tokens=min(contents.names, room), floor=int(ROOMS["names"].floor * room))
     blocks = [
         words.request,
         words.rules,
-        _summary_block(contents, budget, count),
+        summary,
         words.stated,
         words.messages,
         *work_blocks(contents.work, contents.reports, texts, room, count),
         block("timeline", texts.timeline, timeline, room, count),
+        recent,
         words.rest,
         names,
     ]
     shown = _by_title(blocks, allocate(blocks, left, count))
     unsaid = total - sum(line.items for line in shown[texts.said].lines)
     shown[texts.said] = shown[texts.said]._replace(note=texts.unsaid.format(statements=unsaid) if unsaid > 0 else "")
-    prose = _texts_of(shown[""].lines)
+    said = [texts.recent, *_texts_of(shown[texts.recent].lines)] if shown[texts.recent].lines else []
+    prose = [*_texts_of(shown[""].lines), *said]
     order = (
         *(texts.timeline, texts.said, texts.plan, texts.tried, texts.running, texts.browsed),
         *(texts.reported, texts.actions, texts.files),
@@ -117,17 +120,25 @@ def _lines_under(title: str, shown: Shown) -> list[str]:
     return ["", f"## {title}", *lines] if lines else []
 
 
-def _summary_block(contents: Contents, budget: Budget, count: CountTokens) -> Block:
-    """Return the summary without lines that stand in the ledger word for word; its beginning and end come first."""
+def _summary_blocks(contents: Contents, texts: Texts, budget: Budget, count: CountTokens) -> tuple[Block, Block]:
+    """Return the summary without lines that stand in the ledger word for word, and what the assistant said lately.
+
+    Of the summary, its beginning and its end come first.
+    """
     verbatim = {" ".join(entry.text.split()) for entry in contents.entries}
     lines = [line for line in contents.summary.splitlines() if without_place(" ".join(line.split())) not in verbatim]
     lines = _of_a_model("\n".join(lines).strip()).splitlines()
+    at = lines.index(texts.recent) if texts.recent in lines else len(lines)
+    recent = block("recent", texts.recent, newest_first(lines[at + 1 :]), budget.injected, count)
+    while at and not lines[at - 1].strip():
+        at -= 1
+    lines = lines[:at]
     last = len(lines) - 1
     placed = [Line(text, (0, at)) for at, text in enumerate(lines)]
     placed.sort(key=lambda line: min(line.place[1] / 0.6, (last - line.place[1]) / 0.4))
     if budget.record <= SMALL_RECORD:
-        return Block("", placed, share=_SMALL_SUMMARY_SHARE, heading=2)
-    return Block("", placed, count("\n".join(lines)) + len(lines) + 2, heading=2)
+        return Block("", placed, share=_SMALL_SUMMARY_SHARE, heading=2), recent
+    return Block("", placed, count("\n".join(lines)) + len(lines) + 2, heading=2), recent
 
 
 def with_names(
