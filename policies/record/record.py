@@ -11,6 +11,7 @@ from policies.budget import Budget
 from policies.half_window import Cut
 from policies.ledger import ledger
 from policies.ledger.ledger import Entry
+from policies.ledger.sentences import sentences
 from policies.plan import Trigger, Weight
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction, Work, work_behind
@@ -31,7 +32,7 @@ from policies.work.calls import Judge, judge_call
 from policies.work.running import StartedWork
 from policies.work.todo import Plan
 
-VERSION = 2
+VERSION = 3
 SEGMENT_CHARACTERS = 500
 _SEGMENTS_STORED = 20
 # The part of the usable input that files of rules may take.
@@ -396,7 +397,8 @@ def language_for(parent: Record | None, span: Span) -> Language:
     if parent:
         return parent.language
     users = [u for u in span.utterances if u.role == "user"]
-    return language_of(u.text for u in [u for u in users if u.voice == "person"] or users)
+    texts = [u.text for u in [u for u in users if u.voice == "person"] or users]
+    return language_of([sentence for text in texts for sentence, is_prose in sentences(text) if is_prose] or texts)
 
 
 def _making(cut: Cut, written: WrittenSummary, occasion: Occasion, summary: int) -> Making:

@@ -171,7 +171,7 @@ async def test_what_was_left_out_is_told(tmp_path: Path) -> None:
         note = json.loads(play.sent[-1].body)["messages"][2]["content"][0]["content"][0]
         assert note == {
             "type": "text",
-            "text": "[image left out by the gateway: the 1st of this conversation, PNG 1280 x 800, 5 kB, "
+            "text": "[image left out by the gateway: number 1 of this conversation, PNG 1280 x 800, 5 kB, "
             "result of screenshot; call it again if you need it]",
         }
         reply = await play.send(kind.body(messages), path=kind.path)

@@ -17,16 +17,17 @@ NAMED = NotedMedium("document", 22, "", 0, is_of_tool=True)
     [
         (
             SHOT, "en",
-            "[image left out by the gateway: the 7th of this conversation, PNG 1280 x 800, 1.0 MB, "
+            "[image left out by the gateway: number 7 of this conversation, PNG 1280 x 800, 1.0 MB, "
             "result of screenshot; call it again if you need it]",
         ),
         (
             USERS, "en",
-            "[image left out by the gateway: the 3rd of this conversation, JPEG 2560 x 1440, 0.8 MB, sent by the user]",
+            "[image left out by the gateway: number 3 of this conversation, JPEG 2560 x 1440, 0.8 MB, "
+            "sent by the user]",
         ),
         (
             NAMED, "en",
-            "[document left out by the gateway: the 22nd of this conversation, of a result; "
+            "[document left out by the gateway: number 22 of this conversation, of a result; "
             "ask for it again if you need it]",
         ),
         (
