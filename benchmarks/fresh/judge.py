@@ -15,21 +15,21 @@ from benchmarks.fresh.wire import Play, typed
 
 # How the headings of a record begin, in the languages it is worded in.
 _PARTS = {
-    "user": ("What the user said", "用户原话", "ユーザーの発言"),
-    "plan": ("Plan", "计划", "計画"),
-    "failed": ("Tried and failed", "尝试过且失败", "試みて失敗"),
-    "reports": ("Said in the user's name", "钩子", "以用户名义", "フック"),
-    "running": ("Running", "正在运行", "実行中"),
-    "calls": ("Tool calls", "工具调用", "ツールの呼び出し"),
-    "files": ("Files", "文件", "ファイル"),
-    "names": ("Names and lines", "工作中", "作業で使われた"),
+    "user": ("What the user said", "用户原话", "ユーザーの発言", "사용자가 한 말"),
+    "plan": ("Plan", "计划", "計画", "계획"),
+    "failed": ("Tried and failed", "尝试过且失败", "試みて失敗", "시도했으나"),
+    "reports": ("Said in the user's name", "钩子", "以用户名义", "フック", "훅"),
+    "running": ("Running", "正在运行", "仍在运行", "実行中", "실행 중"),
+    "calls": ("Tool calls", "工具调用", "ツールの呼び出し", "도구 호출"),
+    "files": ("Files", "文件", "ファイル", "파일"),
+    "names": ("Names and lines", "工作中", "作業で使われた", "작업에 쓰인"),
 }
 _LINE = re.compile(r"- \[(\d+)(?:-\d+)?\] (.*)")
-_OUTCOME = re.compile(r" -> (ok|failed|成功|失败|失敗)(?=$|[\s:：;；,，(（])")
+_OUTCOME = re.compile(r" -> (ok|failed|成功|失败|失敗|성공|실패)(?=$|[\s:：;；,，(（])")
 _QUOTED = re.compile(r" -> (?:\w+: )?[\"“「]")
 _FILE = re.compile(r"- (\S+) [(（]([^)）]*)[)）]")
-_HEDGED = re.compile(r"not known|asked for|结果|結果|未知|不明|要求|依頼")
-_GONE = re.compile(r"deleted|删除|削除")
+_HEDGED = re.compile(r"not known|asked for|结果|結果|未知|不明|要求|依頼|요청만")
+_GONE = re.compile(r"deleted|删除|削除|삭제")
 _NAME = re.compile(r"[a-z]+_[a-z]+_[a-z]+|src/[a-z_/]+\.py")
 _SENTENCE = re.compile(r"(?<=[.?!。？！])\s*")
 _RUN = 12

@@ -43,4 +43,5 @@ def statements(entries: Iterable[Entry]) -> int:
 
 def line(entry: Entry) -> str:
     """One entry as the record shows it."""
-    return f"- [{entry.position}] {escape(' '.join(entry.text.split()))}"
+    mark = "> " if entry.kind == "pasted" else ""
+    return f"- [{entry.position}] {mark}{escape(' '.join(entry.text.split()))}"

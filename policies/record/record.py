@@ -1,5 +1,6 @@
 """The record of a compaction: what is stored once and injected ever after (docs/design.md, "The record")."""
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -44,6 +45,9 @@ MESSAGE_TOKENS = 4
 # Characters of what an assistant said in a summary without a model, and of either end of it that are read for them.
 _LINE = 300
 _READ = 2_000
+# A block of code in what an assistant said: the files tell of it.
+_CODE = re.compile(r"```[^`]{0,20000}```")
+_CODE_READ = 40_000
 
 Algorithm = Literal["single", "bisect_v1", "deterministic"]
 
@@ -447,7 +451,8 @@ def _deterministic(
 
 
 def _line(text: str) -> str:
-    """Both ends of a text, in one line."""
+    """Return both ends of a text in one line, without code."""
+    text = _CODE.sub(" … ", text[:_CODE_READ]) + text[_CODE_READ:]
     ends = text if len(text) <= 2 * _READ else f"{text[:_READ]} {text[-_READ:]}"
     return shorten(" ".join(ends.split()), _LINE, len(text) - len(ends)).replace("\n", " ")
 

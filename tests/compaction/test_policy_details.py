@@ -212,15 +212,15 @@ def test_results_answer_the_calls_with_their_ids_whatever_stands_between() -> No
     calls = tuple(ToolCall(name, "{}", f"id of {name}") for name in ("one", "two", "three", "late"))
     span = [
         Utterance(7, "assistant", "", calls),
-        Utterance(8, "tool", "fine", answers="id of three"),
+        Utterance(8, "tool", "ok", answers="id of three"),
         Utterance(9, "tool", "Error: no", answers="id of two"),
-        Utterance(10, "tool", "fine", answers="id of one"),
+        Utterance(10, "tool", "ok", answers="id of one"),
         Utterance(11, "tool", "Error: nobody asked", answers="id of one"),
         Utterance(11, "tool", "Error: whose?", answers="id of nobody"),
         Utterance(12, "user", "Error: says the user"),
         Utterance(13, "assistant", "", (ToolCall("four", '{"text": "a\\nb"}', "id of four"),)),
         Utterance(14, "tool", "Error: no", answers="id of late"),
-        Utterance(14, "tool", "fine", answers="id of four"),
+        Utterance(14, "tool", "ok", answers="id of four"),
     ]
     told = [(action.tool, action.ok, action.position) for action in key_actions(span)]
     assert told == [("one", True, 7), ("two", False, 7), ("three", True, 7), ("late", False, 7), ("four", True, 13)]
@@ -230,7 +230,7 @@ def test_of_calls_that_share_an_id_the_newest_message_has_the_result_and_in_it_t
     span = [
         Utterance(1, "assistant", "", (ToolCall("old", "{}", "call_0"),)),
         Utterance(2, "assistant", "", (ToolCall("one", "{}", "call_0"), ToolCall("two", "{}", "call_0"))),
-        Utterance(3, "tool", "fine", answers="call_0"),
+        Utterance(3, "tool", "ok", answers="call_0"),
         Utterance(4, "tool", "Error: no", answers="call_0"),
     ]
     assert [(action.tool, action.ok) for action in key_actions(span)] == [("old", None), ("one", True), ("two", False)]
