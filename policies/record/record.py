@@ -13,7 +13,7 @@ from policies.half_window import Cut
 from policies.ledger import ledger
 from policies.ledger.ledger import Entry
 from policies.ledger.sentences import sentences
-from policies.plan import Trigger, Weight
+from policies.plan import Trigger
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction, Work, work_behind
 from policies.record.bisect import BisectOutcome
@@ -33,7 +33,7 @@ from policies.work.calls import Judge, judge_call
 from policies.work.running import StartedWork
 from policies.work.todo import Plan
 
-VERSION = 3
+VERSION = 2
 SEGMENT_CHARACTERS = 500
 _SEGMENTS_STORED = 20
 # The part of the usable input that files of rules may take.
@@ -48,6 +48,8 @@ _READ = 2_000
 # A block of code in what an assistant said: the files tell of it.
 _CODE = re.compile(r"```[^`]{0,20000}```")
 _CODE_READ = 40_000
+# Of a message, so many characters tell its language.
+_LANGUAGE_READ = 2_000
 
 Algorithm = Literal["single", "bisect_v1", "deterministic"]
 
@@ -277,7 +279,7 @@ def build(context: RecordContext, written: WrittenSummary | None, occasion: Occa
         text, texts, draft.uses, context.kept, span.cut.position, budget, count,
         most=context.most_names, names_of=context.names,
     )  # fmt: skip
-    text = with_files(text, draft.files, texts)
+    text = with_files(text, draft.files.lines, texts)
     text_tokens = count(text) + MESSAGE_TOKENS
     stored = tuple(ledger.fit(entries, 4 * budget.injected, count))
     return Record(
@@ -289,37 +291,47 @@ def build(context: RecordContext, written: WrittenSummary | None, occasion: Occa
         making=_making(span.cut, written, occasion, text_tokens),
         first_digest=span.first_digest, last_digest=span.last_digest, title=occasion.title, started=occasion.started,
         compacted=occasion.now, uses=working_set.pack_names(draft.uses), seen=work.seen, attempts=work.attempts,
-        running=work.running, plan=work.plan, reports=draft.reports, rules=draft.rules, briefs=draft.briefs,
+        running=work.running, plan=work.plan, reports=draft.reports, rules=draft.files.rules, briefs=draft.files.briefs,
         forgotten=draft.contents.forgotten + ledger.statements(entries) - ledger.statements(stored), steps=work.steps,
     )  # fmt: skip
 
 
-def weigh(context: RecordContext, summary: int | None) -> Weight:
-    """Return what a record would take, without making it. summary: tokens that a model writes; None without a model."""
-    context = replace(context, count=cache(context.count))
-    budget, count = context.budget, context.count
-    written = None if summary is None else WrittenSummary("", Segment(""))
-    draft = _draft(context, written)
-    text = render(draft.contents, texts_for(draft.language), budget, context.settings, count)
-    tokens = min(count(text) + MESSAGE_TOKENS + (summary or 0), budget.injected)
-    rules = count("\n".join(draft.files)) if draft.files else 0
-    room = min(_most_names(context), budget.injected - tokens)
-    return Weight(tokens, names_weight(text, draft.uses, context.kept, room, context.names) if room > 0 else 0, rules)
+def files_weight(span: Span, parent: Record | None, budget: Budget, count: CountTokens) -> int:
+    """Return the tokens of the files of rules, and of what the user pointed to, in a record that is not made yet."""
+    files = _files(span, parent, budget, (), texts_for(language_for(parent, span)), count).lines
+    return count("\n".join(files)) if files else 0
+
+
+class _Files(NamedTuple):
+    """Files that a record carries word for word, and their lines."""
+
+    rules: tuple[RuleFile, ...]
+    briefs: tuple[RuleFile, ...]
+    lines: Sequence[str]
+
+
+def _files(
+    span: Span, parent: Record | None, budget: Budget, told: Sequence[str], texts: Texts, count: CountTokens
+) -> _Files:
+    """Return the files of everything covered. told: what a person said in it, beside the new messages."""
+    rules = rule_files(parent.rules if parent else (), span.utterances, {*span.ruled, *span.repeated})
+    lines = files_block(texts.rules, rules, texts, _room_for_rules(budget) - span.rules_sent, count)
+    briefs = briefs_in(parent.briefs if parent else (), span.utterances, told)
+    lines += files_block(texts.briefs, briefs, texts, min(_BRIEFS, budget.record), count)
+    return _Files(rules, briefs, lines)
 
 
 class _Draft(NamedTuple):
-    """What a record says, before it is text. files: lines of the files of rules, and of what the user pointed to."""
+    """What a record says, before it is text."""
 
     contents: Contents
     language: Language
-    files: Sequence[str]
+    files: _Files
     written: WrittenSummary
     entries: Sequence[Entry]
     timeline: tuple[Segment, ...]
     work: Work
     reports: tuple[Report, ...]
-    rules: tuple[RuleFile, ...]
-    briefs: tuple[RuleFile, ...]
     uses: Sequence[NameUse]
 
 
@@ -333,11 +345,8 @@ def _draft(context: RecordContext, written: WrittenSummary | None) -> _Draft:
     timeline = timeline[-_SEGMENTS_STORED:]
     work = work_behind(parent.work if parent else Work(), span.utterances, context.judge)
     reports = reports_in(parent.reports if parent else (), span.utterances)
-    rules = rule_files(parent.rules if parent else (), span.utterances, {*span.ruled, *span.repeated})
-    files = files_block(texts.rules, rules, texts, _room_for_rules(budget) - span.rules_sent, count)
     told = [entry.text for entry in entries if entry.opening or entry.kind in ("task", "directive", "message")]
-    briefs = briefs_in(parent.briefs if parent else (), span.utterances, told)
-    files += files_block(texts.briefs, briefs, texts, min(_BRIEFS, budget.record), count)
+    files = _files(span, parent, budget, told, texts, count)
     uses = _uses(span, parent, context.statements, entries, context.names)
     shown = [segment.text for segment in timeline[-context.segments :] if segment.text] if context.segments else []
     contents = Contents(
@@ -345,7 +354,7 @@ def _draft(context: RecordContext, written: WrittenSummary | None) -> _Draft:
         span.request, _forgotten(parent, context.statements),
         names_weight("", uses, context.kept, _most_names(context), context.names),
     )  # fmt: skip
-    return _Draft(contents, language, files, written, entries, timeline, work, reports, rules, briefs, uses)
+    return _Draft(contents, language, files, written, entries, timeline, work, reports, uses)
 
 
 def _most_names(context: RecordContext) -> int:
@@ -402,7 +411,8 @@ def language_for(parent: Record | None, span: Span) -> Language:
         return parent.language
     users = [u for u in span.utterances if u.role == "user"]
     texts = [u.text for u in [u for u in users if u.voice == "person"] or users]
-    return language_of([sentence for text in texts for sentence, is_prose in sentences(text) if is_prose] or texts)
+    prose = [sentence for text in texts for sentence, is_prose in sentences(text[:_LANGUAGE_READ]) if is_prose]
+    return language_of(prose or texts)
 
 
 def _making(cut: Cut, written: WrittenSummary, occasion: Occasion, summary: int) -> Making:

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from msgspec import structs
 
-from policies.plan import fit_cut, may_be_fitted, soft_share
+from policies.plan import expected_weight, fit_cut, may_be_fitted, soft_share
 from policies.record import record as records
 from policies.record.record import Cause, Occasion, Record, WrittenSummary
 from policies.transcript import CountTokens
@@ -147,16 +147,19 @@ class RecordBuilder:
 def _fitted_job(job: Job, count: CountTokens) -> Job:
     """Return the job with the cut that its record leaves room for (docs/design.md, "The cut").
 
-    The size of the record is read from the covered messages alone, and a summary counts with its requested length. So
-    every replica comes to the same cut. A record in place of a late summary covers what was planned.
+    The size of the record is expected from the tokens that it newly covers, so every replica comes to the same cut. A
+    record in place of a late summary covers what was planned.
     """
     if job.plan.target is None or (job.target is None and job.plan.with_model and job.case.summarizer is not None):
         return job
     if not may_be_fitted(job.plan, job.cooled.conversation, job.policy):
         return job
-    settings, budget = job.policy.summarizer, job.plan.budget
-    summary = None if job.target is None else min(settings.target_tokens or budget.summary, budget.record)
-    weight = records.weigh(job.context(count), summary)
+    before = job.parent.text_tokens if job.parent else 0
+    tokens_from = job.cooled.conversation.tokens_from
+    covered = tokens_from[job.covered] - tokens_from[job.plan.cut.position]
+    weight = expected_weight(
+        before, covered, job.plan.budget, records.files_weight(job.span, job.parent, job.plan.budget, count)
+    )
     plan = fit_cut(job.plan, job.cooled.conversation, job.policy, weight)
     return job if plan is job.plan else replace(job, plan=replace(plan, target=None))
 
