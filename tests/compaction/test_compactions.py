@@ -338,7 +338,7 @@ async def test_every_large_result_that_is_summarized_is_shown_so_but_where_the_s
         await play.settle()
     asked = [prompt for prompt in play.summaries.begun if prompt.endswith("Write the summary now.")]
     assert len(asked) >= least
-    assert len(asked) - len(shown) <= 3  # one batch
+    assert len(asked) - len(shown) <= 4  # one batch, and one that the next cut took
 
 
 async def test_a_large_result_is_summarized_once_where_rounds_are_quicker_than_that(tmp_path: Path) -> None:
