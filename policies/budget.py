@@ -5,21 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import sqrt
 
-MAX_RESERVE = 32_000
-DEFAULT_RESERVE = 8_000
-# Kept for the answer even where all of them were shorter, and how much longer than those seen one may be.
-_LEAST_RESERVE = 1_024
-_ANSWER_MARGIN = 1.5
-MAX_RECORD = 8_000
-# Share of a window that is usable at least: at most half of it is reserved for the answer, a tenth is the margin, and
-# rounding takes the rest.
-LEAST_USABLE = 0.39
-# What a record may have even where a tenth of M is less.
-SMALL_RECORD = 1_400
-# The working set of large rooms: what work needs again grows with them, but more slowly, and not for ever (measured
-# by `python -m benchmarks.memory`).
-_NAMES_ROOT = 36
-_MOST_NAMES = 12_000
+from policies import numbers
+
+from policies import numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +63,13 @@ def budget_of(window: int, usable: int, fixed: int = 0) -> Budget:
     """The record gets a tenth of M; where that is little, up to 30 %: rules and names do not shrink with a window."""
     usable = max(1, usable)
     movable = max(usable - fixed, usable // 4)
-    record = min(max(movable // 10, min(3 * movable // 10, SMALL_RECORD)), MAX_RECORD)
+    record = min(max(movable // 10, min(3 * movable // 10, numbers.SMALL_RECORD)), numbers.MOST_RECORD)
     return Budget(window, usable, record, fixed)
 
 
 def usual_names(room: int) -> int:
     """Tokens that a working set needs at most in a room of so many."""
-    return min(int(_NAMES_ROOT * sqrt(room)), _MOST_NAMES)
+    return min(int(numbers.NAMES_ROOT * sqrt(room)), numbers.MOST_NAMES)
 
 
 def with_limit(budget: Budget | None, tokens: int) -> Budget:
@@ -104,9 +92,11 @@ def reserved_output(window: int, max_output: int | None, longest_answer: int | N
 
     What is asked for (a tenth of the window where nothing is), but not more than answers have been seen to take.
     """
-    wanted = min(window // 10, DEFAULT_RESERVE) if max_output is None else min(max_output, MAX_RESERVE)
+    wanted = (
+        min(window // 10, numbers.DEFAULT_RESERVED) if max_output is None else min(max_output, numbers.MOST_RESERVED)
+    )
     if longest_answer is not None:
-        wanted = min(wanted, max(_LEAST_RESERVE, int(_ANSWER_MARGIN * longest_answer)))
+        wanted = min(wanted, max(numbers.LEAST_RESERVED, int(numbers.ANSWER_MARGIN * longest_answer)))
     return min(wanted, window // 2)
 
 

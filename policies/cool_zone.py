@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from policies import numbers
+from policies import numbers
 from policies.budget import Budget, usable_input
 from policies.conversation import Conversation
 from policies.half_window import measured_room
@@ -18,16 +20,6 @@ from policies.settings import PolicySettings
 from policies.transcript import CountTokens
 from policies.voices.heard import words_of
 from policies.voices.parts import typed_in_result
-
-_THRESHOLD_SHARE = 0.04
-_THRESHOLD_RANGE = (2_000, 20_000)
-# The newest tokens of results that stay as they are, whatever their age in rounds.
-_HOT_SHARE = 0.25
-_HOT_TOKENS = 40_000
-# A batch goes on until this share of the valve is left, so that the next one is some way off.
-_RELIEF = 0.5
-MAX_SUMMARY_TOKENS = 300
-_EXCERPT = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +76,8 @@ def threshold_tokens(budget: Budget, policy: PolicySettings) -> int:
     """From how many tokens on a message is large; the less is left beside tools and head, the fewer."""
     if policy.large_messages.threshold is not None:
         return policy.large_messages.threshold
-    low, high = _THRESHOLD_RANGE
-    return max(low, min(int(_THRESHOLD_SHARE * (budget.window - budget.fixed)), high))
+    low, high = numbers.LARGE_RESULT_RANGE
+    return max(low, min(int(numbers.LARGE_RESULT * (budget.window - budget.fixed)), high))
 
 
 class _CoolingRun:
@@ -100,7 +92,7 @@ class _CoolingRun:
         self._threshold = threshold_tokens(budget, policy)
         self._floor = budget.at(policy.apply_floor)
         self._valve = policy.large_messages.valve * budget.movable
-        self._hot = min(_HOT_TOKENS, int(_HOT_SHARE * budget.movable))
+        self._hot = min(numbers.MOST_HOT_RESULTS, int(numbers.HOT_RESULTS * budget.movable))
         self._before = [*accumulate((m.tokens for m in body), initial=conversation.fixed_tokens)]
         weights = (m.tokens if m.role in policy.large_messages.roles else 0 for m in body)
         self._results_before = [*accumulate(weights, initial=0)]
@@ -131,7 +123,7 @@ class _CoolingRun:
         self._read = seen
         self._leave_covered(seen)
         self._cool(seen)
-        worth = (1 - _RELIEF) * self._valve
+        worth = (1 - numbers.RELIEF) * self._valve
         if self._before[seen] < self._floor or self._weight <= self._valve or self._cooled_weight < worth:
             return None
         due = tuple(self._due())
@@ -189,7 +181,7 @@ class _CoolingRun:
         """The oldest that have cooled down, until the valve is relieved."""
         weight = self._weight
         for position in self._cooled:
-            if weight <= _RELIEF * self._valve:
+            if weight <= numbers.RELIEF * self._valve:
                 return
             weight -= self._weighs(position)
             yield position
@@ -202,7 +194,7 @@ class _CoolingRun:
 
     def foreseen(self) -> Iterator[Coming]:
         """What the next batch takes for certain: the oldest that are worth one together."""
-        worth = (1 - _RELIEF) * self._valve
+        worth = (1 - numbers.RELIEF) * self._valve
         members: list[int] = []
         weight = 0
         for position in (*self._cooled, *self._live):
@@ -256,10 +248,10 @@ def _short_form(text: str, tool: str | None, summary: str | None, tokens: int) -
     status = f"[{source}, {len(text):,} characters, {tokens:,} tokens, shortened by the gateway"
     if summary is not None:
         return f"{status} to a summary]\n{summary}"
-    left_out = len(text) - 2 * _EXCERPT
+    left_out = len(text) - 2 * numbers.EXCERPT
     if left_out <= 0:
         return f"{status}]\n{text}"
-    excerpt = f"{text[:_EXCERPT]}\n[… {left_out:,} characters left out …]\n{text[-_EXCERPT:]}"
+    excerpt = f"{text[: numbers.EXCERPT]}\n[… {left_out:,} characters left out …]\n{text[-numbers.EXCERPT :]}"
     return f"{status}: its beginning and end]\n{excerpt}"
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from policies import numbers
+from policies import numbers
 from policies.budget import Budget
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts
@@ -13,15 +15,6 @@ Level = Literal["L0", "L1"]
 Strategy = Literal["turn-boundary", "round-boundary", "best-effort"]
 Adjustment = Literal["exact", "adjusted-to-turn-start", "adjusted-to-turn-end"]
 Fallback = Literal["not-enough-rounds", "single-turn-only", "turns-do-not-fit", "turn-keeps-too-little"]
-
-# With less room than this for rounds of the session's average size, a compaction would not buy time.
-_ROUNDS_TO_BUY = 8
-# In a larger room than this, a compaction leaves so many tokens at most: what stays is read again with every request,
-# and the larger the room, the more of them come until the next one (docs/costs.md).
-_LARGE_ROOM, _LARGE_TARGET = 120_000, 16_000
-# Shares of M that stay word for word where the record wants the room, in small rooms and in larger ones.
-_LEAST_KEPT_SMALL, _LEAST_KEPT, _SMALL_ROOM = 0.20, 0.25, 16_000
-_LEAST_UNITS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +45,7 @@ def target_tokens(conversation: Conversation, budget: Budget, policy: PolicySett
     units = conversation.units
     average = conversation.tokens_from[0] / len(units) if units else 0
     headroom = (policy.compaction_threshold - policy.target_ratio) * budget.movable
-    crowded = average > 0 and headroom / average < _ROUNDS_TO_BUY
+    crowded = average > 0 and headroom / average < numbers.ROUNDS_TO_BUY
     ratio = policy.min_target_ratio if crowded else policy.target_ratio
     return budget.fixed + int(ratio * measured_room(budget, policy))
 
@@ -60,7 +53,7 @@ def target_tokens(conversation: Conversation, budget: Budget, policy: PolicySett
 def measured_room(budget: Budget, policy: PolicySettings) -> int:
     """The room of which a compaction leaves a share: beyond some size it is not M, since what a conversation needs word
     for word does not grow with the window, and what stays is paid anew."""
-    most = policy.max_target or (_LARGE_TARGET if budget.movable > _LARGE_ROOM else None)
+    most = policy.max_target or (numbers.LARGE_TARGET if budget.movable > numbers.LARGE_ROOM else None)
     return budget.movable if most is None else min(budget.movable, int(most / policy.target_ratio))
 
 
@@ -123,7 +116,7 @@ def longer_tail(
     one does; the one that keeps the most where none does. None where the cut keeps that, or nothing older fits a `room`
     of so many tokens."""
     units = [i for i in conversation.units if i >= covered]
-    asked = min(_position_by_policy(conversation, units, policy), units[max(0, len(units) - _LEAST_UNITS)])
+    asked = min(_position_by_policy(conversation, units, policy), units[max(0, len(units) - numbers.LEAST_UNITS)])
 
     def keeps(position: int) -> bool:
         return position <= asked and conversation.kept_tokens(position) >= least
@@ -147,7 +140,9 @@ def longer_tail(
 def least_kept(budget: Budget, policy: PolicySettings) -> int:
     """Tokens of the newest messages that stay word for word where the record wants the room."""
     room = measured_room(budget, policy)
-    return int((_LEAST_KEPT_SMALL if room <= _SMALL_ROOM else _LEAST_KEPT) * by_target(policy) * room)
+    return int(
+        (numbers.LEAST_TAIL_SMALL if room <= numbers.SMALL_ROOM else numbers.LEAST_TAIL) * by_target(policy) * room
+    )
 
 
 def by_target(policy: PolicySettings) -> float:

@@ -4,35 +4,13 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
-from policies.budget import DEFAULT_RESERVE, Budget, budget_of, usable_input
+from policies import numbers
+from policies import numbers
+from policies.budget import Budget, budget_of, usable_input
 from policies.conversation import Conversation
 from policies.half_window import Cut, choose_cut
 from policies.plan import ActiveCheckpoint, is_irreducible, with_names
 from policies.settings import PolicySettings
-
-# Share of M that each retry aims at.
-TARGETS = (0.50, 0.25, 0.125)
-SHRINK_AT_LEAST = 0.90
-# What the injected text may take of a retry's target beside tools and head, and of all of it at least.
-RECORD_SHARE = 0.40
-_LEAST_RECORD_SHARE = 0.10
-_LEAST_TAIL = 64
-# Without a stated limit the window can only be somewhat below what was refused.
-_GUESS = 0.90
-# Share of a window from which on an error that may mean anything is taken for an overflow.
-_FULL = 0.75
-# Tokens of a prompt, of our estimate, that no window is too small for.
-SMALL_PROMPT = 1_500
-# What is left free below a stated limit that the upstream itself has counted up to: a share of it, and a share of what
-# must be cut, which may weigh less than the average.
-_STATED_MARGIN = 0.01
-_MISCOUNTED = 0.15
-# Share of a window that is kept for an answer whose limit nobody has asked for, when contents are cut for it.
-_LEAST_ANSWER = 0.05
-# What is left free beside a prompt: a share of it where we only guess its size, tokens where it was counted.
-ESTIMATE_MARGIN = 0.10
-EXACT_MARGIN = 0.03
-_COUNTED_MARGIN = 32
 
 _D = TypeVar("_D")
 
@@ -67,7 +45,7 @@ class StatedLimit:
     is_lower_bound: bool = False
     learnable: bool = True
     action: OverflowAction = "compact"
-    from_share: float = _FULL
+    from_share: float = numbers.FULL
     holds: float | None = None
     is_uncached: bool = False
     with_model: bool = True
@@ -139,7 +117,7 @@ def is_plausible(stated: StatedLimit, sent_tokens: int, window: int | None, larg
     window = stated.limit or window
     if window is not None:
         return sent_tokens >= stated.from_share * window
-    return stated.action == "outsized" and sent_tokens > max(largest, SMALL_PROMPT)
+    return stated.action == "outsized" and sent_tokens > max(largest, numbers.SMALL_PROMPT)
 
 
 def lowered_output(
@@ -149,7 +127,7 @@ def lowered_output(
     window: int | None,
     max_output: int | None,
     floor: int | None,
-    margin: float = ESTIMATE_MARGIN,
+    margin: float = numbers.ESTIMATE_MARGIN,
 ) -> int | None:
     """Return the output that fits beside a prompt which would have fitted alone; None if that would be below `floor`.
 
@@ -161,7 +139,7 @@ def lowered_output(
     if max_output is None or floor is None or stated.kind == "input":
         return None
     counted = None if stated.is_lower_bound else stated.input_tokens
-    prompt = int(sent_tokens * (1 + margin)) if counted is None else counted + _COUNTED_MARGIN
+    prompt = int(sent_tokens * (1 + margin)) if counted is None else counted + numbers.COUNTED_MARGIN
     room = max_output if limit is None else limit - prompt
     if room >= max_output and stated.limit is None and max_output > sent_tokens:
         room = min(sent_tokens, max_output // 2)
@@ -181,7 +159,7 @@ def refused_budget(
     None where no smaller prompt can help, since the requested output alone fills the window.
     """
     limit = stated.limit or window
-    ceiling = int(sent_tokens * _GUESS * (stated.share_of_bytes or 1))
+    ceiling = int(sent_tokens * numbers.GUESSED_WINDOW * (stated.share_of_bytes or 1))
     if limit is None:
         return budget_of(ceiling, ceiling)
     of_prompt = stated.limit is not None and stated.kind == "input"
@@ -189,7 +167,7 @@ def refused_budget(
         return None
     calibration = max(1.0, stated.input_tokens / sent_tokens) if stated.input_tokens and sent_tokens else 1.0
     planned = usable_input(limit, max_output, exact=exact, calibration=calibration, of_prompt=of_prompt).usable
-    left = int((limit - (0 if of_prompt else max_output or 0)) * _GUESS / calibration)
+    left = int((limit - (0 if of_prompt else max_output or 0)) * numbers.GUESSED_WINDOW / calibration)
     # Where the stated numbers cannot explain the refusal, the refusal is believed.
     return budget_of(limit, min(planned, left, ceiling))
 
@@ -207,15 +185,15 @@ def stated_room(
     if stated.kind == "input":
         output = 0
     elif output is None:
-        output = min(int(_LEAST_ANSWER * limit), DEFAULT_RESERVE)
+        output = min(int(numbers.LEAST_ANSWER * limit), numbers.DEFAULT_RESERVED)
     counted = None if stated.is_lower_bound else stated.input_tokens
     if counted is None:
-        room = int((limit - output) * (1 - (EXACT_MARGIN if exact else ESTIMATE_MARGIN)) / calibration)
-        return room if 0 < room < SHRINK_AT_LEAST * sent_tokens else None
+        room = int((limit - output) * (1 - (numbers.EXACT_MARGIN if exact else numbers.ESTIMATE_MARGIN)) / calibration)
+        return room if 0 < room < numbers.RETRY_SHRINKS * sent_tokens else None
     over = counted - (limit - output)
     if over <= 0 or counted <= 0:
         return None
-    room = limit - output - int(_STATED_MARGIN * limit + _MISCOUNTED * over) - _COUNTED_MARGIN
+    room = limit - output - int(numbers.STATED_MARGIN * limit + numbers.MISCOUNTED * over) - numbers.COUNTED_MARGIN
     return max(1, int(room * sent_tokens / counted))
 
 
@@ -235,23 +213,23 @@ def next_rung(
     little less that is: a history is cut as far as ever, but contents no further.
     """
     budget = with_names(budget.behind(conversation.fixed_tokens), policy)
-    target = min(budget.at(TARGETS[attempt]), int(SHRINK_AT_LEAST * smallest_sent))
-    most_of_record = int(max(RECORD_SHARE * (target - budget.fixed), _LEAST_RECORD_SHARE * target))
+    target = min(budget.at(numbers.RETRY_TARGETS[attempt]), int(numbers.RETRY_SHRINKS * smallest_sent))
+    most_of_record = int(max(numbers.RETRY_RECORD * (target - budget.fixed), numbers.RETRY_LEAST_RECORD * target))
     record = min(budget.record, most_of_record)
     budget = replace(budget, record=record, names=min(budget.names, most_of_record - record))
     covered = standing.covered if standing else 0
     cut = choose_cut(conversation, budget, policy, covered=covered, target=target)
     record = budget.injected if cut else standing.record_tokens if standing else 0
-    smaller = int(SHRINK_AT_LEAST * smallest_sent)
+    smaller = int(numbers.RETRY_SHRINKS * smallest_sent)
     most = smaller if room is None or attempt else room
-    aim = target if room is None or attempt == len(TARGETS) - 1 else min(room, most)
+    aim = target if room is None or attempt == len(numbers.RETRY_TARGETS) - 1 else min(room, most)
     room = aim - conversation.fixed_tokens - record
     fits = conversation.kept_tokens(cut.position if cut else covered) <= room
     return Rung(
         budget,
         target,
         cut,
-        tail_tokens=None if fits else max(room, _LEAST_TAIL),
-        with_model=attempt < len(TARGETS) - 1 and not is_irreducible(conversation, budget, policy),
+        tail_tokens=None if fits else max(room, numbers.RETRY_LEAST_TAIL),
+        with_model=attempt < len(numbers.RETRY_TARGETS) - 1 and not is_irreducible(conversation, budget, policy),
         most=most,
     )

@@ -3,16 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from policies import numbers
+from policies import numbers
 from policies.budget import Budget
 from policies.conversation import Conversation, MessageIndex
 from policies.message import INSTRUCTION_ROLES, Message
 
-# What is left of such contents, beside tools, head and a record, as a share of M.
-_LEFT = 0.5
-# Limits step down by this factor, the first time for what is to come: what was cut stays as it is while a turn goes on,
-# and with it the prompt's cache.
-_STEP = 0.75
-_LEAST = 64
 NOTHING: Mapping[MessageIndex, float] = MappingProxyType({})
 
 
@@ -30,7 +26,11 @@ def oversized_messages(
     """
     kept = kept_behind(conversation, newest)
     return limits_for(
-        conversation, kept, max(_LEAST, int(_LEFT * budget.movable) - budget.record), harness, stepped=True
+        conversation,
+        kept,
+        max(numbers.OVERSIZE_LEAST, int(numbers.OVERSIZE_LEFT * budget.movable) - budget.record),
+        harness,
+        stepped=True,
     )
 
 
@@ -61,7 +61,7 @@ def limits_for(
         others |= {i: size - words[i] for i, size in sizes.items() if conversation.messages[i].role == role}
         others = {i: size for i, size in others.items() if size > 0}
         spared = sum(sizes.values()) - sum(others.values())
-        if others and spared + _LEAST * len(others) <= total:
+        if others and spared + numbers.OVERSIZE_LEAST * len(others) <= total:
             most = _most(others, total - spared, base)
             return {i: words[i] + most for i, size in others.items() if size > most}
     spoken = {i: size for i, size in words.items() if size > 0}
@@ -81,9 +81,9 @@ def _most(sizes: Mapping[MessageIndex, int], room: int, base: int) -> int:
     most = allowance([*sizes.values()], room)
     if not base or most >= max(sizes.values(), default=0):
         return most
-    step = int(base * _STEP)
-    while step > max(most, _LEAST):
-        step = int(step * _STEP)
+    step = int(base * numbers.OVERSIZE_STEP)
+    while step > max(most, numbers.OVERSIZE_LEAST):
+        step = int(step * numbers.OVERSIZE_STEP)
     return step
 
 

@@ -4,32 +4,15 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
-from policies.budget import LEAST_USABLE, Budget, usual_names, with_limit
+from policies import numbers
+from policies import numbers
+from policies.budget import Budget, usual_names, with_limit
 from policies.conversation import Conversation
 from policies.half_window import Cut, by_target, choose_cut, least_kept, longer_tail, measured_room, target_tokens
 from policies.price import Payoff, payoff_of
 from policies.settings import PolicySettings
 
 Trigger = Literal["proactive", "tool_execution", "overflow_retry", "manual", "background", "client"]
-
-# Messages from which a request of unknown window is compacted, and the least such a summary must cover.
-_MESSAGE_LIMIT = 50
-_LEAST_SPAN = 4_000
-# Tokens of a record that a token of covered messages brings, as long as there is room.
-_RECORD_SHARE = 0.4
-# With a known window the number of messages counts only from this share on: fifty may weigh next to nothing.
-_HALF_FULL = 0.5
-_NAMES_STEP = 50
-# Share of M by which a request may grow, at least, until it is compacted again.
-_LEAST_GROWTH = 0.3
-# Share of M that record and working set may take together.
-_MOST_INJECTED = 0.3
-# Share of M that a request may come down to for the least tail's sake.
-_HALF = 0.5
-# Share of M that stays word for word where the record leaves so much.
-_KEPT = 0.3
-# In less room than this, what the record leaves buys next to nothing, and costs summaries all the same.
-_LEAST_ROOM = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +101,13 @@ def limits_of(real: Budget | None, policy: PolicySettings, fixed: int) -> Limits
 
 def with_names(budget: Budget, policy: PolicySettings) -> Budget:
     """The budget with what the policy gives the working set, where the record leaves it that of a small window."""
-    beside = max(0, int(_MOST_INJECTED * budget.movable) - budget.record)
+    beside = max(0, int(numbers.MOST_INJECTED * budget.movable) - budget.record)
     return _naming(budget, min(_share_of_names(budget, policy), beside))
 
 
 def most_names(budget: Budget, policy: PolicySettings) -> int:
     """Tokens that the working set may take where the rest of the record leaves them; in a tiny room, none of those."""
-    return budget.names if budget.movable < _LEAST_ROOM else _share_of_names(budget, policy)
+    return budget.names if budget.movable < numbers.LEAST_FITTED_ROOM else _share_of_names(budget, policy)
 
 
 def _share_of_names(budget: Budget, policy: PolicySettings) -> int:
@@ -135,8 +118,8 @@ def _share_of_names(budget: Budget, policy: PolicySettings) -> int:
 
 def is_far_below(tokens: int, window: int, calibration: float, policy: PolicySettings) -> bool:
     """Whether a request is so small for its window that nothing is done with it, whatever else is known of it."""
-    least = min(LEAST_USABLE * window / calibration, policy.token_limit)
-    return tokens + 1 < min(policy.apply_floor, _HALF_FULL) * least
+    least = min(numbers.LEAST_USABLE * window / calibration, policy.token_limit)
+    return tokens + 1 < min(policy.apply_floor, numbers.MESSAGES_COUNT_FROM) * least
 
 
 def needs_attention(conversation: Conversation, limits: Limits, policy: PolicySettings) -> bool:
@@ -233,7 +216,7 @@ def expected_weight(before: int, covered: int, budget: Budget, files: int) -> We
     covered: tokens of the messages that it newly covers. files: tokens of the files in it. Over 336 records of 19
     sessions in nine languages (`python -m benchmarks.fresh`) 327 took what is expected here, or within a fifth of it.
     """
-    tokens = min(before + int(_RECORD_SHARE * covered), budget.injected)
+    tokens = min(before + int(numbers.RECORD_OF_COVERED * covered), budget.injected)
     text = min(budget.record, tokens)
     return Weight(text, tokens - text, files)
 
@@ -244,19 +227,22 @@ def fit_cut(plan: Compact, conversation: Conversation, policy: PolicySettings, w
     Up to 30 % of M, what the record does not take is the tail's. If names or words want the room, they give way to the
     least tail, down to half, and the request may come down to half of M only.
     """
-    if plan.target is None or plan.budget.movable < _LEAST_ROOM:
+    if plan.target is None or plan.budget.movable < numbers.LEAST_FITTED_ROOM:
         return plan
     budget, covered = plan.budget, plan.standing.covered if plan.standing else 0
     room = plan.target - budget.fixed
     measured, less = measured_room(budget, policy), by_target(policy)
-    most_share = min(_HALF * less, policy.compaction_threshold - _LEAST_GROWTH)
+    most_share = min(numbers.MOST_RAISED * less, policy.compaction_threshold - numbers.LEAST_GROWTH)
     raised = room + max(0, int((most_share - policy.target_ratio) * measured))
     text = min(weight.text, budget.record)
     names = min(weight.names + weight.text - text, budget.injected - text)
     room, raised = room - weight.rules, raised - weight.rules
     most, least = text + names, text + names // 2
     cut = plan.cut
-    for space, share in ((room - most, int(_KEPT * less * measured)), (raised - least, least_kept(budget, policy))):
+    for space, share in (
+        (room - most, int(numbers.USUAL_TAIL * less * measured)),
+        (raised - least, least_kept(budget, policy)),
+    ):
         kept = max(0, share - plan.growth)
         cut = longer_tail(conversation, policy, cut, covered=covered, room=space, least=kept) or cut
     if cut is plan.cut:
@@ -281,8 +267,8 @@ def is_crowded(conversation: Conversation, covered: int, now: int, limits: Limit
     tokens would be sent."""
     if limits.known and policy.message_limit is None:
         return False
-    enough = now >= limits.budget.at(_HALF_FULL) if limits.known else now >= 2 * _LEAST_SPAN
-    return enough and len(conversation.body) - covered >= (policy.message_limit or _MESSAGE_LIMIT)
+    enough = now >= limits.budget.at(numbers.MESSAGES_COUNT_FROM) if limits.known else now >= 2 * numbers.LEAST_SPAN
+    return enough and len(conversation.body) - covered >= (policy.message_limit or numbers.MOST_MESSAGES)
 
 
 def _keep(standing: ActiveCheckpoint | None, reason: str) -> Forward | Reuse:
@@ -306,7 +292,7 @@ def _with_room(budget: Budget, room: int) -> Budget:
 
 def _naming(budget: Budget, tokens: int) -> Budget:
     """In steps: how a dialect or a client words the same must not decide what is carried."""
-    return replace(budget, names=tokens // _NAMES_STEP * _NAMES_STEP)
+    return replace(budget, names=tokens // numbers.NAMES_STEP * numbers.NAMES_STEP)
 
 
 def _usable_for(tokens: int, policy: PolicySettings, fixed: int) -> int:

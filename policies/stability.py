@@ -11,17 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from policies import numbers
+from policies import numbers
 from policies.budget import Budget
 from policies.message import Message
-
-# Assistant messages that name a place in a history. Fewer are the same in conversations that share nothing else.
-_NAMING = 4
-_DIFFERENT = 3
-# The first note may come from a fork or an edit.
-_ENOUGH = 2
-# Before a model is asked again, the history must grow by this share of M. It doubles with each further summary.
-_REGROWTH = 0.25
-_MOST_DOUBLINGS = 10
 
 
 class SummaryNote(msgspec.Struct, frozen=True):
@@ -44,9 +37,9 @@ class Place(NamedTuple):
 def places_in(body: Sequence[Message]) -> Iterator[Place]:
     """Yield the places of a history, the newest first. A place whose messages are too much alike is left out."""
     spoken = [position for position, message in enumerate(body) if message.role == "assistant"]
-    for end in range(len(spoken), _NAMING - 1, -1):
-        digests = [body[position].digest for position in spoken[end - _NAMING : end]]
-        if len(set(digests)) >= _DIFFERENT:
+    for end in range(len(spoken), numbers.PLACE_MESSAGES - 1, -1):
+        digests = [body[position].digest for position in spoken[end - numbers.PLACE_MESSAGES : end]]
+        if len(set(digests)) >= numbers.PLACE_DIFFERENT:
             yield Place(spoken[end - 1], hashlib.sha256(b"".join(digests)).digest())
 
 
@@ -67,14 +60,14 @@ def is_unstable(notes: Sequence[SummaryNote], budget: Budget, tokens: int) -> bo
     notes: those met in the history after its standing record.
     """
     last = max(notes, key=_order, default=None)
-    if last is None or last.count < _ENOUGH:
+    if last is None or last.count < numbers.ENOUGH_NOTES:
         return False
-    return tokens - last.tokens < backoff(last.count - _ENOUGH) * _REGROWTH * budget.movable
+    return tokens - last.tokens < backoff(last.count - numbers.ENOUGH_NOTES) * numbers.REGROWTH * budget.movable
 
 
 def backoff(times: int) -> int:
     """Return the factor of a wait after so many further summaries in vain: each doubles it, within a bound."""
-    factor: int = 2 ** min(times, _MOST_DOUBLINGS)
+    factor: int = 2 ** min(times, numbers.MOST_DOUBLINGS)
     return factor
 
 

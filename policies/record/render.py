@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from policies.budget import SMALL_RECORD, Budget
+from policies.budget import Budget
 from policies.ledger import ledger
 from policies.ledger.entries import Entry
+from policies.numbers import SMALL_RECORD
 from policies.record.actions import Work
 from policies.record.allocate import Block, Line, Shown, allocate
 from policies.record.blocks import ROOMS, block, newest_first, work_blocks

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from policies.cool_zone import MAX_SUMMARY_TOKENS
+from policies.numbers import MOST_EXCERPT_TOKENS
 from policies.price import Tokens
 from policies.record.prompting import Prompts, fill_excerpt
 from policies.record.texts import language_of, texts_for
@@ -65,7 +65,9 @@ class ExcerptWriter:
         if (await self._short_forms.summaries([key]))[0] is not None:
             return True
         said = (await self._workers.run(case.said_in, content.position))[content.number]
-        if self._tokenizer.count(said.text, target.encoding) <= MAX_SUMMARY_TOKENS:  # one of several in a large message
+        if (
+            self._tokenizer.count(said.text, target.encoding) <= MOST_EXCERPT_TOKENS
+        ):  # one of several in a large message
             return True
         if not self._spending.allows(case.caller.tenant, case.caller.summary_tokens_per_day):
             return False
@@ -82,8 +84,8 @@ class ExcerptWriter:
     async def _ask(self, case: PlanInput, target: SummaryTarget, said: Utterance) -> Valid | Invalid:
         window = target.window or case.limits.budget.window
         text = shorten(said.text, int(_USED_WINDOW * window * _CHARACTERS_PER_TOKEN / target.calibration))
-        prompt = fill_excerpt(self._prompts, text, texts_for(language_of([text])), MAX_SUMMARY_TOKENS)
-        answer = await self._summarizer.ask(target, prompt, int(2 * MAX_SUMMARY_TOKENS * target.calibration))
+        prompt = fill_excerpt(self._prompts, text, texts_for(language_of([text])), MOST_EXCERPT_TOKENS)
+        answer = await self._summarizer.ask(target, prompt, int(2 * MOST_EXCERPT_TOKENS * target.calibration))
         verdict, used = await self._workers.run(self._verdict, case, target, prompt.user, answer)
         self._summarizer.note_answer(target, answer, used, "invalid" if isinstance(verdict, Invalid) else "ok")
         return verdict
@@ -95,4 +97,4 @@ class ExcerptWriter:
         tokens = count(source)
         used = answer.usage or Tokens(tokens, count(answer.text[:100_000]))
         self._spending.add(case.caller.tenant, used.prompt + used.output)
-        return validate_excerpt(answer, source_tokens=tokens, cap=2 * MAX_SUMMARY_TOKENS, count=count), used
+        return validate_excerpt(answer, source_tokens=tokens, cap=2 * MOST_EXCERPT_TOKENS, count=count), used

@@ -12,8 +12,8 @@ from policies.chain import Chain, mark_of
 from policies.conversation import NO_LIMITS, Conversation, Rooms
 from policies.cuts import legal_cuts
 from policies.experience import ModelProfile, binds_thinking
-from policies.ladder import ESTIMATE_MARGIN, TARGETS
 from policies.media import NO_MEDIA_LIMITS, MediaLimits
+from policies.numbers import ESTIMATE_MARGIN, RETRY_TARGETS
 from policies.plan import Limits, is_far_below, limits_of
 from policies.record import text_protocol
 from policies.record.masking import as_allowed
@@ -298,7 +298,7 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
     def retries(self) -> int:
         """Return the number of smaller retries after an overflow."""
         policy = self.caller.policy
-        return min(policy.retry_on_overflow, policy.max_iterations, len(TARGETS))
+        return min(policy.retry_on_overflow, policy.max_iterations, len(RETRY_TARGETS))
 
     def steady_budget(self, window: int) -> Budget:
         """Return the budget of a window without regard to this request and recent responses, for frozen content."""

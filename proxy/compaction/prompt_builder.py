@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from policies import ladder
+from policies import ladder, numbers
 from policies.oversize import kept_behind, limits_for
 from policies.plan import Compact
 from policies.record.record import Record
@@ -225,7 +225,7 @@ class PromptBuilder:
             window=window.tokens if window else None,
             max_output=refused.max_output or request.settings.max_output,
             floor=case.output_floor,
-            margin=ladder.EXACT_MARGIN if case.route.exact else ladder.ESTIMATE_MARGIN,
+            margin=numbers.EXACT_MARGIN if case.route.exact else numbers.ESTIMATE_MARGIN,
         )
         return None if room is None else _with_output(case, refused, room)
 
@@ -257,7 +257,7 @@ class PromptBuilder:
         prompt = Prompt(
             body_of(case, copy, case.experience.shape), tokens, "applied", "halved", None, refused.view, copy
         )
-        return prompt if prompt.tokens <= ladder.SHRINK_AT_LEAST * refused.tokens else None
+        return prompt if prompt.tokens <= numbers.RETRY_SHRINKS * refused.tokens else None
 
     async def _compact(self, case: PlanInput, decision: Decision, plan: Compact) -> Prompt:
         """Return the request with a record that is made now, here or by another request."""

@@ -5,7 +5,8 @@ from dataclasses import replace
 from msgspec import structs
 
 from policies.assembly import Shape
-from policies.ladder import SMALL_PROMPT, Retry, StatedLimit, is_plausible, next_retry, retries
+from policies.ladder import Retry, StatedLimit, is_plausible, next_retry, retries
+from policies.numbers import SMALL_PROMPT
 from proxy.compaction.plan_input import PlanInput, with_newest_lessons
 from proxy.compaction.prompt import Prompt, reshaped_prompts, unmarked_prompt, untouched_prompt
 from proxy.compaction.prompt_builder import PromptBuilder

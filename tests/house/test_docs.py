@@ -15,7 +15,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from policies import budget, experience, ladder
+from policies import experience, numbers
 from policies.assembly import Injected, assemble
 from policies.budget import usable_input
 from policies.chain import prefix_digests
@@ -256,13 +256,13 @@ def test_the_budgets_of_memory_are_those_of_the_presets() -> None:
 @pytest.mark.parametrize(
     ("said", "holds"),
     [
-        ("what is asked for, at most 32,000", (budget.MAX_RESERVE,)),
-        ("unasked a tenth of W, at most 8,000", (budget.DEFAULT_RESERVE,)),
-        ("small windows: 1,400, at most 30 % of M), 8,000", (budget.SMALL_RECORD, 30, budget.MAX_RECORD)),
+        ("what is asked for, at most 32,000", (numbers.MOST_RESERVED,)),
+        ("unasked a tenth of W, at most 8,000", (numbers.DEFAULT_RESERVED,)),
+        ("small windows: 1,400, at most 30 % of M), 8,000", (numbers.SMALL_RECORD, 30, numbers.MOST_RECORD)),
         ("worst of the last 16 ratios", (experience.CALIBRATION_OBSERVATIONS,)),
         ("to estimated tokens, 1 to 6", tuple(map(int, experience.CALIBRATION_RANGE))),
         ("24 hours, or until", (experience.LEARNED_TTL // 3600,)),
-        ("at 0.50, 0.25 and 0.125 of", ladder.TARGETS),
+        ("at 0.50, 0.25 and 0.125 of", numbers.RETRY_TARGETS),
         ("below 0.60 M", (DEFAULTS.apply_floor,)),
         ("at most 6 times, not below 4 messages", (DEFAULTS.bisect.max_depth, DEFAULTS.bisect.min_messages)),
         ("At most 16 calls, 60 s for all", (DEFAULTS.bisect.max_calls, DEFAULTS.summarizer.timeout)),

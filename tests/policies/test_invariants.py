@@ -17,7 +17,8 @@ from policies.budget import budget_of
 from policies.chain import prefix_digests
 from policies.cuts import legal_cuts
 from policies.half_window import choose_cut
-from policies.ladder import SHRINK_AT_LEAST, TARGETS, next_rung
+from policies.ladder import next_rung
+from policies.numbers import RETRY_SHRINKS, RETRY_TARGETS
 from policies.plan import ActiveCheckpoint, Compact, decide, limits_of
 from policies.record.bisect import BisectOutcome, Call, Result
 from policies.record.record import Segment, WrittenSummary
@@ -298,10 +299,10 @@ def test_17_every_rung_aims_a_tenth_lower_and_the_last_asks_no_model(
     cuts = [cut for cut in legal_cuts(view) if cut <= covered]
     standing = ActiveCheckpoint(cuts[-1], 100) if cuts and data.draw(st.booleans()) else None
     smallest = view.total_tokens
-    for attempt in range(len(TARGETS)):
+    for attempt in range(len(RETRY_TARGETS)):
         rung = next_rung(view, budget_of(usable, usable), DEFAULTS, standing, attempt=attempt, smallest_sent=smallest)
-        assert rung.target <= SHRINK_AT_LEAST * smallest
-        assert rung.target <= rung.budget.at(TARGETS[attempt])
+        assert rung.target <= RETRY_SHRINKS * smallest
+        assert rung.target <= rung.budget.at(RETRY_TARGETS[attempt])
         assert rung.cut is None or standing is None or rung.cut.position > standing.covered
         smallest = max(rung.target, 1)
     assert not rung.with_model
