@@ -7,8 +7,6 @@ from math import sqrt
 
 from policies import numbers
 
-from policies import numbers
-
 
 @dataclass(frozen=True, slots=True)
 class Budget:

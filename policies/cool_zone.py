@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from policies import numbers
-from policies import numbers
 from policies.budget import Budget, usable_input
 from policies.conversation import Conversation
 from policies.half_window import measured_room

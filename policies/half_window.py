@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from policies import numbers
-from policies import numbers
 from policies.budget import Budget
 from policies.conversation import Conversation
 from policies.cuts import legal_cuts

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
 from policies import numbers
-from policies import numbers
 from policies.budget import Budget, budget_of, usable_input
 from policies.conversation import Conversation
 from policies.half_window import Cut, choose_cut

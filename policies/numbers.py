@@ -1,4 +1,4 @@
-"""Every number by which a conversation is cut: its unit, why it is so, and the benchmark that measured it, if one did."""
+"""The numbers by which conversations are cut: unit, reason, and the benchmark that measured it, if one did."""
 
 # The budget.
 MOST_RESERVED = 32_000

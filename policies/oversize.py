@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from policies import numbers
-from policies import numbers
 from policies.budget import Budget
 from policies.conversation import Conversation, MessageIndex
 from policies.message import INSTRUCTION_ROLES, Message

@@ -5,7 +5,6 @@ from math import ceil
 from typing import Literal
 
 from policies import numbers
-from policies import numbers
 from policies.budget import Budget, usual_names, with_limit
 from policies.conversation import Conversation
 from policies.half_window import Cut, by_target, choose_cut, least_kept, longer_tail, measured_room, target_tokens

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import msgspec
 
 from policies import numbers
-from policies import numbers
 from policies.budget import Budget
 from policies.message import Message
 

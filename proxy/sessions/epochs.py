@@ -82,8 +82,9 @@ class Epochs:
         if known is not None:
             return _link(session, known)
         fresh = self._unstored.get(session) or secrets.token_hex(_EPOCH_DIGITS // 2).encode()
-        taken = await self._put_new(session, fresh)
-        if taken is None and not self.is_up:
+        # A store that has lost the label alone would erase the conversation without this session.
+        taken = await self._put_new(session, fresh) if (is_listed := await self._is_listed(session)) else None
+        if not is_listed or (taken is None and not self.is_up):
             return _link(session, remember(self._unstored, session, fresh, _REMEMBERED))
         return _link(session, self._remember(session, taken or fresh))
 
@@ -206,6 +207,11 @@ class Epochs:
         first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
         if mark:
             await self._store.enroll(_labels_at(first), mark.hex(), self._ttl)
+
+    async def _is_listed(self, session: bytes) -> bool:
+        """Return True if the session has no label, or its label is in the list of its conversation."""
+        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        return not mark or await self._store.enrolled(_labels_at(first), [mark.hex()]) == [True]
 
     async def _strike_label(self, session: bytes) -> None:
         first, mark = session[:LINK_BYTES], session[LINK_BYTES:]

@@ -156,6 +156,28 @@ async def test_a_conversation_is_erased_whole_though_the_store_was_lost_meanwhil
     assert await there.link(first + mark) != link
 
 
+class Forgetful(MemoryStore):
+    """A store that loses what it is told to enroll, as behind a breaker that an error has just opened."""
+
+    forgets = True
+
+    async def enroll(self, index: str, member: str, ttl: float) -> None:
+        if not self.forgets:
+            await super().enroll(index, member, ttl)
+
+
+async def test_no_epoch_is_stored_of_a_session_whose_label_the_store_did_not_list() -> None:
+    store, first, mark = Forgetful(), first_link(), secrets.token_bytes(16)
+    here, there = (Epochs(store, TTL, Clock()) for _ in range(2))
+    link = await there.start(first + mark)
+    assert await store.get_many([f"epoch:{(first + mark).hex()}"]) == [None]
+    assert await here.link(first + mark) != link
+    store.forgets = False
+    assert await there.start(first + mark) == link == await here.link(first + mark)
+    assert await here.erase_every(first)
+    assert await here.link(first + mark) != link
+
+
 async def test_what_a_failover_loses_is_erased_again() -> None:
     store, first, clock = MemoryStore(), first_link(), Clock()
     here, there = (Epochs(store, TTL, clock) for _ in range(2))
