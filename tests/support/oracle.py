@@ -295,7 +295,9 @@ class Oracle:
             if marks and marks[end - 1][3] == number
             for at in range(end)
         )
-        if chain not in chains:
+        last = max((at for at, mark in enumerate(marks) if mark[3] == number), default=-1)
+        gapped = _chains_with_a_gap([mark[0] for mark in marks[: last + 1]]) if self._loses else iter(())
+        if chain not in chains and chain not in gapped:
             return [f"a summary up to {number}, which is not that of the {len(marks)} texts covered"]
         return []
 
@@ -305,6 +307,17 @@ def _chain(marks: Sequence[str]) -> str:
     for mark in marks:
         chain = link(chain, mark)
     return chain
+
+
+def _chains_with_a_gap(marks: Sequence[str]) -> Iterator[str]:
+    """Return the chains of texts between which a record without a model stands, made while no summarizer was there."""
+    for end in range(1, len(marks)):
+        before = _chain(marks[:end])
+        for start in range(end + 1, len(marks)):
+            chain = before
+            for mark in marks[start:]:
+                chain = link(chain, mark)
+            yield chain
 
 
 def _unquoted(item: Json) -> tuple[Json, str]:
