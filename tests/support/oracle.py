@@ -43,7 +43,7 @@ CHAT_MODEL = "chat"
 SUMMARIZER = "signer"
 
 _MARK = re.compile(r"mark-(\w+)-(\w+)-(\d+)-(\d+)\b")
-_SIGNATURE = re.compile(r"signed (\w+) (\w+) (\d+) ([a-z]{16}) by number (\d+)\b")
+_SIGNATURE = re.compile(r"signed (\w+) (\w+) (\d+) ([a-z]{16}) by number x(\d+)\b")
 _RECORD = "<conversation_record>"
 _QUOTATION = re.compile(r"<recalled>\n.*?\n</recalled>(?:\n\n)?", re.DOTALL)
 _MOST_TOLD = 2_000
@@ -355,7 +355,7 @@ def _summary(asked: str, serial: int) -> str:
     for mark in dict.fromkeys(match[0] for match in _MARK.finditer(shown)):
         tenant, session, number, _ = _MARK.fullmatch(mark).groups()  # type: ignore[union-attr]
         chain = link(chain, mark)
-    signature = f"signed {tenant} {session} {number} {chain} by number {serial}"
+    signature = f"signed {tenant} {session} {number} {chain} by number x{serial}"
     first, *others = texts_for("en").headings
     said = "The work went on as it was asked for."
     return "\n".join([f"## {first}\n{said}\n{signature}", *(f"## {heading}\n{said}" for heading in others)])
