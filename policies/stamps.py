@@ -6,6 +6,8 @@ Both change from request to request without anybody having said anything else (d
 import re
 from collections.abc import Iterator
 
+from policies.voices.wrappers import ELEMENTS
+
 _TIME = r"(?:[01]?\d|2[0-3]):[0-5]\d"
 _SECONDS = r":[0-5]\d(?:[.,]\d{1,9})?"
 _HALF = r"\s?[AaPp]\.?[Mm]\b\.?"
@@ -44,11 +46,8 @@ _PIECE = 64 * 1024
 # No stamp is as long, with what stands around it.
 _LONGEST = 128
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-# Elements that stand beside a user's words as texts of their own, in a user's name: those of Claude Code, codex, Cline.
-_ELEMENTS = (
-    "system-reminder|environment_context|environment_details|env|total_tokens|local-command-caveat|user_instructions"
-    "|turn_aborted"
-)
+# Elements in which a harness speaks, in a user's name.
+_ELEMENTS = "|".join(name for name, voice in ELEMENTS.items() if voice in ("harness", "instructions"))
 _TAG = re.compile(rf"<({_ELEMENTS})>|# AGENTS\.md instructions[^\n]{{0,400}}+\s{{0,20}}+<(INSTRUCTIONS)>")
 _harness = _TAG.finditer
 

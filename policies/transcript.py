@@ -7,7 +7,7 @@ from typing import Literal
 
 from policies.lookalikes import fold_lookalikes
 from policies.message import Role
-from policies.voices.tables import Voice
+from policies.voices.wrappers import DISTINCT, Voice
 
 Part = Literal["text", "tool", "reasoning"]
 
@@ -41,11 +41,7 @@ _TEMPLATE_TAG = (
     r"|(?:extra_id|special)_\d{1,4}|seed:\w{1,20}"
 )
 # What agents' harnesses say their own words with: in a tool's result it is somebody's who wants to be taken for one.
-_HARNESS_TAG = (
-    r"system[-_]reminder|environment_(?:context|details)|user_instructions|turn_aborted|subagent_notification"
-    r"|task-notification|total_tokens|user-prompt-submit-hook|(?:local-)?command-(?:name|message|args|stdout|stderr|caveat)"
-    r"|bash-(?:input|stdout|stderr)|permissions[ _-]instructions|tool_use_error"
-)
+_HARNESS_TAG = "|".join(re.sub("[-_ :]", "[-_ :]", name) for name in DISTINCT)
 _TEMPLATE_WORD = r"inst|system_prompt|available_tools|tool_(?:calls|results|content)|[gs]mask|bos|eos|eot|\|\w{1,40}\|"
 
 

@@ -13,7 +13,7 @@ from policies.ledger.ledger import rank_of
 from policies.record.texts import Texts
 from policies.transcript import CountTokens, ToolCall, Utterance, escape
 from policies.voices.arguments import path_of
-from policies.voices.tables import RULE_FILES
+from policies.voices.wrappers import RULE_FILES
 from policies.work.code_mode import answered_call, printed_text, script_in
 from policies.work.shell import Command
 from policies.work.tools import arguments_of, commands_in, reads_file, words_of

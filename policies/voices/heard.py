@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from policies.voices import tables
+from policies.voices import wrappers
 from policies.voices.parts import Part, is_bare, parts_by_block, typed_in_result
 from policies.voices.speech import Speech, speech_of
 from policies.voices.text_calls import begins_as_result
@@ -52,7 +52,7 @@ def heard_in(blocks: Sequence[str]) -> Heard:
     speech = speech_of(words) if any(map(str.strip, blocks)) else "brief"
     return Heard(
         speech if speech != "none" or unsure is None else "unsure",
-        any(part.by in tables.KNOWN or _element_of(part) in tables.KNOWN for part in parts),
+        any(part.by in wrappers.KNOWN or _element_of(part) in wrappers.KNOWN for part in parts),
         _made_of(parts),
         tuple(part.by for part in rules),
         words,
@@ -72,7 +72,7 @@ def heard_in_results(texts: Sequence[str]) -> Heard:
 
 def introduces_itself(instructions: str) -> bool:
     """Whether a system prompt is that of a client that is known."""
-    return tables.INTRODUCTIONS.search(instructions[:600]) is not None
+    return wrappers.INTRODUCTIONS.search(instructions[:600]) is not None
 
 
 def words_of(parts: Sequence[Part]) -> str:
@@ -101,5 +101,5 @@ def _element_of(part: Part) -> str:
 
 
 def _made_of(parts: Sequence[Part]) -> str:
-    is_made = all(part.voice == "person" and part.by and part.by not in tables.TYPED for part in parts)
+    is_made = all(part.voice == "person" and part.by and part.by not in wrappers.TYPED for part in parts)
     return parts[0].by if parts and is_made else ""

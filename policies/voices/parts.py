@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from policies.voices import tables
-from policies.voices.tables import Voice
+from policies.voices import wrappers
+from policies.voices.wrappers import Voice
 
 # An element at the beginning of a line, as harnesses write them.
 _NAME = r"(?P<name>permissions instructions|[A-Za-z][\w:.-]{1,60}+)"
@@ -40,6 +40,8 @@ _COMPOUND = re.compile(r"[-_:.]")
 _COMMAND, _PRINTED = "command-name", frozenset({"local-command-stdout", "local-command-stderr"})
 # Where a person's words may be found in a result: within so much of its end.
 _END = 200_000
+# Characters at the end of a text in which a row of `endings` is looked for.
+_ENDING = 800
 REMINDER = "system-reminder"
 _SEPARATORS = re.compile(r"[_\W]")
 _REMINDER = f"<{REMINDER}>"
@@ -71,7 +73,7 @@ def parts_by_block(blocks: Sequence[str]) -> list[list[Part]]:
     for block in blocks:
         parts = _expansion(block, command) if command else None
         parts = [Part("report", block, "tool")] if is_result else parts or [*_parts(block)]
-        is_result = tables.RESULT_HEADER.fullmatch(block) is not None
+        is_result = wrappers.RESULT_HEADER.fullmatch(block) is not None
         names = {part.by for part in parts}
         command = block if _COMMAND in names else "" if not _PRINTED.isdisjoint(names) else command
         command = (
@@ -88,8 +90,9 @@ def is_bare(text: str) -> bool:
     return (
         "<" not in text
         and not _holds_lines(text)
-        and tables.EDITOR.match(text) is None
-        and _beginning(text) is None
+        and wrappers.EDITOR.match(text) is None
+        and wrappers.ANY_FRAME.match(text) is None
+        and _whole(text) is None
         and bool(text.strip())
     )
 
@@ -106,20 +109,23 @@ def _parts(text: str) -> Iterator[Part]:
     """Of one text."""
     if not text.strip():
         return
-    if (setup := tables.EDITOR.match(text)) is not None:
+    if (setup := wrappers.EDITOR.match(text)) is not None:
         yield Part("harness", setup[0], "codex")
         text = text[setup.end() :]
+    if framed := _framed(text):
+        yield from framed
+        return
     spans = [*_elements(text)] if "<" in text else []
     typed = [span for span in spans if _is_typed(span, text)]
     if typed and _is_written_by_hand(text, spans):
         yield Part("person", text)
         return
     outside: Voice = "harness" if typed else "person"
-    if not typed and spans and not text[: spans[0].start].strip() and spans[0].name in tables.ALONE:
+    if not typed and spans and not text[: spans[0].start].strip() and spans[0].name in wrappers.ALONE:
         yield Part("report", text, spans[0].name)
         return
-    if (begun := _beginning(text)) is not None and not typed:
-        yield begun
+    if (known := _whole(text)) is not None and not typed:
+        yield known
         return
     at = 0
     is_whole = not any(outer.strip() for outer in _texts_outside(text, spans))
@@ -150,7 +156,7 @@ def _elements(text: str) -> Iterator[_PartSpan]:
     while (found := _OPENING.search(text, at)) is not None:
         name = found["name"]
         at = found.end()
-        if name.lower() in _HTML and name not in tables.ELEMENTS:
+        if name.lower() in _HTML and name not in wrappers.ELEMENTS:
             continue
         if tags is None:
             tags, is_first = _Tags(text), not text[: found.start()].strip()
@@ -159,7 +165,7 @@ def _elements(text: str) -> Iterator[_PartSpan]:
             inner_end, end = closing
             yield _PartSpan(name, is_first, found.start(), at, inner_end, end)
             at = end
-        elif name in tables.ELEMENTS:  # cut off: what began is not the person's
+        elif name in wrappers.ELEMENTS:  # cut off: what began is not the person's
             yield _PartSpan(name, is_first, found.start(), at, len(text), len(text))
             return
         is_first = False
@@ -198,16 +204,16 @@ def _places(tag: re.Pattern[str], text: str) -> Mapping[str, Sequence[int]]:
 
 
 def _is_typed(span: _PartSpan, text: str) -> bool:
-    if span.name not in tables.TYPED:
+    if span.name not in wrappers.TYPED:
         return False
-    if span.is_first or tables.ANSWER_HEADER.search(text[max(0, span.start - 400) : span.start]):
+    if span.is_first or wrappers.ANSWER_HEADER.search(text[max(0, span.start - 400) : span.start]):
         return True
-    return span.name not in tables.PLAIN_TYPED and tables.RESULT_HEADER.match(text) is None
+    return span.name not in wrappers.PLAIN_TYPED and wrappers.RESULT_HEADER.match(text) is None
 
 
 def _is_written_by_hand(text: str, spans: Sequence[_PartSpan]) -> bool:
     """Whether somebody writes prompts with elements: words around them, and nothing that a client puts there."""
-    if any(span.name in tables.ELEMENTS for span in spans) or tables.ANSWER_HEADER.search(
+    if any(span.name in wrappers.ELEMENTS for span in spans) or wrappers.ANSWER_HEADER.search(
         text[max(0, spans[0].start - 400) : spans[0].start]
     ):
         return False
@@ -223,7 +229,7 @@ def _texts_outside(text: str, spans: Sequence[_PartSpan]) -> Iterator[str]:
 
 def _element(span: _PartSpan, text: str, outside: Voice, *, is_whole: bool) -> Iterator[Part]:
     inner = text[span.inner : span.inner_end].strip()
-    voice = tables.ELEMENTS.get(span.name)
+    voice = wrappers.ELEMENTS.get(span.name)
     if _is_typed(span, text):
         if inner:
             yield Part("person", inner, span.name)
@@ -247,7 +253,7 @@ def _of_harness(inner: str, name: str) -> Iterator[Part]:
     if said := typed_while_working(inner):
         yield Part("person", said, name)
         return
-    if (within := tables.TYPED_WITHIN.get(name)) and f"<{within}>" in inner:
+    if (within := wrappers.TYPED_WITHIN.get(name)) and f"<{within}>" in inner:
         said = inner.partition(f"<{within}>")[2].partition(f"</{within}>")[0].strip()
         yield Part("person", said, within)
     if _RULES.search(inner) is not None:
@@ -269,7 +275,7 @@ def _outside(text: str, voice: Voice) -> Iterator[Part]:
 def _bare(text: str) -> Iterator[Part]:
     """A text without elements: a person's, but for single lines."""
     if _holds_lines(text):
-        text = tables.LINES.sub("", text)
+        text = wrappers.LINES.sub("", text)
     if text.strip():
         yield Part("person", text)
 
@@ -279,24 +285,42 @@ def _holds_lines(text: str) -> bool:
     return "[Request int" in text or " loaded." in text
 
 
-def _beginning(text: str) -> Part | None:
-    """What a text is that begins like this, as a whole."""
-    if tables.ANY_BEGINNING.match(text) is None:
-        return None
-    for voice, by, pattern in tables.BEGINNINGS:
-        if pattern.match(text):
-            file = _FILE.match(text.lstrip()) if voice == "instructions" else None
-            return Part(voice, text, file["path"] if file else by)
+def _whole(text: str) -> Part | None:
+    """Return what a text is as a whole by how it begins or ends; None if no row says so."""
+    if wrappers.ANY_BEGINNING.match(text) is not None:
+        for voice, by, pattern in wrappers.BEGINNINGS:
+            if pattern.match(text):
+                file = _FILE.match(text.lstrip()) if voice == "instructions" else None
+                return Part(voice, text, file["path"] if file else by)
+    for voice, by, pattern in wrappers.ENDINGS:
+        if pattern.search(text, max(0, len(text) - _ENDING)):
+            return Part(voice, text, by)
     return None
+
+
+def _framed(text: str) -> list[Part]:
+    """Return the parts of a text in which a client frames what a person typed; none of any other text."""
+    if wrappers.ANY_FRAME.match(text) is None:
+        return []
+    for client, begins, ends in wrappers.FRAMES:
+        if (front := begins.match(text)) and (backs := [*ends.finditer(text, front.end())]):
+            end = backs[-1].start()
+            typed = text[front.end() : end].strip()
+            return [
+                Part("harness", front[0], client),
+                *([Part("person", typed)] if typed else []),
+                Part("harness", text[end:], client),
+            ]
+    return []
 
 
 def typed_while_working(text: str) -> str:
     """What a person typed while the agent worked, of a reminder that says so; empty for any other text."""
-    found = tables.WHILE_WORKING.match(text)
+    found = wrappers.WHILE_WORKING.match(text)
     if found is None:
         return ""
     said = found["said"]
-    closing = tables.CLOSING.search(said)
+    closing = wrappers.CLOSING.search(said)
     return (said[: closing.start()] if closing else said).strip()
 
 
@@ -309,29 +333,29 @@ def typed_in_result(text: str, tool: str | None, *, is_brought: bool = False) ->
     found: list[Part] = []
     if _REMINDER_END in text[-2_000:]:
         found += _reminders(text.rstrip(), "report" if tool is None or is_brought or is_foreign(tool) else "person")
-    if not is_foreign(tool) and (said := tables.REJECTED.match(text[:_END])) is not None:
+    if not is_foreign(tool) and (said := wrappers.REJECTED.match(text[:_END])) is not None:
         words = _without_reminders(said["said"])
-        closing = tables.CLOSING.search(f"{words}\n")
+        closing = wrappers.CLOSING.search(f"{words}\n")
         voice: Voice = "report" if is_brought else "person"
         found.append(Part(voice, words[: closing.start()].strip() if closing else words, "refusal"))
-    elif is_asking(tool) and not tables.FAILED_ANSWER.match(text[:200]):
-        answer = tables.ANSWERED.match(text[:_END])
+    elif is_asking(tool) and not wrappers.FAILED_ANSWER.match(text[:200]):
+        answer = wrappers.ANSWERED.match(text[:_END])
         said_so = _without_reminders(answer["said"] if answer else text[:_END])
         if said_so:
-            found.append(Part("person", tables.ANSWERED_CLOSING.sub("", said_so).strip(), tool or ""))
+            found.append(Part("person", wrappers.ANSWERED_CLOSING.sub("", said_so).strip(), tool or ""))
     return found
 
 
 def is_foreign(tool: str | None) -> bool:
     """Whether a tool brings what strangers wrote."""
-    return tool is not None and tables.FOREIGN_TOOL.search(tool) is not None
+    return tool is not None and wrappers.FOREIGN_TOOL.search(tool) is not None
 
 
 def is_asking(tool: str | None) -> bool:
     """Whether a tool asks the person at the keyboard."""
     if tool is None or tool.startswith("mcp__"):
         return False
-    return _SEPARATORS.sub("", tool.rpartition(".")[2]).lower() in tables.ASKING_TOOLS
+    return _SEPARATORS.sub("", tool.rpartition(".")[2]).lower() in wrappers.ASKING_TOOLS
 
 
 def _reminders(text: str, voice: Voice) -> Iterator[Part]:

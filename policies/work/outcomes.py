@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from policies.voices.arguments import UnreadError, read
-from policies.voices.tables import REJECTED
+from policies.voices.wrappers import REJECTED
 from policies.work import outcome_lines as lines
 from policies.work.tallies import is_tally, what_failed
 from policies.work.tools import Kind

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from policies.voices.parts import Part, parts_by_block, typed_in_result
-from policies.voices.tables import Voice
+from policies.voices.wrappers import Voice
 from proxy.dialects.blocks import Block, Items, Json
 from proxy.dialects.json_array import decode, members_of, split_items
 from proxy.dialects.surrogates import readable

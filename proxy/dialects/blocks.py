@@ -14,7 +14,7 @@ from policies.assembly import Injected
 from policies.message import Call, Message, Role, Signature
 from policies.transcript import CountTokens, ToolCall, Utterance
 from policies.voices.foreign import brings_foreign_text
-from policies.voices.tables import Voice
+from policies.voices.wrappers import Voice
 from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import cut, texts_of_voice, with_beginning, with_voices
 from proxy.models.media import KINDS, media_tokens

@@ -11,8 +11,8 @@ from policies.transcript import CountTokens, shorten
 from policies.voices.arguments import UnreadError, read
 from policies.voices.heard import Heard, heard_in, heard_in_results, introduces_itself, words_of
 from policies.voices.parts import parts_of, typed_in_result
-from policies.voices.tables import Voice
 from policies.voices.text_calls import ends_with_call
+from policies.voices.wrappers import Voice
 from proxy.dialects.json_array import members_of
 from proxy.dialects.surrogates import readable
 

@@ -59,12 +59,12 @@ def test_what_gives_no_hint_holds_no_stamp(text: str) -> None:
     ("text", "inside"),
     [
         ("<system-reminder>a</system-reminder>task", ["a"]),
-        ("task <env>a</env> and <environment_context>b</environment_context>", ["a", "b"]),
+        ("task <git_status>a</git_status> and <environment_context>b</environment_context>", ["a", "b"]),
         ("# AGENTS.md instructions for /src\n\n<INSTRUCTIONS>a</INSTRUCTIONS>\ntask", ["a"]),
         ("<system-reminder>a<env>b</env>c</system-reminder>task", ["a<env>b</env>c"]),
         ("<system-reminder>never closed: the task", []),
         ("</system-reminder>task<system-reminder>", []),
-        ("<b>task</b>", []),
+        ("<b>task</b>, <env>task</env>", []),
     ],
 )
 def test_what_stands_between_a_harness_tags_is_found_wherever_it_stands(text: str, inside: list[str]) -> None:

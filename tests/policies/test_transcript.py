@@ -8,7 +8,7 @@ import pytest
 
 from policies.apart import told_apart
 from policies.transcript import Utterance, render
-from policies.voices.tables import Voice
+from policies.voices.wrappers import Voice
 from tests.support.conversations import count
 
 PROMPTS = Path(__file__).parents[2] / "policies/prompts"

@@ -27,7 +27,7 @@ from policies.ledger.sentences import _END
 from policies.ledger.statements import read_statement
 from policies.ledger.superseding import repeats, replaces, share_subject
 from policies.transcript import ToolCall, Utterance
-from policies.voices.tables import Voice
+from policies.voices.wrappers import Voice
 from tests.support import statement_pairs as pairs
 from tests.support.conversations import count
 from tests.support.natural_sessions import SESSIONS, NaturalSession

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.voices.parts import parts_of, typed_in_result
-from policies.voices.tables import ELEMENTS
+from policies.voices.wrappers import ELEMENTS
 
 P, H, R, S, RULES = "person", "harness", "report", "summary", "instructions"
 CLAUDE_MD = (
