@@ -42,8 +42,14 @@ class Frame(NamedTuple):
 
 
 def _element(row: Mapping[str, str | bool]) -> _Element:
-    flags = (bool(row.get(flag)) for flag in ("known", "alone", "plain"))
-    return _Element(str(row["name"]), cast("Voice", row["voice"]), *flags, str(row.get("within", "")))
+    return _Element(
+        name=str(row["name"]),
+        voice=cast("Voice", row["voice"]),
+        known=bool(row.get("known")),
+        alone=bool(row.get("alone")),
+        plain=bool(row.get("plain")),
+        within=str(row.get("within", "")),
+    )
 
 
 def _beginning(row: Mapping[str, str], pattern: str) -> Beginning:
