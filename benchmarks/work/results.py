@@ -1,4 +1,4 @@
-"""200 tool results and what became of each call: one half to write rules by, one that was written before the rules.
+"""200 tool results and what became of each call, in two halves. Rules were changed for both: neither is held out.
 
 A row: language of what is said, tool, command or path, the protocol's own statement of an error, result, outcome.
 """
@@ -11,7 +11,7 @@ Row = tuple[str, str, str, bool | None, str, Literal["ok", "failed", "unknown"]]
 
 SHELL, READ, EDIT, WRITE = "bash", "read_file", "edit_file", "write_file"
 
-TUNED: tuple[Row, ...] = (
+FIRST: tuple[Row, ...] = (
     ("en", SHELL, "git commit -m x", True, "Exit code 1\nhusky - pre-commit hook failed (add --no-verify)", "failed"),
     ("en", SHELL, "pytest -q", None, "....F.F\n2 failed, 31 passed in 3.21s", "failed"),
     ("en", SHELL, "pytest -q", None, ".....\n33 passed, 0 failed in 3.21s", "ok"),
@@ -249,7 +249,7 @@ TUNED: tuple[Row, ...] = (
     ("ko", "build", "", None, "빌드가 성공적으로 완료되었습니다", "unknown"),
 )
 
-HELD_OUT: tuple[Row, ...] = (
+SECOND: tuple[Row, ...] = (
     ("en", "Bash", "git commit -m x", True, "lint-staged found problems\n✖ eslint --fix found some errors", "failed"),
     ("en", SHELL, "python -m unittest", None, "Ran 12 tests in 0.1s\n\nFAILED (failures=2, errors=1)", "failed"),
     ("en", SHELL, "python -m unittest", None, "Ran 12 tests in 0.1s\n\nOK", "ok"),

@@ -52,8 +52,12 @@ def _verdict(row: Mapping[str, str | list[str]]) -> Verdict:
     )
 
 
-_ROWS = tomllib.loads(files("policies.work").joinpath("verdicts.toml").read_text("utf-8"))["verdicts"]
-VERDICTS = tuple(_verdict(row) for row in _ROWS)
+_FILE = tomllib.loads(files("policies.work").joinpath("verdicts.toml").read_text("utf-8"))
+EXIT_CODE_NAMES = "|".join(row["name"] for row in _FILE["exit_codes"])
+"""A regular expression without case of what stands in front of an exit code."""
+EXIT_CODE_STEMS = tuple(stem for row in _FILE["exit_codes"] for stem in row["has"])
+"""Texts of which one stands in every such name."""
+VERDICTS = tuple(_verdict(row) for row in _FILE["verdicts"])
 """The forms, in the order of the file."""
 _OF_RUNS = tuple(verdict for verdict in VERDICTS if verdict.scope in ("run", "error", "last"))
 _OF_FIRST_LINES = {

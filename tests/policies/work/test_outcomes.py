@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.work.results import HELD_OUT, TUNED, Row
+from benchmarks.work.results import FIRST, SECOND, Row
 from benchmarks.work.tool_outputs import ROWS
 from policies.transcript import ToolCall, Utterance
 from policies.work.calls import done_in
@@ -25,7 +25,7 @@ def outcome(text: str, *, tool: str = "run", arguments: str = "{}", error: bool 
     return done.outcome
 
 
-@pytest.mark.parametrize("row", [*TUNED, *HELD_OUT], ids=lambda row: f"{row[0]}: {row[4][:50]!r}")
+@pytest.mark.parametrize("row", [*FIRST, *SECOND], ids=lambda row: f"{row[0]}: {row[4][:50]!r}")
 def test_no_result_is_called_ok_that_is_not(row: Row) -> None:
     _, tool, argument, error, text, expected = row
     given_ = {"path": argument, "command": argument, "commands": [argument]}
@@ -134,9 +134,7 @@ def test_why_a_call_failed_is_told_in_one_line(text: str, why: str) -> None:
         ("Command failed with exit code 1: tsc --noEmit\nsrc/a.ts(1,2): error TS1005: ';' expected.", "TS1005"),
         ("Process exited with code 1: module not found", "module not found"),
         ("Error: Process completed with exit code 1.", "exit code 1"),
-        ("错误：\n找不到文件 配置.yaml", "找不到文件"),
         ("命令失败，退出码 1\n端口 8080 已被占用", "已被占用"),
-        ("Fehler:\nDatei nicht gefunden: messung.csv", "Datei nicht gefunden"),
         (
             "The user doesn't want to proceed with this tool use. The tool use was rejected. "
             "To tell you how to proceed, the user said:\n"
@@ -146,15 +144,6 @@ def test_why_a_call_failed_is_told_in_one_line(text: str, why: str) -> None:
         (
             "panic: runtime error: index out of range [3] with length 2\n\ngoroutine 1 [running]:\nmain.main()",
             "index out of range",
-        ),
-        (
-            "/repo/x.js:3\n"
-            "  foo()\n"
-            "  ^\n"
-            "\n"
-            "ReferenceError: foo is not defined\n"
-            "    at Object.<anonymous> (/repo/x.js:3:3)",
-            "foo is not defined",
         ),
         ("FAIL\texample.com/app [build failed]", "build failed"),
         ("# example.com/app\n./main.go:3:2: undefined: foo\nFAIL\texample.com/app [build failed]", "undefined: foo"),
@@ -185,8 +174,30 @@ def test_a_line_that_only_wraps_a_failure_gives_way_to_what_says_why(
     text: str, why: str, *, error: bool | None
 ) -> None:
     found = outcome(text, error=error)
-    assert found.result == "failed" if error else found.result != "ok"
+    assert found.result == "failed"
     assert why in found.why
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "why"),
+    [
+        ("错误：\n找不到文件 配置.yaml", "错误： 找不到文件 配置.yaml", "找不到文件 配置.yaml"),
+        (
+            "Fehler:\nDatei nicht gefunden: messung.csv",
+            "Fehler: Datei nicht gefunden: messung.csv",
+            "Datei nicht gefunden: messung.csv",
+        ),
+        (
+            "/repo/x.js:3\n  foo()\n  ^\n\nReferenceError: foo is not defined\n"
+            "    at Object.<anonymous> (/repo/x.js:3:3)",
+            "ReferenceError: foo is not defined",
+            "ReferenceError: foo is not defined",
+        ),
+    ],
+)
+def test_an_unproven_failure_that_a_line_wraps_is_quoted(text: str, says: str, why: str) -> None:
+    assert outcome(text) == Outcome("unknown", says)
+    assert outcome(text, error=True) == Outcome("failed", why)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +330,7 @@ def test_any_text_is_judged(text: str, tool: str, error: bool | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "why"),
     [
         (
             "src/parser.ts\n  4:1  error  Missing return type  explicit-return\n\n1 problem (1 error, 0 warnings)\n"
@@ -338,22 +349,48 @@ def test_any_text_is_judged(text: str, tool: str, error: bool | None) -> None:
             "  3 passing (20ms)\n  1 failing\n\n  1) cart\n       adds up:\n     AssertionError: expected 3 to equal 4",
             "1 failing … AssertionError: expected 3 to equal 4",
         ),
-        ("错误：3 个用例失败\ntest_导入.py::test_重试 失败", "错误：3 个用例失败 … test_导入.py::test_重试 失败"),
-        ("3件のテストが失敗\ntest_検索.py::test_空 失敗", "3件のテストが失敗 … test_検索.py::test_空 失敗"),
-        ("Fehler: 2 Tests fehlgeschlagen\ntest_messung: Fehler, 2,6 statt 2,7", "test_messung: Fehler, 2,6 statt 2,7"),
-        ("Error: 2 failed, 31 passed", "Error: 2 failed, 31 passed"),
         ("all of it\n1 failed, 30 passed in 2.10s", "1 failed, 30 passed in 2.10s"),
         ("FAILED a.py::test_x - KeyError: 'k'\n1 failed, 7 passed", "FAILED a.py::test_x - KeyError: 'k'"),
-        ("3 tests failed: no database\na.py: error", "3 tests failed: no database"),
     ],
 )
 @pytest.mark.parametrize("error", [None, True])
 def test_a_line_that_only_counts_what_failed_is_told_with_one_that_says_what(
-    text: str, told: str, *, error: bool | None
+    text: str, why: str, *, error: bool | None
 ) -> None:
-    result, why = outcome(text, tool="bash", arguments='{"command": "make check"}', error=error)
-    assert result == "failed" if error else result != "ok"
-    assert why.endswith(told) or result == "unknown"
+    found = outcome(text, tool="bash", arguments='{"command": "make check"}', error=error)
+    assert found.result == "failed"
+    assert found.why.endswith(why)
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "why"),
+    [
+        (
+            "错误：3 个用例失败\ntest_导入.py::test_重试 失败",
+            "错误：3 个用例失败 test_导入.py::test_重试 失败",
+            "错误：3 个用例失败",
+        ),
+        (
+            "3件のテストが失敗\ntest_検索.py::test_空 失敗",
+            "3件のテストが失敗 test_検索.py::test_空 失敗",
+            "3件のテストが失敗",
+        ),
+        (
+            "Fehler: 2 Tests fehlgeschlagen\ntest_messung: Fehler, 2,6 statt 2,7",
+            "Fehler: 2 Tests fehlgeschlagen test_messung: Fehler, 2,6 statt 2,7",
+            "Fehler: 2 Tests fehlgeschlagen",
+        ),
+        ("Error: 2 failed, 31 passed", "Error: 2 failed, 31 passed", "Error: 2 failed, 31 passed"),
+        (
+            "3 tests failed: no database\na.py: error",
+            "3 tests failed: no database a.py: error",
+            "3 tests failed: no database",
+        ),
+    ],
+)
+def test_an_unproven_failure_that_a_line_counts_is_quoted(text: str, says: str, why: str) -> None:
+    assert outcome(text, tool="bash", arguments='{"command": "make check"}') == Outcome("unknown", says)
+    assert outcome(text, tool="bash", arguments='{"command": "make check"}', error=True) == Outcome("failed", why)
 
 
 @pytest.mark.parametrize("tool", ["Task", "Agent", "spawn_agent", "dispatch_agent", "wait_agent"])
@@ -493,3 +530,47 @@ def test_an_edit_of_several_places_has_not_failed() -> None:
 )
 def test_what_a_command_shows_is_no_failure_of_it(command: str, text: str, result: str) -> None:
     assert outcome(text, tool="bash", arguments=json.dumps({"command": command})).result == result
+
+
+LOGGED = "2026-11-19T02:07:09Z ERROR first attempt failed, retrying: cart-worker[3517] collect took 808ms"
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "error", "result"),
+    [
+        ("./test.sh cart", f"{LOGGED}\n31 passed, 0 failed in 2.1s\nexit code 0", None, "ok"),
+        ("./test.sh cart", f"{LOGGED}\n31 passed, 0 failed in 2.1s", False, "ok"),
+        ("./test.sh cart", f"{LOGGED}\n测试完成：通过 31 项，失败 0 项", False, "ok"),
+        ("./test.sh cart", f"{LOGGED}\n测试完成：通过 31 项，失败 0 项", None, "unknown"),
+        ("./test.sh cart", f"{LOGGED}\n1 failed, 30 passed in 2.1s", False, "failed"),
+        (
+            "cat src/cart.py",
+            'raise RuntimeError("error: it failed")\nFAILED = "failed"\nprint("Error: 3 failed")',
+            None,
+            "unknown",
+        ),
+        ("cat src/cart.py", 'FAILED = "failed"', None, "unknown"),
+        ("curl -s x/health", '{"failed":0,"errors":0,"last_error":"timeout"}', None, "unknown"),
+        (
+            "curl -s x/health",
+            '{"status":"ok","errors":0,"failed":0,"error":null,"last_error":"timeout"}',
+            False,
+            "unknown",
+        ),
+    ],
+)
+def test_a_word_of_failure_beside_a_run_that_passed_is_no_failure(
+    command: str, text: str, error: bool | None, result: str
+) -> None:
+    found = outcome(text, tool="bash", arguments=json.dumps({"command": command}), error=error)
+    assert found.result == result
+    assert "attempt" not in found.why
+
+
+@pytest.mark.parametrize(
+    "line", ["失败 1 项，通过 30 项", "30 testes aprovados, 1 reprovado", "1 failed, 30 passed in 2.1s"]
+)
+def test_a_failure_is_told_by_no_line_of_a_log(line: str) -> None:
+    text = "\n".join([LOGGED, LOGGED.replace("ERROR", "INFO"), line, "in 2.1s"])
+    arguments = '{"command": "./test.sh"}'
+    assert outcome(text, tool="bash", arguments=arguments, error=True) == Outcome("failed", line)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from datetime import date
 from importlib.resources import files
 
 import pytest
 
+from policies.work.reasons import CODE
 from policies.work.verdicts import VERDICTS, Verdict, proof_of, proven_in
 
-ROWS = tomllib.loads(files("policies.work").joinpath("verdicts.toml").read_text("utf-8"))["verdicts"]
+FILE = tomllib.loads(files("policies.work").joinpath("verdicts.toml").read_text("utf-8"))
+ROWS = FILE["verdicts"]
 _KEYS = {"tool", "has", "line", "result", "failed", "passed", "zero", "after", "runs", "scope", "examples"}
 
 
@@ -46,3 +49,13 @@ def test_a_line_may_need_the_one_before_it() -> None:
 def test_a_line_may_need_the_program_that_prints_it() -> None:
     assert proven_in(["fatal: no such ref"], " echo ") == []
     assert [each.result for each in proven_in(["fatal: no such ref"], " git push origin ")] == ["failed"]
+
+
+@pytest.mark.parametrize("row", FILE["exit_codes"], ids=lambda row: row["example"])
+def test_an_exit_code_is_read_under_the_name_of_its_row(row: dict[str, str]) -> None:
+    assert row.keys() == {"name", "has", "language", "example", "source", "date"}
+    assert re.search(row["name"], row["example"], re.IGNORECASE)
+    assert any(stem in row["example"].lower() for stem in row["has"])
+    match = CODE.search(row["example"])
+    assert match is not None
+    assert match[1] == "1"
