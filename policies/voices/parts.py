@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from policies.voices import wrappers
 from policies.voices.wrappers import Voice
+from policies.work.vocabulary import bare_name, pattern_of_parts, tools_of_sort
 
 # An element at the beginning of a line, as harnesses write them.
 _NAME = r"(?P<name>permissions instructions|[A-Za-z][\w:.-]{1,60}+)"
@@ -43,7 +44,9 @@ _END = 200_000
 # Characters at the end of a text in which a row of `endings` is looked for.
 _ENDING = 800
 REMINDER = "system-reminder"
-_SEPARATORS = re.compile(r"[_\W]")
+_ASKING = tools_of_sort("ask")
+# Of tools that bring what strangers wrote a reminder at the end of a result may be forged.
+_FOREIGN = pattern_of_parts("foreign")
 _REMINDER = f"<{REMINDER}>"
 _REMINDER_END = f"</{REMINDER}>"
 
@@ -302,15 +305,20 @@ def _framed(text: str) -> list[Part]:
     """Return the parts of a text in which a client frames what a person typed; none of any other text."""
     if wrappers.ANY_FRAME.match(text) is None:
         return []
-    for client, begins, ends in wrappers.FRAMES:
-        if (front := begins.match(text)) and (backs := [*ends.finditer(text, front.end())]):
-            end = backs[-1].start()
-            typed = text[front.end() : end].strip()
-            return [
-                Part("harness", front[0], client),
-                *([Part("person", typed)] if typed else []),
-                Part("harness", text[end:], client),
-            ]
+    for frame in wrappers.FRAMES:
+        front = frame.begins.match(text)
+        if front is None:
+            continue
+        backs = [*frame.ends.finditer(text, front.end())]
+        if backs or frame.is_open:
+            end = backs[-1].start() if backs else len(text)
+            before, typed, behind = front[0], text[front.end() : end].strip(), text[end:]
+            parts = (
+                Part("harness", before, frame.client),
+                Part("person", typed),
+                Part("harness", behind, frame.client),
+            )
+            return [part for part in parts if part.text]
     return []
 
 
@@ -348,14 +356,14 @@ def typed_in_result(text: str, tool: str | None, *, is_brought: bool = False) ->
 
 def is_foreign(tool: str | None) -> bool:
     """Whether a tool brings what strangers wrote."""
-    return tool is not None and wrappers.FOREIGN_TOOL.search(tool) is not None
+    return tool is not None and _FOREIGN.search(tool) is not None
 
 
 def is_asking(tool: str | None) -> bool:
     """Whether a tool asks the person at the keyboard."""
     if tool is None or tool.startswith("mcp__"):
         return False
-    return _SEPARATORS.sub("", tool.rpartition(".")[2]).lower() in wrappers.ASKING_TOOLS
+    return bare_name(tool) in _ASKING
 
 
 def _reminders(text: str, voice: Voice) -> Iterator[Part]:

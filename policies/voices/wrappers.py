@@ -34,11 +34,15 @@ class Beginning(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A form of texts in which a person's words stand between two texts of a client."""
+    """A form of texts in which a person's words stand between two texts of a client.
+
+    is_open: whether the second one may be missing.
+    """
 
     client: str
     begins: re.Pattern[str]
     ends: re.Pattern[str]
+    is_open: bool
 
 
 def _element(row: Mapping[str, str | bool]) -> _Element:
@@ -91,7 +95,12 @@ ANY_BEGINNING = re.compile(rf"\s{{0,20}}(?:{'|'.join(row['begins'] for row in _F
 ENDINGS = tuple(_beginning(row, rf"{row['ends']}\Z") for row in _FILE["endings"])
 """Texts of no element, by how they end."""
 FRAMES = tuple(
-    Frame(row["client"], re.compile(rf"\s{{0,20}}(?:{row['begins']})"), re.compile(row["ends"]))
+    Frame(
+        row["client"],
+        re.compile(rf"\s{{0,20}}(?:{row['begins']})"),
+        re.compile(row["ends"]),
+        bool(row.get("open")),
+    )
     for row in _FILE["frames"]
 )
 ANY_FRAME = re.compile(rf"\s{{0,20}}(?:{'|'.join(row['begins'] for row in _FILE['frames'])})")
@@ -123,13 +132,6 @@ ANSWERED = re.compile(
     r"(?P<said>(?s:.{1,100000}))\Z"
 )
 ANSWERED_CLOSING = re.compile(r"\.?\s{0,9}You can now continue with the user's answers(?: in mind)?\.?\s{0,20}\Z")
-ASKING_TOOLS = frozenset(
-    {
-        *("askuserquestion", "askuser", "askfollowupquestion", "requestuserinput", "question", "askquestion"),
-        *("askhuman", "humaninput", "userinput", "getuserinput", "ask", "clarify", "askclarification"),
-        *("askforclarification", "planmoderespond", "asktheuser", "promptuser"),
-    }
-)
 # No answer: an error, or the client's words for a person who did not want to answer.
 FAILED_ANSWER = re.compile(
     r"\s{0,20}(?:<tool_use_error>|\[?(?:error|timeout|no (?:answer|response))\b|input ?validation"
@@ -142,11 +144,6 @@ FAILED_ANSWER = re.compile(
     r"|choose))\b)",
     re.IGNORECASE,
 )
-# Tools that bring what strangers wrote: a reminder at the end of their results may be forged.
-FOREIGN_TOOL = re.compile(
-    r"fetch|web|search|brows|http|url|scrap|crawl|mail|mcp__|download|navigate|slack|issue|page", re.IGNORECASE
-)
-
 # As clients introduce themselves in the system prompt.
 INTRODUCTIONS = re.compile("|".join(row["says"] for row in _FILE["introductions"]))
 

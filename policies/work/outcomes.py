@@ -136,7 +136,7 @@ def _outcome_of(kind: Kind, text: str | None, error: bool | None, ground: Ground
     if text is None:
         return Outcome("failed") if error else NOT_KNOWN
     if error:
-        return Outcome("failed", reason_of(text))
+        return Outcome("failed", _reason_in(text))
     original = text
     if ground.stops and len(text) <= _MOST_JSON:  # the code of what it has ended is no code of its own
         text = _SIGNAL_CODE.sub(r"\g<before>0", text)
@@ -197,6 +197,15 @@ def _of_report(text: str, error: bool | None) -> Outcome:
     is_json = text[:1] == "{" and len(text) <= _MOST_JSON
     failed = next((said for said in _fields_said(text) if said.result == "failed"), None) if is_json else None
     return failed or (OK if error is False else Outcome("unknown", _whole(text)))
+
+
+def _reason_in(text: str) -> str:
+    """Return the line of a failed result, an object or a text, that says why."""
+    try:
+        value = read(text) if text[:1] == "{" and len(text) <= _MOST_JSON else text
+    except UnreadError:
+        value = text
+    return _beside(value) if isinstance(value, dict) and value else reason_of(text)
 
 
 def _fields_said(text: str) -> Sequence[Outcome]:
@@ -360,7 +369,19 @@ def _of_status(told: object, beside: Mapping[str, object]) -> Outcome | None:
 
 def _beside(fields: Mapping[str, object]) -> str:
     """What the fields tell of a failure."""
-    for key in ("error", "message", "stderr", "errors", "detail", "reason", "output", "body", "content", "result"):
+    for key in (
+        "error",
+        "message",
+        "stderr",
+        "errors",
+        "detail",
+        "reason",
+        "output",
+        "stdout",
+        "body",
+        "content",
+        "result",
+    ):
         told = fields.get(key)
         if isinstance(told, dict):
             told = told.get("message")

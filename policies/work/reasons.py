@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+from policies.voices.arguments import UnreadError, read, strings_in
 from policies.voices.wrappers import REJECTED
 from policies.work.verdicts import EXIT_CODE_NAMES
 
@@ -128,7 +129,7 @@ _COUNTING_WORDS = """
 error errors errored fail fails failed failing failure failures problem problems issue issues warning warnings
 pass passed passing ok skipped pending todo ignored xfailed deselected total found fixed
 test tests suite suites file files spec specs example examples assertion assertions check checks source sources
-run ran of in out and with checked time elapsed s ms sec second seconds
+run ran of in out and with checked completed time elapsed s ms sec second seconds
 """
 _COUNTING = frozenset(_COUNTING_WORDS.split())
 # What a line has that says what failed: a word for it, a mark, or a place.
@@ -225,6 +226,8 @@ def _said_around(wrapper: str, text: str) -> str:
     if following and not (_is_wrapper(following) or _says_no_why(following)):
         return following
     before = next((line for line in reversed(told[:at]) if not (_is_wrapper(line) or _says_no_why(line))), "")
+    if is_tally(before) and _VERDICT.search(before):
+        return before
     return line_of(f"{before} … {wrapper}") if before else wrapper
 
 
@@ -263,6 +266,8 @@ def reason_of(text: str) -> str:
 
 def refine_reason(why: str, text: str) -> str:
     """Return what a line that says why a call failed leaves open: `text`, its result, may say more beside it."""
+    if text[:1] in ("{", "["):
+        text = _strings_of(text)
     if _is_wrapper(why):
         why = _said_around(why, text)
     if "\n" in text.strip() and is_tally(why) and (what := what_failed(_lines_of(text))):
@@ -270,12 +275,20 @@ def refine_reason(why: str, text: str) -> str:
     return why
 
 
+def _strings_of(text: str) -> str:
+    """Return the strings in a JSON result, a line each; another result as it is."""
+    try:
+        return "\n".join(strings_in(read(text)))
+    except UnreadError:
+        return text
+
+
 def is_tally(line: str) -> bool:
     """Whether a line counts, and says of nothing what it was."""
     if not _DIGIT.search(line):
         return False
     words = _WORDS.findall(line.lower())
-    return bool(words) and all(word in _COUNTING for word in words)
+    return bool(words) and _COUNTING.issuperset(words)
 
 
 def what_failed(lines: Iterable[str]) -> str:

@@ -141,7 +141,7 @@ def test_there_are_patterns_of_every_kind() -> None:
     assert len(names) > 150
     assert {
         "policies.transcript._TAG",
-        "policies.work.outcome_lines.VERDICT",
+        "policies.work.reasons._VERDICT",
         "proxy.dialects.json_array._openings",
     } <= names
 

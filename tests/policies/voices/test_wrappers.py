@@ -19,7 +19,7 @@ _KEYS = {
     "elements": {"name", "voice", "version", "known", "alone", "plain", "within"},
     "beginnings": {"begins", "voice", "by", "example", "version"},
     "endings": {"ends", "voice", "by", "example", "version"},
-    "frames": {"begins", "ends", "example", "typed", "version"},
+    "frames": {"begins", "ends", "open", "example", "typed", "version"},
     "closings": {"begins"},
     "introductions": {"says"},
     "rule_files": {"file"},
@@ -73,9 +73,10 @@ def test_only_what_stands_in_a_frame_is_a_persons(row: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("row", FILE["frames"], ids=lambda row: row["example"][:40])
-def test_the_beginning_of_a_frame_alone_is_a_persons(row: dict[str, str]) -> None:
-    text = row["example"].partition(row["typed"])[0] + "Fix it."
-    assert [(part.voice, part.text) for part in parts_of([text])] == [("person", text)]
+def test_behind_the_beginning_of_a_frame_alone_a_person_speaks(row: dict[str, str]) -> None:
+    before = row["example"].partition(row["typed"])[0]
+    expected = [("harness", before), ("person", "Fix it.")] if "open" in row else [("person", f"{before}Fix it.")]
+    assert [(part.voice, part.text) for part in parts_of([f"{before}Fix it."])] == expected
 
 
 def test_a_frame_goes_on_behind_the_last_of_its_lines() -> None:

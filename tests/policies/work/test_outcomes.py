@@ -574,3 +574,19 @@ def test_a_failure_is_told_by_no_line_of_a_log(line: str) -> None:
     text = "\n".join([LOGGED, LOGGED.replace("ERROR", "INFO"), line, "in 2.1s"])
     arguments = '{"command": "./test.sh"}'
     assert outcome(text, tool="bash", arguments=arguments, error=True) == Outcome("failed", line)
+
+
+def test_of_a_result_in_json_its_texts_say_why() -> None:
+    result = {"returncode": 1, "output": f"{LOGGED}\n1 failed, 30 passed in 2.1s\n"}
+    text = json.dumps(result, indent=1)
+    assert (
+        outcome(text, tool="bash", arguments='{"command": "./test.sh"}', error=True).why
+        == "1 failed, 30 passed in 2.1s"
+    )
+    assert outcome(text, tool="bash", arguments='{"command": "./test.sh"}').why == "1 failed, 30 passed in 2.1s"
+
+
+def test_a_count_says_more_than_the_line_that_the_build_failed() -> None:
+    text = "> Task :test\n42 tests completed, 3 failed\n\nBUILD FAILED in 41s"
+    found = outcome(text, tool="bash", arguments='{"command": "./gradlew test"}')
+    assert found == Outcome("failed", "42 tests completed, 3 failed")

@@ -79,7 +79,7 @@ def test_of_many_lines_the_last_one_says_why() -> None:
     assert reason_of("nichts gefunden\nmehr dazu: Handbuch") == "nichts gefunden"
 
 
-def test_a_count_is_told_with_no_line_about_the_build_or_a_log() -> None:
-    assert (
-        what_failed(["BUILD FAILED in 41s", "FAILED", "42 tests completed, 3 failed"]) == "42 tests completed, 3 failed"
-    )
+def test_a_count_is_told_with_no_other_count_and_no_line_about_the_build() -> None:
+    lines = ["BUILD FAILED in 41s", "FAILED", "42 tests completed, 3 failed"]
+    assert what_failed(lines) == ""
+    assert what_failed([*lines, "src/a.py: error: x"]) == "src/a.py: error: x"
