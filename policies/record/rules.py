@@ -17,31 +17,15 @@ from policies.voices.wrappers import RULE_FILES
 from policies.work.code_mode import answered_call, printed_text, script_in
 from policies.work.shell import Command
 from policies.work.tools import arguments_of, commands_in, reads_file, words_of
+from policies.work.vocabulary import arguments_of_sort
 
 _MOST_CHARACTERS = 120_000
 _MOST_FILES = 20
 _PRINTING = frozenset({"cat", "bat", "less", "more", "type", "get-content", "gc"})
 _PRINTED = re.compile(r"\b(?:cat|bat|less|more|type|get-content|gc)\b", re.IGNORECASE)
 _READ = 2_000
-# Arguments that leave a part of the file out, as clients spell them, without underscores.
-_PARTLY = frozenset(
-    [
-        *(
-            "offset",
-            "limit",
-            "startline",
-            "endline",
-            "viewrange",
-            "linestart",
-            "lineend",
-            "lines",
-            "linerange",
-            "range",
-        ),
-        *("ranges", "head", "tail", "maxlines", "numlines", "linecount", "fromline", "toline", "maxbytes", "pages"),
-        *("lineoffset", "linelimit", "startlinenumber", "endlinenumber", "maxchars", "maxlength"),
-    ]
-)
+# Arguments that leave a part of the file out, in small letters without underscores.
+_PARTLY = frozenset(arguments_of_sort("part"))
 _NUMBER = re.compile(r"^[ \t]{0,9}\d{1,6}(?:→|\t|\| ?|: )", re.MULTILINE)
 _FAILED = ("error", "<tool_use_error", "file does not exist", "cat:")
 _REMINDER = "\n<system-reminder>"

@@ -5,6 +5,8 @@ from functools import lru_cache
 
 import msgspec
 
+from policies.work.vocabulary import arguments_of_sort
+
 # As Python's, objects and lists take a hundred times their text, and nothing else runs while they are made.
 MOST_BRACKETS = 10_000
 MOST_COMMAS = 200_000
@@ -42,14 +44,8 @@ def strings_in(value: object) -> Iterator[str]:
 
 
 # As clients spell it, in lower case and without underscores.
-_PATH_KEYS = frozenset(
-    [
-        *("path", "filepath", "filename", "file", "targetfile", "notebookpath", "absolutepath"),
-        *("relativepath", "relpath", "pathinproject", "relativeworkspacepath", "fileuri", "pathname"),
-        *("dirpath", "directorypath"),
-    ]
-)
-_LISTS_OF_FILES = ("files", "edits", "changes", "operations", "file", "args")
+_PATH_KEYS = frozenset(arguments_of_sort("path"))
+_LISTS_OF_FILES = arguments_of_sort("files")
 _MOST_FILES = 50
 
 

@@ -3,8 +3,9 @@
 import re
 
 from policies.voices.arguments import strings_in
+from policies.work.vocabulary import pattern_of_parts
 
-_SHELL = re.compile(r"bash|shell|exec|run|command|terminal|console|cmd|process|python|script", re.IGNORECASE)
+_SHELL = pattern_of_parts("shell")
 _READ = 4_000
 # Programs that fetch, and libraries; what is told of a repository's history and of packages; files of others.
 _BRINGING = re.compile(

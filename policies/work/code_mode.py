@@ -16,6 +16,7 @@ from policies.memo import memoize
 from policies.transcript import ToolCall
 from policies.voices.arguments import UnreadError, read
 from policies.work.javascript import Token, tokens_of
+from policies.work.vocabulary import arguments_of_sort
 
 _MOST_CHARACTERS = 200_000
 _REMEMBERED = 1_000_000
@@ -26,7 +27,7 @@ _MOST_SKIPPED = 200
 _MOST_RUNS = 50
 _DEEPEST_RUN = 3
 _MOST_RUN_TOKENS = 20_000
-_SCRIPT_KEYS = ("input", "code", "script", "source")
+_SCRIPT_KEYS = arguments_of_sort("script")
 _SCRIPT = re.compile(r"\btools\s{0,4}[.\[]|\A\s{0,99}(?:text|notify|store|exit)\(|\bALL_TOOLS\b")
 # What stands before the output of a script.
 _HEADER = re.compile(

@@ -6,12 +6,12 @@ from typing import Literal
 
 import msgspec
 
+from policies.work.vocabulary import arguments_of_sort
+
 Status = Literal["open", "active", "done", "dropped"]
 Object = Mapping[str, object]
 
-_TEXT_KEYS = ("content", "step", "title", "subject", "task", "text", "description", "name", "item", "todo")
-_LIST_KEYS = ("todos", "plan", "todoList", "todo_list", "task_list", "tasks", "items", "steps", "newTodos", "list")
-_ID_KEYS = ("id", "taskId", "task_id", "todo_id", "todoId", "item_id", "index", "number")
+_TEXT_KEYS, _LIST_KEYS, _ID_KEYS = map(arguments_of_sort, ("item text", "plan", "item id"))
 _STATUSES: Mapping[str, Status] = {
     **dict.fromkeys(
         ("pending", "todo", "open", "notstarted", "new", "planned", "blocked", "deferred", "待办", "未开始"), "open"

@@ -8,6 +8,7 @@ import msgspec
 from policies.transcript import Utterance
 from policies.work.calls import Done
 from policies.work.shell import UNKNOWN
+from policies.work.vocabulary import arguments_of_sort, words_of_sort
 from policies.work.wording import readable
 
 _MOST = 20
@@ -42,26 +43,9 @@ _ENDED = re.compile(
     r"|已(?:结束|完成|停止|终止)",
     re.IGNORECASE,
 )
-_STOPPING = frozenset({"kill", "stop", "cancel", "terminate", "close", "end"})
-_ASKING = frozenset({"output", "wait", "stdin", "get", "check", "read", "status", "poll", "result", "attach", "write"})
-_PROCESSES = frozenset(
-    {"shell", "bash", "task", "agent", "process", "terminal", "session", "job", "command", "stdin", "background"}
-)
-_AGENTS = frozenset({"task", "agent", "subagent", "delegate", "spawn", "dispatch"})
-_ID_KEYS = (
-    "bash_id",
-    "shell_id",
-    "task_id",
-    "session_id",
-    "agent_id",
-    "id",
-    "process_id",
-    "pid",
-    "terminal_id",
-    "job_id",
-    "ids",
-    "sessionId",
-)
+_STOPPING, _ASKING, _PROCESSES = map(words_of_sort, ("stop", "process ask", "process"))
+_AGENTS = words_of_sort("agent") | {"task"}
+_ID_KEYS = arguments_of_sort("process id")
 _NOTICE = re.compile(
     r"<(?:task|subagent)[-_]notification>([\s\S]{0,3000}?)</(?:task|subagent)[-_]notification>"
     r"|[Bb]ackground (?:[Bb]ash|[Cc]ommand|[Tt]ask)[^\n]{1,400}"

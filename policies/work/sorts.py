@@ -9,6 +9,7 @@ from policies.work.attempts import SIDE, program_of
 from policies.work.calls import Done
 from policies.work.shell import UNKNOWN, Command
 from policies.work.tools import reads_file
+from policies.work.vocabulary import words_of_sort
 from policies.work.wording import readable
 
 Sort = Literal["", "read", "change", "check", "plan"]
@@ -16,7 +17,7 @@ Sort = Literal["", "read", "change", "check", "plan"]
 what is to be done."""
 
 # Words by which a program, its verb, a script or a tool that only checks is called: tests, builds, lint, types.
-_TOOL_CHECKING = frozenset({"test", "tests", "unittest", "unittests", "lint", "build", "compile", "typecheck"})
+_TOOL_CHECKING = words_of_sort("check")
 _CHECKING_NAMES = """
 assemble bazel biome check clippy coverage ctest cypress e2e eslint flake8 gcc golangci gradle gradlew javac jest ktlint
 linter make mocha msbuild mvn mvnw mypy ninja nox phpstan phpunit playwright pylint pyright pytest rspec rubocop ruff

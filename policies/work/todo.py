@@ -13,21 +13,15 @@ from policies.work.calls import Done
 from policies.work.effects import Effect
 from policies.work.plan_forms import PlanItem, checks_in, id_in, item_in, items_in, listed_in, made_id, status_of
 from policies.work.tools import is_plan_tool
+from policies.work.vocabulary import arguments_of_sort, words_of_sort
 
-_ADDING = frozenset({"create", "add", "new", "append"})
-_CHANGING = frozenset(
-    [
-        *("update", "set", "complete", "finish", "mark", "delete", "remove", "edit", "status"),
-        *("done", "close", "start", "check"),
-    ]
-)
-_NO_PLAN = frozenset({"output", "stop", "get", "wait", "kill"})
+_ADDING, _CHANGING, _NO_PLAN = map(words_of_sort, ("plan add", "plan change", "no plan"))
 _FILE = re.compile(
     r"(?:^|[/_.-])(?:plan|todo|todos|task_plan|checklist|implementation_plan)[\w-]{0,40}\.(?:md|txt)$", re.IGNORECASE
 )
 _APPROVED = re.compile(r"^#{1,3} Approved Plan[^\n]{0,80}\n([\s\S]{1,12000})", re.MULTILINE)
-_CONTENT_KEYS = ("content", "file_text", "contents", "text", "CodeContent")
-_OLD_NEW = (("old_string", "new_string"), ("oldString", "newString"), ("old_str", "new_str"), ("oldText", "newText"))
+_CONTENT_KEYS = arguments_of_sort("content")
+_OLD, _NEW = arguments_of_sort("old"), arguments_of_sort("new")
 _MOST_TEXT = 12_000
 
 
@@ -158,14 +152,14 @@ def _by_file(plan: Plan, done: Done) -> Plan:
 def _by_edit(plan: Plan, done: Done, path: str) -> Plan:
     arguments = done.arguments if isinstance(done.arguments, dict) else {}
     content = next((text for key in _CONTENT_KEYS if isinstance(text := arguments.get(key), str)), None)
-    if content is not None and not any(old in arguments for old, _ in _OLD_NEW):
+    if content is not None and not any(old in arguments for old in _OLD):
         return replace(plan, text=content.strip()[:_MOST_TEXT], source=path, stale=False, position=done.position)
     if plan.source != path or not plan.text:
         return plan
-    for old, new in _OLD_NEW:
-        before, after = arguments.get(old), arguments.get(new)
-        if isinstance(before, str) and isinstance(after, str) and before and before in plan.text:
-            return replace(plan, text=plan.text.replace(before, after, 1)[:_MOST_TEXT], position=done.position)
+    before = next((text for key in _OLD if isinstance(text := arguments.get(key), str) and text), None)
+    after = next((text for key in _NEW if isinstance(text := arguments.get(key), str)), None)
+    if before is not None and after is not None and before in plan.text:
+        return replace(plan, text=plan.text.replace(before, after, 1)[:_MOST_TEXT], position=done.position)
     return replace(plan, stale=True, position=done.position)
 
 

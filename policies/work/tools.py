@@ -12,6 +12,7 @@ from policies.work.patches import first_change, first_difference, patch_effects
 from policies.work.scripts import script_effects
 from policies.work.shell import Command, commands_of
 from policies.work.shell_files import command_effects
+from policies.work.vocabulary import arguments_of_sort, words_of_sort
 
 Kind = Literal["read", "change", "shell", "plan", "agent", "other"]
 """`agent`: a call of another agent, whose result is its report."""
@@ -19,58 +20,19 @@ Object = Mapping[str, object]
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[^\W_A-Za-z\d]+")
 _TAG = re.compile(r"<(path|file_path|content|diff|command|code|args|regex|task_progress|todos)>")
-_READING = frozenset(
-    [
-        *("read", "view", "get", "list", "ls", "cat", "open", "search", "grep", "glob", "find"),
-        *("fetch", "show", "describe", "stat", "head", "tail", "check", "lint", "query", "inspect"),
-        *("lookup", "count", "diagnostics", "tree", "retrieve", "browse", "peek", "scan"),
-        *("references", "symbols", "outline"),
-    ]
-)
+_READING = words_of_sort("get")
 # Read whatever they are given; the others only of files: who gets an order or looks up a user may do so in vain.
-_LOOKING = frozenset({"grep", "glob", "ls", "cat", "tree"})
-_PATTERNS = frozenset({"pattern", "regex", "glob", "glob_pattern", "include", "paths", "files"})
+_LOOKING = words_of_sort("look")
+_PATTERNS = frozenset(arguments_of_sort("pattern"))
 # What returns the text of a file: by its verb alone, or together with a word for the text.
-_FILE_READING = frozenset({"read", "view", "cat", "open", "skill"})
-_FETCHING = frozenset({"get", "fetch", "load", "show", "retrieve", "download", "print"})
-_TEXT_WORDS = frozenset({"file", "files", "content", "contents", "text", "document", "rule", "rules", "source"})
+_FILE_READING, _FETCHING, _TEXT_WORDS = map(words_of_sort, ("read", "fetch", "text"))
 # What may follow the verb in the name of a tool that returns a text; anything else is what it returns instead.
-_OF_TEXTS = _TEXT_WORDS | frozenset(
-    [
-        *("a", "the", "my", "all", "many", "multiple", "single", "whole", "full", "entire", "raw", "partial", "media"),
-        *("at", "by", "from", "path", "paths", "line", "lines", "range", "chunk", "disk", "local", "remote", "v"),
-        *("code", "skill", "skills", "resource", "notebook", "image", "pdf", "doc", "docs", "markdown", "tool"),
-        *("project", "workspace", "repo", "repository", "github", "fs", "filesystem", "data", "json", "script"),
-        *_FETCHING,
-        *_FILE_READING,
-    ]
-)
+_OF_TEXTS = _TEXT_WORDS | words_of_sort("text too") | _FETCHING | _FILE_READING
 # What only says something of a file, looks for something in it, or changes it.
-_ABOUT_FILES = frozenset(
-    [
-        *("grep", "glob", "find", "search", "query", "match", "matches", "count", "list", "ls", "tree", "dir"),
-        *("directory", "folder", "lint", "lints", "linter", "check", "diagnostics", "errors", "problems", "stat"),
-        *("stats", "info", "metadata", "size", "outline", "symbol", "symbols", "references", "structure", "summary"),
-        *("history", "log", "blame", "status", "item", "exists", "hash", "type", "permissions"),
-    ]
-)
-_SEARCHES = frozenset({"pattern", "regex", "query", "glob", "search", "symbol"})
-_DEEDS: tuple[tuple[frozenset[str], Deed], ...] = (
-    (frozenset({"delete", "remove", "unlink", "rm", "trash", "erase"}), "deleted"),
-    (frozenset({"rename", "move", "mv"}), "renamed"),
-    (frozenset({"copy", "cp", "duplicate"}), "copied"),
-    (frozenset({"append"}), "appended"),
-    (frozenset({"write", "create", "save", "new", "generate", "make", "overwrite", "put", "touch"}), "written"),
-    (
-        frozenset(
-            [
-                *("edit", "patch", "replace", "insert", "modify", "update", "change", "revert", "undo"),
-                *("restore", "rewrite", "refactor", "diff", "fix"),
-            ]
-        ),
-        "modified",
-    ),
-)
+_ABOUT_FILES = words_of_sort("about")
+_SEARCHES = arguments_of_sort("search")
+_ORDER: tuple[Deed, ...] = ("deleted", "renamed", "copied", "appended", "written", "modified")
+_DEEDS = tuple((words_of_sort(deed), deed) for deed in _ORDER)
 # What editors that are one tool are told to do.
 _SUBCOMMANDS: Mapping[str, Deed | None] = {
     **dict.fromkeys(("view", "read", "open", "list"), None),
@@ -82,59 +44,20 @@ _SUBCOMMANDS: Mapping[str, Deed | None] = {
     **dict.fromkeys(("rename", "move"), "renamed"),
     "append": "appended",
 }
-_PLANS = frozenset({"plan", "plans", "task", "tasks", "checklist", "progress", "tracker"})
-_AGENTS = frozenset({"agent", "agents", "subagent", "subagents", "delegate", "dispatch", "spawn"})
+_PLANS = words_of_sort("plan")
+_AGENTS = words_of_sort("agent")
 # Beside one of these, "agent" is what the tool keeps, and not what it calls.
-_PLANNING = frozenset(
-    {*("list", "create", "delete", "remove", "update", "edit", "stop", "close", "kill", "cancel", "config", "search")}
-)
-# By these, a tool ends what runs.
-_STOPPING = frozenset({"kill", "stop", "cancel", "terminate", "close", "end", "abort", "interrupt"})
+_PLANNING = words_of_sort("agent kept")
+_STOPPING = words_of_sort("stop")
 # What a tool of several deeds is told to do.
-_DEED_KEYS = ("action", "operation", "command", "subcommand", "method", "verb", "op", "mode")
+_DEED_KEYS = arguments_of_sort("deed")
 _KILLERS = frozenset({"kill", "pkill", "killall", "taskkill", "stop-process"})
-_COMMAND_KEYS = ("command", "cmd", "script", "commands", "CommandLine", "command_line", "input")
-_SCRIPTERS = frozenset({"python", "py", "ipython", "jupyter", "repl", "interpreter", "notebook", "node", "javascript"})
-_WINDOWS = frozenset({"powershell", "pwsh", "cmd"})
-_SHELL_NAMES = (
-    frozenset(
-        [
-            *("bash", "sh", "shell", "run", "execute", "exec", "terminal", "command", "console"),
-        ]
-    )
-    | _WINDOWS
-)
-_SOURCES = (
-    "source",
-    "src",
-    "from",
-    "old_path",
-    "oldPath",
-    "source_path",
-    "sourcePath",
-    "path",
-    "file_path",
-    "filePath",
-)
-_TARGETS = (
-    "destination",
-    "dest",
-    "dst",
-    "to",
-    "new_path",
-    "newPath",
-    "target",
-    "destination_path",
-    "destinationPath",
-    "new_name",
-)
-_OLD = ("old_string", "oldString", "old_str", "oldText", "search", "old_text", "old")
-_NEW = (
-    *("new_string", "newString", "new_str", "newText", "replace", "new_text", "new", "new_source", "insert_text"),
-    *("code_edit", "content", "file_text", "contents", "CodeContent", "text", "code", "replacement"),
-)
-_LISTS = ("edits", "files", "changes", "operations", "replacements", "file")
-_DIFFS = ("diff", "patch", "input", "patchText", "patch_text")
+_COMMAND_KEYS = arguments_of_sort("command")
+_SCRIPTERS, _WINDOWS = words_of_sort("script"), words_of_sort("windows")
+_SHELL_NAMES = words_of_sort("shell") | _WINDOWS
+_SOURCES, _TARGETS = arguments_of_sort("source"), arguments_of_sort("target")
+_OLD, _NEW = arguments_of_sort("old"), arguments_of_sort("new")
+_LISTS, _DIFFS = arguments_of_sort("edits"), arguments_of_sort("diff")
 _MOST_PARTS = 50
 _REPLACED = re.compile(r"^={5,9}\n([^\n]{0,300})", re.MULTILINE)
 
