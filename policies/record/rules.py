@@ -91,9 +91,7 @@ def _file_printed_by(command: Command) -> str | None:
 def content_of_file(utterance: Utterance) -> str:
     """Of a file that was read, empty where that failed: without the numbers of its lines and what the client adds."""
     text = printed_text(utterance.text).partition(_REMINDER)[0]
-    if utterance.error or text.lstrip()[:40].lower().startswith(
-        ("error", "<tool_use_error", "file does not exist", "cat:")
-    ):
+    if utterance.error or text.lstrip()[:40].lower().startswith(_FAILED):
         return ""
     lines = text.splitlines()
     numbered = sum(1 for line in lines if _NUMBER.match(line))

@@ -53,6 +53,10 @@ _COMMITTING = frozenset(
     }
 )
 _PRINTING = frozenset({"cat", "head", "tail", "less", "more", "bat", "nl", "sed", "get-content", "gc", "type"})
+# What may stand beside a reading, since it shows nothing of a file.
+_BESIDE = SIDE - _PRINTING - {"grep", "wc", "sort", "tee"}
+# What `sed` is told to show by number.
+_LINE_NUMBERS = re.compile(r"(?:(?:\d{1,7}|\$)(?:,[+~]?(?:\d{1,7}|\$))?[pq]?[; ]{0,2}){1,9}")
 _MOST_CHARACTERS = 400
 
 
@@ -104,12 +108,25 @@ def _commits(command: Command) -> bool:
 
 
 def _file_read(done: Done) -> str:
-    """The one file of which a call shows something; a search in one is about what it looks for."""
+    """The one file of which a call shows the text, whole or by range; a search in one is about what it looks for."""
     if not done.commands:
         return path_of(done.arguments) or "" if reads_file(done.words, done.arguments) else ""
-    printing = [command for command in done.commands if command.program and command.program not in SIDE - _PRINTING]
-    if len(printing) != 1 or printing[0].program not in _PRINTING or "grep" in printing[0].words:
+    printing = [command for command in done.commands if command.program and command.program not in _BESIDE]
+    if not printing or not all(map(_shows_range, printing)) or not all(command.piped for command in printing[:-1]):
         return ""
-    files = [word for word in printing[0].words[1:] if "." in word or "/" in word if not word.startswith("-")]
+    if any(_files_of(command) for command in printing[1:]):
+        return ""
+    files = _files_of(printing[0])
     path = printing[0].path(files[0]) if len(files) == 1 else None
     return path or ""
+
+
+def _shows_range(command: Command) -> bool:
+    """Return True if a command shows lines as they are, all of them or those of some numbers."""
+    if command.program not in _PRINTING:
+        return False
+    return command.program != "sed" or any(map(_LINE_NUMBERS.fullmatch, command.words[1:]))
+
+
+def _files_of(command: Command) -> list[str]:
+    return [word for word in command.words[1:] if "." in word or "/" in word if not word.startswith("-")]
