@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Literal
 
 from policies.lookalikes import fold_lookalikes
@@ -41,7 +43,11 @@ _TEMPLATE_TAG = (
     r"|(?:extra_id|special)_\d{1,4}|seed:\w{1,20}"
 )
 # What agents' harnesses say their own words with: in a tool's result it is somebody's who wants to be taken for one.
-_HARNESS_TAG = "|".join(re.sub("[-_ :]", "[-_ :]", name) for name in DISTINCT)
+# By first letters, since a pattern tries the names one by one.
+_HARNESS_TAG = "|".join(
+    f"{letter}(?:{'|'.join(re.sub('[-_ :]', '[-_ :]', name[1:]) for name in names)})"
+    for letter, names in groupby(sorted({name.lower() for name in DISTINCT}), key=itemgetter(0))
+)
 _TEMPLATE_WORD = r"inst|system_prompt|available_tools|tool_(?:calls|results|content)|[gs]mask|bos|eos|eot|\|\w{1,40}\|"
 
 

@@ -295,8 +295,9 @@ def _whole(text: str) -> Part | None:
             if pattern.match(text):
                 file = _FILE.match(text.lstrip()) if voice == "instructions" else None
                 return Part(voice, text, file["path"] if file else by)
-    for voice, by, pattern in wrappers.ENDINGS:
-        if pattern.search(text, max(0, len(text) - _ENDING)):
+    for has, (voice, by, pattern) in wrappers.ENDINGS:
+        start = max(0, len(text) - _ENDING)
+        if text.find(has, start) >= 0 and pattern.search(text, start):
             return Part(voice, text, by)
     return None
 

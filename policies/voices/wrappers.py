@@ -92,8 +92,8 @@ BEGINNINGS = tuple(_beginning(row, rf"\s{{0,20}}(?:{row['begins']})") for row in
 """Texts of no element, by how they begin: to the end of the text."""
 # Any of them: nearly no text begins so, and one pattern finds that out in a third of the time.
 ANY_BEGINNING = re.compile(rf"\s{{0,20}}(?:{'|'.join(row['begins'] for row in _FILE['beginnings'])})")
-ENDINGS = tuple(_beginning(row, rf"{row['ends']}\Z") for row in _FILE["endings"])
-"""Texts of no element, by how they end."""
+ENDINGS = tuple((row["has"], _beginning(row, rf"{row['ends']}\Z")) for row in _FILE["endings"])
+"""Texts of no element, by how they end. A text without the first of the two is not read further."""
 FRAMES = tuple(
     Frame(
         row["client"],

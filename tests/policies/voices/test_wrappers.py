@@ -18,7 +18,7 @@ FILE = tomllib.loads(files("policies.voices").joinpath("wrappers.toml").read_tex
 _KEYS = {
     "elements": {"name", "voice", "version", "known", "alone", "plain", "within"},
     "beginnings": {"begins", "voice", "by", "example", "version"},
-    "endings": {"ends", "voice", "by", "example", "version"},
+    "endings": {"has", "ends", "voice", "by", "example", "version"},
     "frames": {"begins", "ends", "open", "example", "typed", "version"},
     "closings": {"begins"},
     "introductions": {"says"},
