@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
+from typing import LiteralString
 
 _FILE = tomllib.loads(files("policies.work").joinpath("vocabulary.toml").read_text("utf-8"))
 _SIGNS = re.compile(r"[_\W]")
@@ -24,17 +25,17 @@ _PARTS = _names_by_sort("parts", "part")
 _TOOLS = _names_by_sort("tools", "tool")
 
 
-def words_of_sort(sort: str) -> frozenset[str]:
+def words_of_sort(sort: LiteralString) -> frozenset[str]:
     """Return the words of tools' names of a sort, in small letters. Raises KeyError if there is no such sort."""
     return _WORDS[sort]
 
 
-def arguments_of_sort(sort: str) -> tuple[str, ...]:
+def arguments_of_sort(sort: LiteralString) -> tuple[str, ...]:
     """Return the names of arguments of a sort, the first to look for first. Raises KeyError if there is none."""
     return _ARGUMENTS[sort]
 
 
-def pattern_of_parts(sort: str) -> re.Pattern[str]:
+def pattern_of_parts(sort: LiteralString) -> re.Pattern[str]:
     """Return a pattern of the pieces of tools' names of a sort. Raises KeyError if there is no such sort."""
     return re.compile("|".join(map(re.escape, _PARTS[sort])), re.IGNORECASE)
 
@@ -44,6 +45,6 @@ def bare_name(tool: str) -> str:
     return _SIGNS.sub("", tool.rpartition(".")[2]).lower()
 
 
-def tools_of_sort(sort: str) -> frozenset[str]:
+def tools_of_sort(sort: LiteralString) -> frozenset[str]:
     """Return the bare names of tools of a sort. Raises KeyError if there is no such sort."""
     return frozenset(map(bare_name, _TOOLS[sort]))
