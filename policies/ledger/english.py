@@ -22,7 +22,7 @@ went be set use using run running host live reside store locate call last refer 
 work hold own belong move change switch rename rotate update correct fix land start happen take stay remain
 stand become turn replace migrate bump raise lower increase decrease extend reschedule postpone prefer like
 decide agree agreed would go come handle park base plan pass exceed point wait see have confirm require mind rule stick
-old previous former retire rotation process internally internal write show listen bind expose effort active
+old took previous former retire rotation process internally internal write show listen bind expose effort active
 actively free
 """
 # After a number, part of it.
@@ -126,7 +126,7 @@ version: version
 """
 # What a sentence does.
 CUES = """
-corrects: went up, went down, turns out, slipped, delayed, pushed back, brought forward, reset, regenerated,
+corrects: took over, went up, went down, turns out, slipped, delayed, pushed back, brought forward, reset, regenerated,
   upgrade, extend, got cut, increase, lower, changed my mind, change my mind, correction, instead, moved,
   switched, switch, renamed, rename, rotated, no longer, replaced, replace, replaces, rescheduled, postponed,
   changed, change, bump, bumped, raise, raised, lowered, increased, decreased, extended, scratch that, migrated,
@@ -197,6 +197,7 @@ talk: cannot wait, can't beat, can't go wrong, can't deny, don't worry, do not w
 # openers: may stand before an order ("and please never …"). tellers: who a sentence is about that orders nothing
 #   ("it's always fun"); speakers: even with "must"; wishing: but "I want you to …". deontic: right before the cue, an
 #   order whoever is spoken of. guesses: before "must", "you can" and "always". breaks: where a clause begins.
+# placing: an identifier behind one of these is what a sentence is about.
 # states: "dogs are always …" is none. being: after one of these, what looked like a verb was a noun ("the answer is").
 # binding: orders whoever is spoken of ("it's forbidden"); consents: "I must approve", "I must be asked".
 # modals: before an adverb they make a rule ("backups must always …"). adverbs: orders only at the head of a clause or
@@ -222,6 +223,7 @@ speakers: i, i'm, i've, i'll, i'd, how, what
 wishing: want, need, have, expect, like, rather
 deontic: must, should, shall
 being: is, are, was, were, has, had, have, will, would, said, looks, seems
+placing: in, for, of, inside, within
 states: is, are, was, were, been, be
 guesses: a, as, for, if, so, when, hope, know, think, sure, believe, bet, where, how, what
 breaks: but, so, because, then, if, when, while, since, though, although, whenever, that

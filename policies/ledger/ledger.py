@@ -140,12 +140,12 @@ def _entry(entry: Entry, directives: Sequence[str], arguments: set[str], *, firs
     if rank is not None and len(entry.text) > _LONG_RULE:
         rank = WEAK
     place = (entry.text, entry.position, entry.order)
-    if first and rank != HARD and not statement.values:
+    if first and rank != HARD and not (statement.values or statement.about):
         return Entry("task", *place)
     if rank is not None:
         return Entry("directive", *place, rank, opening=first)
     if _is_fact(statement):
-        return Entry("fact", *place, used=not arguments.isdisjoint(statement.texts), opening=first)
+        return Entry("fact", *place, used=not arguments.isdisjoint(statement.texts | statement.about), opening=first)
     return Entry(entry.kind, *place)
 
 
@@ -184,9 +184,13 @@ def rank_of(sentence: str) -> int | None:
 
 
 def _is_fact(statement: Statement) -> bool:
-    if statement.question or not statement.values:
+    if statement.question or not (statement.values or statement.about):
         return False
-    return any(kind in IDENTIFIERS for kind, _ in statement.values) or statement.has("states", "owns", "standing")
+    return (
+        bool(statement.about)
+        or any(kind in IDENTIFIERS for kind, _ in statement.values)
+        or statement.has("states", "owns", "standing")
+    )
 
 
 def _bound_entries(found: list[Entry]) -> list[Entry]:

@@ -22,7 +22,9 @@ _BINDING: frozenset[Cue] = frozenset({"forbids", "demands", "only", "guards", "p
 _DIRECTING: frozenset[Cue] = _BINDING | {"prefers"}
 # Of these, some are said of oneself and direct nobody.
 _PERSONAL: frozenset[Cue] = frozenset({"limits", "progress", "updates"})
-_OWNING = frozenset({"is", "now", "owns", "takes", "handles"})
+# Kinds of names that stand for one thing, whatever else is the same in two sentences.
+IDENTIFYING = frozenset({"path", "code", "quoted", "host", "tag", "url"})
+_OWNING = frozenset({"is", "now", "owns", "takes", "took", "handles"})
 
 
 @dataclass(slots=True)
@@ -32,11 +34,13 @@ class Reading:
     closed: past the clause that holds the value, as in "never reveal k-22; the old code is retired".
     free:   what follows the stating word is the value, whatever it is, as in "set the log level to debug".
     stands: an imperative that says how to work from now on. passing: about what is at hand, and nothing for good.
+    about:  places of identifiers that the sentence is about, as in "parse_row must raise" and "raise in parse_row".
     """
 
     words: list[tuple[int, str]] = field(default_factory=list)
     values: list[tuple[int, Value]] = field(default_factory=list)
     cues: dict[Cue, int] = field(default_factory=dict)
+    about: set[int] = field(default_factory=set)
     closed: bool = False
     free: bool = False
     stands: bool = False
@@ -129,8 +133,18 @@ class _EntityReader:
                 kind, text, taken = "date", f"{words.MONTHS[following]} {text}", 2
         elif kind == "host" and self.tokens[place].replace(".", "").istitle():
             kind = "name"
+        if kind in IDENTIFYING and self._is_about(place):
+            self.found.about.add(place)
         self.found.values.append((place, (kind, text)))
         return taken
+
+    def _is_about(self, place: int) -> bool:
+        """Return True if a sentence is about the identifier at a place: it is at its head, or something is "in" it."""
+        if self._at(place - 1) in words.PLACING:
+            return True
+        if self.found.words or self.found.values or place + 1 >= len(self.tokens):
+            return False
+        return bool(self.concepts[place + 1]) or self._at(place + 1) in words.DEONTIC
 
     def _cues(self, place: int) -> int:
         """Note the cues that begin here; the length of a phrase that is a concept of its own, else 0."""
@@ -217,6 +231,8 @@ class _EntityReader:
         if word in words.STOP or word.removesuffix("s") in words.STOP:
             return 1
         if _is_code(token):
+            if self._is_about(place):
+                self.found.about.add(place)
             self.found.values.append((place, ("code", word)))
         elif self._chinese or self._is_name(place) or self._is_named(place):
             self.found.values.append((place, ("name", word)))

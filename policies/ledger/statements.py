@@ -7,7 +7,7 @@ from typing import Never
 import msgspec
 
 from policies.ledger import words
-from policies.ledger.reading import Reading, Value, take_apart
+from policies.ledger.reading import IDENTIFYING, Reading, Value, take_apart
 from policies.ledger.words import Cue
 from policies.memo import memoize
 
@@ -69,6 +69,7 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
     content:    all words that say anything; for telling repetition.
     values:     what it states; a value before the verb belongs to the subject. texts, classes: theirs.
     stated:     whether it has a word such as "is" or "=".
+    about:      identifiers and numbers among what it is about: two sentences with others are about different things.
     old:        values and words that it says held before.
     qualifiers: group and member of each word that tells look-alikes apart.
     permits:    takes a rule back: "you may push now", "forget the rule about the changelog".
@@ -81,6 +82,7 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
     texts: frozenset[str]
     classes: frozenset[str]
     stated: bool
+    about: frozenset[str]
     old: frozenset[str]
     cues: frozenset[Cue]
     qualifiers: tuple[tuple[str, str], ...]
@@ -164,6 +166,7 @@ def _statement(reading: Reading, label: str, old: frozenset[str], *, question: b
         texts=frozenset([text for _, text in values]) if values else _NOTHING,
         classes=frozenset([_CLASSES.get(kind, kind) for kind, _ in values]) if values else _NOTHING,
         stated="states" in cues,
+        about=frozenset([text for kind, text in before if kind in IDENTIFYING or kind == "number"] if before else ()),
         old=old,
         cues=cues,
         qualifiers=_qualifiers(content),
@@ -199,13 +202,23 @@ def _subject(content: frozenset[str], values: frozenset[Value], old: frozenset[s
 def _split(reading: Reading) -> tuple[list[Value], list[Value]]:
     """The values that are stated, and those before the verb, which belong to the subject ("server1 is down").
 
-    A name before it is stated if nothing else is: "Priya Natarajan owns the pager".
+    A name before it is stated if nothing else is: "Priya Natarajan owns the pager". Without such a verb, identifiers
+    that the sentence is about belong to the subject, and numbers before "must".
     """
     at = reading.cues.get("states")
     if at is None:
-        return [value for _, value in reading.values], []
+        must = reading.cues.get("demands", 0)
+        before = [
+            value
+            for place, value in reading.values
+            if place in reading.about or (place < must and value[0] == "number")
+        ]
+        return [value for _, value in reading.values if value not in before], before
     after = [value for place, value in reading.values if place >= at]
     before = [value for place, value in reading.values if place < at]
+    about = [value for place, value in reading.values if place >= at and place in reading.about]
+    if len(about) < len(after):
+        after, before = [value for value in after if value not in about], before + about
     if not after and "owns" in reading.cues:
         return [value for value in before if value[0] == "name"], [value for value in before if value[0] != "name"]
     return after, before

@@ -66,7 +66,9 @@ def asserts(statement: Statement) -> bool:
 
 
 def differ_in_kind(one: Statement, other: Statement) -> bool:
-    """Qualified differently: production and staging, unit and integration, project and travel."""
+    """Qualified differently: production and staging, unit and integration, parse_row and parse_page."""
+    if one.about and other.about and one.about.isdisjoint(other.about | other.old) and other.about.isdisjoint(one.old):
+        return True
     if not one.qualifiers or not other.qualifiers or one.qualifiers == other.qualifiers:
         return False
     mine, others = _by_group(one), _by_group(other)

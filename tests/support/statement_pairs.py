@@ -303,3 +303,44 @@ CARELESS_DISTINCT: list[Pair] = [
     ("苹果手机的预算是 6000 元", "安卓手机的预算改为 3000 元"),
     ("不得删除用户数据", "现在可以删除缓存数据了"),
 ]
+
+# The same demand for another thing: names in code, paths, quoted words and numbers of things are subjects.
+OTHER_THINGS: list[Pair] = [
+    ("merge_refund_total must raise, not log", "round_half must raise, not log"),
+    ("merge_refund_total must raise, not log", "round_half must raise instead, not log"),
+    ("RULE: merge_refund_total must raise", "RULE: round_half must raise"),
+    ("merge_refund_total needs a test for a currency without cents", "round_half needs one now"),
+    ("src/cart.py needs a docstring", "src/refund.py needs a docstring instead"),
+    ("Replace the loop in sum_rows with a comprehension.", "Replace the loop in sum_pages with a comprehension."),
+    ("Instead of logging, raise in parse_row.", "Instead of logging, raise in parse_page."),
+    ("Use pytest in services/api.", "Use unittest in services/web instead."),
+    ("In src/a.py use 4 spaces.", "In src/b.py use 2 spaces now."),
+    ("Worker 3 must restart at 05:00.", "Worker 4 must restart at 06:00 now."),
+    ("The timeout is 30 s for fetch_rows.", "The timeout is now 60 s for fetch_pages."),
+    ("Change the name in `header.html` to Acme.", "Change the name in `footer.html` to Acme."),
+    ("Set parse_v2 to 8 workers.", "Set parse_v3 to 16 workers now."),
+    ("merge_refund_total 必须抛出异常，不要记录日志", "round_half 必须抛出异常，不要记录日志"),
+    ("merge_refund_total 需要一个没有小数的货币的测试", "round_half 需要一个没有小数的货币的测试"),
+    ("函数 parse_a 的超时是 30 秒。", "函数 parse_b 的超时改为 60 秒。"),
+    ("merge_refund_total deve lançar, não registrar", "round_half deve lançar, não registrar"),
+    ("merge_refund_total precisa de um teste para moedas sem centavos", "round_half precisa de um teste agora"),
+    ("merge_refund_total muss werfen, nicht loggen", "round_half muss werfen, nicht loggen"),
+    ("merge_refund_total braucht einen Test für Währungen ohne Cent", "round_half braucht jetzt einen Test"),
+    ("merge_refund_total deve sollevare, non registrare", "round_half deve sollevare, non registrare"),
+    ("merge_refund_total ha bisogno di un test", "round_half ora ha bisogno di un test"),
+    ("merge_refund_total debe lanzar, no registrar", "round_half debe lanzar, no registrar"),
+    ("merge_refund_total должен бросать исключение", "round_half теперь должен бросать исключение"),
+]
+
+# The same thing with another value, in other words.
+TAKEN_OVER: list[Pair] = [
+    ("Use port 8080", "the port is 9090 now"),
+    ("The deadline is Friday", "the deadline moved to Monday"),
+    ("deadline Friday", "the deadline moved to Monday"),
+    ("Maria owns the release", "Bob took over the release from Maria"),
+    ("The timeout of fetch_rows is 30 s.", "The timeout of fetch_rows is now 60 s."),
+    ("merge_totals must retry 3 times", "merge_totals must retry 5 times now"),
+    ("The config is at conf/a.yaml.", "The config moved to conf/b.yaml."),
+    ("端口用 8080", "端口现在是 9090"),
+    ("截止日期是周五", "截止日期改到周一"),
+]

@@ -171,13 +171,17 @@ def test_a_message_of_two_statements_gives_two_entries() -> None:
     assert texts == ["The mover is Harrow", "the electrician is Piotr Zielinski."]
 
 
-@pytest.mark.parametrize("pair", [*pairs.UPDATES, *pairs.HELD_OUT_UPDATES, *pairs.CARELESS_UPDATES], ids=str)
+@pytest.mark.parametrize(
+    "pair", [*pairs.UPDATES, *pairs.HELD_OUT_UPDATES, *pairs.CARELESS_UPDATES, *pairs.TAKEN_OVER], ids=str
+)
 def test_a_later_value_replaces_an_earlier_one(pair: Pair) -> None:
     assert pair[0] not in after(pair)
     assert "".join(after(pair)).endswith(pair[1])
 
 
-@pytest.mark.parametrize("pair", [*pairs.DISTINCT, *pairs.HELD_OUT_DISTINCT, *pairs.CARELESS_DISTINCT], ids=str)
+@pytest.mark.parametrize(
+    "pair", [*pairs.DISTINCT, *pairs.HELD_OUT_DISTINCT, *pairs.CARELESS_DISTINCT, *pairs.OTHER_THINGS], ids=str
+)
 def test_what_only_looks_alike_stays(pair: Pair) -> None:
     assert pair[0] in " ".join(after(pair))
     assert pair[1] in " ".join(after(pair))
