@@ -54,22 +54,9 @@ disclose: 泄露, 透露, 公开
 unpushed: 推送
 contact: 联系人
 title: 标题
-"""
-QUALIFIERS = """
-environment: 生产 线上 正式, 测试, 预发 预发布, 开发, 沙箱, 本地
-rank: 主, 备用 备份 备, 从
-side: 左, 右, 上方, 下方
-level: 单元, 集成, 端到端, 冒烟
-layer: 前端, 后端, 服务端, 客户端, 移动端
-purpose: 项目, 差旅, 会议, 市场, 硬件, 培训, 团队
-direction: 去程, 回程, 输入, 输出, 源, 目标, 上传, 下载, 读, 写
-bound: 最小, 最大
-period: 日报, 周报, 月报, 年报
-daytime: 上午, 中午, 下午, 晚上
-event: 启动会, 评审会, 发布会, 上线, 发布, 评审
-audience: 国内, 海外, 内部, 外部
-party: 甲方, 乙方
-tongue: 中文标题, 英文标题
+title-zh: 中文标题
+title-en: 英文标题
+release: 发布, 上线
 """
 KINDS = """
 color: 红色, 绿色, 蓝色, 黄色, 橙色, 紫色, 粉色, 黑色, 白色, 灰色, 青色
@@ -78,15 +65,6 @@ zone: 北京时间, 东京时间, 太平洋时间, 格林尼治时间
 tone: 简洁, 详细, 正式, 活泼, 幽默, 严肃
 unit: 公制, 英制
 """
-# Phrases of small talk in which a cue says nothing ("别担心", "他总是").
-TALK = """
-别担心 不用担心 别着急 别客气 不用谢 不要紧 不好意思 不得不 不能不 忍不住 受不了 等不及 别放弃 不要放弃 一定很 一定是
-一定会 总是很 我总是 你总是 他总是 她总是 我们总是 他们总是 我一定 他一定 她一定 我永远 你永远
-"""
-# Who is told of at the head of a sentence; what makes a rule one for here and now, unless one of the others is there.
-TELLERS = "我 你 您 他 她 它 大家 人们 咱"
-PASSING = r"这[个里次些]|那[个里次些]|现在|今天|暂时|此处"
-LASTING = r"[每都]|所有|任何|永远|始终|一律|绝"
 # Carry no subject; single characters only where no word is made of them.
 STOP = """
 的 了 着 过 我 你 您 他 她 它 们 我们 你们 这 那 把 被 将 和 与 及 都 就 请 于 从 对 给 吧 啊 呀 一下 所有 任何

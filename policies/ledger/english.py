@@ -18,7 +18,7 @@ allowed lifted what's who's
 """
 # A subject only if nothing else is: verbs of stating, changing and handling.
 WEAK = """
-went be set use using run running host live reside store locate call last refer keep make put get give need want
+went be set use using run running host live reside store locate call refer keep make put get give need want
 work hold own belong move change switch rename rotate update correct fix land start happen take stay remain
 stand become turn replace migrate bump raise lower increase decrease extend reschedule postpone prefer like
 decide agree agreed would go come handle park base plan pass exceed point wait see have confirm require mind rule stick
@@ -72,27 +72,6 @@ codename: code name
 url: base url
 nextstep: next step, next up
 example: code example, code examples
-"""
-# Group and members (with other words for them): what differs in one of these is different, however alike the rest is.
-QUALIFIERS = """
-environment: production prod, staging stage, development dev, qa, preview, local, sandbox, test testing, demo
-rank: primary main, secondary, backup standby failover, fallback, replica
-order: first 1st, second 2nd, third 3rd, fourth 4th, last
-side: left, right, top, bottom, front, rear
-level: unit, integration, e2e end-to-end, smoke, acceptance, performance
-layer: frontend, backend, server, client, mobile, web, api, cli, database
-role: approver, reviewer, owner, designer, developer, tester, author, manager, customer, supplier, vendor,
-  landlord
-purpose: project, travel, conference, marketing, hardware, training, team, personal, office, hiring
-direction: inbound incoming input, outbound outgoing output, return, source, target destination, upload,
-  download, read, write
-bound: minimum min, maximum max
-period: hourly, daily, weekly, monthly, quarterly, yearly annual
-daytime: morning, noon, afternoon, evening, night
-platform: ios, android, windows, linux, macos
-event: launch, release, docs, kickoff, retrospective, review, freeze, visa, demo
-audience: admin, metrics, public, private, internal, external, guest
-kin: parent, child, son, daughter, mother, father, brother, sister
 """
 # Words that are values, by kind.
 KINDS = """
@@ -172,28 +151,6 @@ states: is, are, equals, called, named, runs, lives, hosted, located, belongs, o
 owns: is, owns, has, handles, takes, runs, leads, manages, now, will, covers
 asks: what, which, who, when, where, why, how, is, are, do, does, did, should, shall, has, have, was, were, am
 """
-# Phrases in which a cue says nothing, and whole turns of small talk: "can't wait", "it must have been fun".
-TALK = """
-talk: cannot wait, can't beat, can't go wrong, can't deny, don't worry, do not worry, don't mention it, don't know,
-  don't think i, don't think it, don't think so, don't think you, don't stress, don't sweat, don't give up, do not
-  give up, don't rush, don't get me wrong, don't be afraid, don't be hard, don't be scared, don't be shy, don't
-  hesitate, don't let it get, do not hesitate, don't you, don't stop dreaming, don't forget to enjoy, don't forget
-  you, don't forget it's, don't forget how, never been, never seen, never saw, never heard, never thought, never
-  knew, never felt, never got, never went, never done, never did, never met, never tried, never give up, never gave
-  up, never gets old, never get old, never stops, never too late, never a dull, never ceases, never fails, never
-  know, never knows, must be so, must be such, must be really, must be very, must be quite, must be super, must be
-  nice, must be great, must be amazing, must be awesome, must be incredible, must be wonderful, must be hard, must
-  be tough, must be fun, must be exciting, must be something, must be proud, must be happy, must be thrilled, must
-  be tired, must be scary, must be rewarding, must be kidding, must have been, must have had, must have felt, must
-  have made, must have taken, must feel, must say, must admit, must mean, must love, always a, always an,
-  always here, always nice, always good, always great, always fun, always been, always wanted, always had, always
-  happy, always glad, always welcome, always so, you can do it, you can do this, you can do that, you can do
-  anything, you can always, you can make it, you can be proud, you can feel, you can imagine, you can tell, you can
-  see, you can rely, okay to be, ok to be, okay to feel, ok to feel, feel free to share, feel free to reach, no need
-  to worry, i want to, i'd like to, i would like to, would like to, wants to, remember when, remember how, remember
-  why, remember me, rule of thumb, keep up, keep going, keep it up, keep me posted, keep me updated, keep you
-  posted, keep in touch
-"""
 # openers: may stand before an order ("and please never …"). tellers: who a sentence is about that orders nothing
 #   ("it's always fun"); speakers: even with "must"; wishing: but "I want you to …". deontic: right before the cue, an
 #   order whoever is spoken of. guesses: before "must", "you can" and "always". breaks: where a clause begins.
@@ -215,23 +172,10 @@ SETS = """
 openers: please, and, but, also, then, or, btw, oh, well, anyway, just, note, again, yes, no, ok, okay, hey, hi,
   hello, thanks, sorry, still, now, actually, therefore, instead, yeah, additionally, finally, first, remember, so,
   important, reminder, kindly, further, furthermore, generally, ideally, lastly, second, third, one, more, thing
-tellers: i, i'm, i've, i'll, i'd, he, he's, he'd, she, she's, she'd, they, they're, they've, they'd, it, it's, it'd,
-  it'll, that's, this, there, there's, these, those, who, which, what, how, my, his, her, their, someone,
-  somebody, anyone, people, we're, we've, we'll, you're, you've, you'd, you'll, thanks, glad, hope, wish, guess,
-  love
-speakers: i, i'm, i've, i'll, i'd, how, what
-wishing: want, need, have, expect, like, rather
 deontic: must, should, shall
 being: is, are, was, were, has, had, have, will, would, said, looks, seems
 placing: in, for, of, inside, within
-states: is, are, was, were, been, be
-guesses: a, as, for, if, so, when, hope, know, think, sure, believe, bet, where, how, what
 breaks: but, so, because, then, if, when, while, since, though, although, whenever, that
-binding: not, forbidden, prohibited, mandatory, obligatory, required, off, off-limits, non-negotiable
-consents: approve, confirm, sign, asked, told, informed, notified, consulted
-modals: must, should, shall, may, can, could, will, would, to, be, are, please
-ordering: remember, avoid, keep, stick
-adverbs: always, ever, at, remember, avoid, keep, stick
 conditions: when, whenever, before, after, once, while, until, each, every, in, for, at
 imperatives: abbreviate, add, address, annotate, answer, append, apply, ask, assume, attach, avoid, base, begin,
   bold, break, bump, call, capitalize, check, choose, cite, close, comment, commit, compare, compile, confirm,
@@ -259,14 +203,11 @@ replies: answers, replies, responses, explanations, summaries, sentences, paragr
 measures: numbers, dates, amounts, prices, units, times, timestamps, distances, temperatures, durations, names,
   titles
 parts: the, these, those, this, some, of, two, three, any, few
-quantifiers: always, never, every, each, any, all, only, ever, nobody, anybody, everybody, whenever, anything,
-  everything, nothing, without, unless, until, before, after, when
-situations: this, these, those, it, here, now, today, tonight, tomorrow, yet, currently
 slots: nextstep, codename, color, tone, style, language, format, theme, title, status, phase, goal, font, motto,
   level, mode
 changes: set, put, change, changed, switch, raise, lower, make
 requests: can, could, would, will, please
-pronouns: i, we, they, it, he, she, users
+pronouns: i, we, they, it, he, she, i've, they've, it's, he's, she's, users
 nothing: problem, problems, prob, probs, matter, wonder, surprise, luck, pressure, hurry, kidding, joke, worries,
   worry, idea, need, rush, thanks, thank, doubt, way, it, that, i, we, more
 currency: usd, eur, gbp, cny, rmb, dollar, dollars, euro, euros, pounds, yuan, bucks

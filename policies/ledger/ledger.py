@@ -163,7 +163,7 @@ def _rank(statement: Statement) -> int | None:
         return HARD
     if statement.stands:
         return HARD
-    limits = statement.has("limits") or ("budget" in statement.subject and not statement.narrates)
+    limits = statement.has("limits") or "budget" in statement.subject
     if limits and not statement.classes.isdisjoint(("quantity", "date")):
         return HARD
     about = statement.values or not statement.content <= WEAK_WORDS
@@ -171,7 +171,7 @@ def _rank(statement: Statement) -> int | None:
         return PREFERENCE
     if statement.has("corrects") and (statement.values or statement.old):
         return PREFERENCE
-    if not statement.narrates and (statement.has("progress") or (statement.values and statement.has("updates"))):
+    if statement.has("progress") or (statement.values and statement.has("updates")):
         return PREFERENCE
     if statement.has("standing") and not statement.classes.isdisjoint(("zone", "tone", "unit", "tongue", "date")):
         return PREFERENCE
@@ -401,11 +401,8 @@ def by_precedence(entries: Sequence[Entry], budget: int, count: CountTokens) -> 
 
 
 def _is_general(entry: Entry) -> bool:
-    """A hard rule for good, not for what is at hand."""
-    if entry.kind != "directive" or entry.rank != HARD:
-        return False
-    statement = read_statement(entry.text)
-    return not (statement.passing or statement.permits)
+    """A hard rule, not a permission."""
+    return entry.kind == "directive" and entry.rank == HARD and not read_statement(entry.text).permits
 
 
 def _from_both_ends(entries: Sequence[Entry]) -> dict[int, float]:

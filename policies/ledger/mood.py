@@ -10,36 +10,6 @@ _CLAUSE = 24
 _NEAR = 3
 
 
-def tells(lowered: Sequence[str], kinds: Sequence[str], place: int) -> bool:
-    """Whether the cue at a place has a subject that is told of: "I always …", "it's always fun", "they never do"."""
-    word = lowered[place]
-    if word in words.BINDING:
-        return False
-    guessed = word in ("must", "you", "always") and place and lowered[place - 1] in words.GUESSES
-    if guessed or (word in ("don't", "can't") and place + 1 == len(lowered)):
-        return True
-    said = before(lowered, kinds, place)
-    return _of_somebody(said, word, lowered[place + 1 : place + 3]) if said else word == "can't"
-
-
-def _of_somebody(said: Sequence[str], word: str, after: Sequence[str]) -> bool:
-    """By the words of the clause before the cue, the cue, and the two behind it."""
-    head, last = said[0], said[-1]
-    asked = head in words.REQUESTS and "you" in said[:2] and last != "to"
-    wished = ("you" in said[1:] and not words.WISHING.isdisjoint(said)) or after[:1] == ("want",)
-    if asked or wished or not words.CONSENTS.isdisjoint(after):
-        return False
-    if head in words.SPEAKERS:
-        return True
-    if last in words.DEONTIC or head == "we":
-        return False
-    if head in words.TELLERS:
-        return word not in words.MODALS
-    if word in words.ADVERBS:
-        return last in words.STATES or last == "you" or word in words.ORDERING
-    return last == "to" or (word == "never" and last in ("you", "was", "has", "had"))
-
-
 def before(lowered: Sequence[str], kinds: Sequence[str], place: int) -> list[str]:
     """The words of its clause that stand before it, without those that open an order."""
     start = max(0, place - _CLAUSE)
@@ -47,21 +17,6 @@ def before(lowered: Sequence[str], kinds: Sequence[str], place: int) -> list[str
         breaks = (i for i in range(place, start, -1) if kinds[i - 1] == "stop" or lowered[i - 1] in words.BREAKS)
         start = next(breaks)
     return [word for word in lowered[start:place] if word not in words.OPENERS]
-
-
-def narrates(lowered: Sequence[str], kinds: Sequence[str]) -> bool:
-    """Whether somebody is told of: "I am working on …", "by the way, they raised …"."""
-    if words.TELLERS.isdisjoint(lowered) and "chinese" not in kinds:
-        return False
-    start = 0
-    for _ in range(2):
-        head = _head(lowered, start)
-        if head < len(lowered) and (lowered[head] in words.TELLERS or lowered[head].startswith(words.TELLERS_ZH)):
-            return True
-        if "stop" not in kinds[head:]:
-            return False
-        start = kinds.index("stop", head) + 1
-    return False
 
 
 def stands(lowered: Sequence[str], kinds: Sequence[str]) -> bool:
@@ -108,11 +63,3 @@ def _recurs(lowered: Sequence[str], place: int) -> bool:
     if word in words.MEASURES:
         return place + 1 < len(lowered) and lowered[place + 1] in words.MANNERS
     return word in words.REPLIES and lowered[place - 1] not in words.PARTS
-
-
-def passes(lowered: Sequence[str], *, chinese: bool) -> bool:
-    """Whether what it says is for here and now: "don't touch it yet"; a quantifier makes it hold for good."""
-    if chinese:
-        text = " ".join(lowered)
-        return bool(words.PASSING_ZH.search(text)) and not words.LASTING_ZH.search(text)
-    return not words.SITUATIONS.isdisjoint(lowered) and words.QUANTIFIERS.isdisjoint(lowered)

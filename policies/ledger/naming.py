@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from policies.ledger.entries import HARD, Entry, order_of
 from policies.ledger.statements import Statement, read_statement
-from policies.ledger.superseding import asserts, differ_in_kind
+from policies.ledger.superseding import asserts, differ_in_names
 from policies.transcript import escape
 
 # Shown to the summarizer: the newest statements, each cut to a length that tells what it is about.
@@ -68,7 +68,7 @@ def supersede(entries: Sequence[Entry], answer: str) -> list[Entry]:
 
 def _is_believed(earlier: Entry, later: Entry) -> bool:
     one, other = read_statement(earlier.text), read_statement(later.text)
-    if order_of(later) <= order_of(earlier) or not asserts(other) or differ_in_kind(one, other):
+    if order_of(later) <= order_of(earlier) or not asserts(other) or differ_in_names(one, other):
         return False
     if not _words(one).isdisjoint(_words(other)):
         return earlier.rank != HARD or earlier.kind == "fact" or later.kind == "directive"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from policies.ledger import words
-from policies.ledger.mood import before, narrates, passes, stands, tells
+from policies.ledger.mood import before, stands
 from policies.ledger.scanning import Token, scan
 from policies.ledger.words import Cue
 
@@ -18,10 +18,6 @@ _LONGEST_TAIL = 10
 # A hyphenated word beside one of these is a name: "call it atlas-api".
 _NAMING = frozenset({"call", "called", "name", "named", "rename", "renamed"})
 _CALLING = frozenset({"called", "named"})
-_BINDING: frozenset[Cue] = frozenset({"forbids", "demands", "only", "guards", "permits"})
-_DIRECTING: frozenset[Cue] = _BINDING | {"prefers"}
-# Of these, some are said of oneself and direct nobody.
-_PERSONAL: frozenset[Cue] = frozenset({"limits", "progress", "updates"})
 # Kinds of names that stand for one thing, whatever else is the same in two sentences.
 IDENTIFYING = frozenset({"path", "code", "quoted", "host", "tag", "url"})
 _OWNING = frozenset({"is", "now", "owns", "takes", "took", "handles"})
@@ -33,7 +29,7 @@ class Reading:
 
     closed: past the clause that holds the value, as in "never reveal k-22; the old code is retired".
     free:   what follows the stating word is the value, whatever it is, as in "set the log level to debug".
-    stands: an imperative that says how to work from now on. passing: about what is at hand, and nothing for good.
+    stands: an imperative that says how to work from now on.
     about:  places of identifiers that the sentence is about, as in "parse_row must raise" and "raise in parse_row".
     """
 
@@ -44,8 +40,6 @@ class Reading:
     closed: bool = False
     free: bool = False
     stands: bool = False
-    passing: bool = False
-    narrates: bool = False
 
     def word(self, place: int, word: str) -> None:
         if not self.closed:
@@ -65,13 +59,12 @@ def take_apart(text: str) -> Reading:
 class _EntityReader:
     """Every part of it reads what begins at a place and says how many tokens it took."""
 
-    __slots__ = ("_chinese", "_talked", "concepts", "cueing", "found", "kinds", "lowered", "tokens")
+    __slots__ = ("_chinese", "concepts", "cueing", "found", "kinds", "lowered", "tokens")
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self.kinds, self.tokens, self.lowered, self.concepts, self.cueing = zip(*tokens, strict=True)
         self.found = Reading()
         self._chinese = "chinese" in self.kinds
-        self._talked = 0  # where the last phrase of small talk ends
 
     def read(self) -> Reading:
         found, concepts, cueing = self.found, self.concepts, self.cueing
@@ -87,12 +80,8 @@ class _EntityReader:
                 if concept and not found.closed:
                     found.words.append((place, concept))
                 place += 1
-        if self._chinese or not _PERSONAL.isdisjoint(found.cues):
-            found.narrates = narrates(self.lowered, self.kinds)
-        if not _BINDING.isdisjoint(found.cues):
-            found.passing = passes(self.lowered, chinese=self._chinese)
         if self._chinese:
-            found.stands = {"orders", "recurs"} <= found.cues.keys() and not found.narrates
+            found.stands = {"orders", "recurs"} <= found.cues.keys()
         elif self.lowered[0] in words.OPENING:
             found.stands = stands(self.lowered, self.kinds)
         return found
@@ -149,18 +138,11 @@ class _EntityReader:
     def _cues(self, place: int) -> int:
         """Note the cues that begin here; the length of a phrase that is a concept of its own, else 0."""
         word, following = self.lowered[place], self._at(place + 1)
-        if word in words.TALK:
-            for rest, _ in words.TALK[word]:
-                if rest[0] == following and self._follow(place, rest):
-                    self._talked = place + 1 + len(rest)
-        if place >= self._talked:
-            for rest, cue in words.CUES.get(word, ()):
-                if not rest or (rest[0] == following and self._follow(place, rest)):
-                    meant = self._cue_meant(cue, place) if cue in _DIRECTING else cue
-                    if meant:
-                        self.found.cue(meant, place)
-            if word in ("only", "no"):
-                self._opens(word, following, place)
+        for rest, cue in words.CUES.get(word, ()):
+            if not rest or (rest[0] == following and self._follow(place, rest)):
+                self.found.cue(self._meant(cue, place) if cue in ("forbids", "demands") else cue, place)
+        if word in ("only", "no"):
+            self._opens(word, following, place)
         if word == "to" and self.found.words and self._changes(place):
             self.found.cues["states"] = place
             self.found.free = True
@@ -189,17 +171,18 @@ class _EntityReader:
     def _follow(self, place: int, rest: tuple[str, ...]) -> bool:
         return self.lowered[place + 1 : place + 1 + len(rest)] == rest
 
-    def _cue_meant(self, cue: Cue, place: int) -> Cue | None:
-        """What a cue does here; None where it tells of somebody.
+    def _meant(self, cue: Cue, place: int) -> Cue:
+        """Return what "never", "always" and "don't" do behind a pronoun.
 
-        "We don't deploy on Fridays" is how it is done, "it doesn't start" a report; neither forbids.
+        "We don't deploy on Fridays" is how it is done. "They always push" and "it doesn't start" only report.
         """
-        word, last = self.lowered[place], self._at(place - 1)
-        if cue == "forbids" and last in words.PRONOUNS and word != "never":
-            return "standing" if last == "we" else "past"
-        if cue == "prefers" and word not in words.ORDERING:
+        last, word = self._at(place - 1), self.lowered[place]
+        lasting = word in ("never", "always")
+        if last not in words.PRONOUNS or not (lasting or (cue == "forbids" and "'" not in last)):
             return cue
-        return None if tells(self.lowered, self.kinds, place) else cue
+        if last == "we":
+            return cue if lasting else "standing"
+        return "past"
 
     def _value_in_words(self, place: int) -> int:
         """ "five hundred dollars", "May 5", "Friday", "Rust"; 0 if there is none."""
@@ -251,7 +234,7 @@ class _EntityReader:
         """A capitalized word in mid-sentence; the first word if another follows or it "is", "owns" something."""
         token = self.tokens[place]
         base = words.stem(self.lowered[place])
-        if not token[0].isupper() or base in words.CONCEPTS or base in words.WEAK or base in words.QUALIFIERS:
+        if not token[0].isupper() or base in words.CONCEPTS or base in words.WEAK:
             return False
         if place and self.tokens[place - 1] not in ":：":
             return True

@@ -71,7 +71,7 @@ def _matches(text: str) -> tuple[Token, ...]:
 def _token(kind: str, text: str) -> Token:
     word = text.lower().replace("’", "'")
     concept = _plain(text, word) if kind in ("word", "code") else None
-    cueing = word in words.CUES or word in words.PHRASES or word in words.TALK or word in _OPENING
+    cueing = word in words.CUES or word in words.PHRASES or word in _OPENING
     return Token(kind, text, word, concept, cueing)
 
 

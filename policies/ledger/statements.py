@@ -43,7 +43,6 @@ _CHANGED = re.compile(
 _SHORT_VALUE = 2
 _NOTHING: frozenset[Never] = frozenset()
 _TELLING = {"states", "owns", "updates", "corrects"}
-_QUALIFYING = frozenset(words.QUALIFIERS)
 _QUESTION = re.compile(r"[?？]\W{0,4}\Z")
 
 # Kinds that stand for each other: the same thing may be named by a word, a code or a path.
@@ -66,18 +65,18 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
     """What a sentence says, in comparable form.
 
     subject:    words and concepts it is about, without values and weak words.
-    content:    all words that say anything; for telling repetition.
+    content:    all words that say anything; for telling repetition. spoken: the same in order.
     values:     what it states; a value before the verb belongs to the subject. texts, classes: theirs.
     stated:     whether it has a word such as "is" or "=".
     about:      identifiers and numbers among what it is about: two sentences with others are about different things.
     old:        values and words that it says held before.
-    qualifiers: group and member of each word that tells look-alikes apart.
     permits:    takes a rule back: "you may push now", "forget the rule about the changelog".
-    stands:     an imperative that holds from now on. passing: about what is at hand and nothing for good.
+    stands:     an imperative that holds from now on.
     """
 
     subject: frozenset[str]
     content: frozenset[str]
+    spoken: tuple[str, ...]
     values: frozenset[Value]
     texts: frozenset[str]
     classes: frozenset[str]
@@ -85,14 +84,11 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
     about: frozenset[str]
     old: frozenset[str]
     cues: frozenset[Cue]
-    qualifiers: tuple[tuple[str, str], ...]
     label: str
     question: bool
     permits: bool
     forbids: bool
     stands: bool = False
-    passing: bool = False
-    narrates: bool = False
 
     def has(self, *cues: Cue) -> bool:
         return not self.cues.isdisjoint(cues)
@@ -162,6 +158,7 @@ def _statement(reading: Reading, label: str, old: frozenset[str], *, question: b
     return Statement(
         subject=_subject(content, values, old),
         content=content,
+        spoken=tuple([word for _, word in reading.words]),
         values=values,
         texts=frozenset([text for _, text in values]) if values else _NOTHING,
         classes=frozenset([_CLASSES.get(kind, kind) for kind, _ in values]) if values else _NOTHING,
@@ -169,21 +166,12 @@ def _statement(reading: Reading, label: str, old: frozenset[str], *, question: b
         about=frozenset([text for kind, text in before if kind in IDENTIFYING or kind == "number"] if before else ()),
         old=old,
         cues=cues,
-        qualifiers=_qualifiers(content),
         label=label,
         question=question,
         permits=permits,
         stands=reading.stands and not question,
-        passing=reading.passing,
-        narrates=reading.narrates,
         forbids=not permits and ("forbids" in cues or ("nobody" in cues and "modal" in cues)),
     )
-
-
-def _qualifiers(content: frozenset[str]) -> tuple[tuple[str, str], ...]:
-    if content.isdisjoint(_QUALIFYING):
-        return ()
-    return tuple([pair for word in content & _QUALIFYING for pair in words.QUALIFIERS[word]])
 
 
 def _subject(content: frozenset[str], values: frozenset[Value], old: frozenset[str]) -> frozenset[str]:

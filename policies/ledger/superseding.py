@@ -39,6 +39,8 @@ def repeats(later: Statement, earlier: Statement) -> bool:
         return False
     if later.texts != earlier.texts or later.has("past") != earlier.has("past"):
         return False
+    if _binds(earlier) and not _binds(later):
+        return False
     if later.values:
         return later.subject == earlier.subject
     return bool(later.content) and later.content == earlier.content
@@ -46,7 +48,7 @@ def repeats(later: Statement, earlier: Statement) -> bool:
 
 def replaces(later: Statement, earlier: Statement) -> bool:
     """Gives the same thing another value, or takes it back. In doubt not: both stay, in order."""
-    if not asserts(later) or earlier.question or differ_in_kind(later, earlier):
+    if not asserts(later) or earlier.question or differ_in_names(later, earlier):
         return False
     if later.permits != earlier.permits:
         return _takes_back(later, earlier)
@@ -65,21 +67,11 @@ def asserts(statement: Statement) -> bool:
     return not (statement.question or past or statement.has("adds", "supposes"))
 
 
-def differ_in_kind(one: Statement, other: Statement) -> bool:
-    """Qualified differently: production and staging, unit and integration, parse_row and parse_page."""
-    if one.about and other.about and one.about.isdisjoint(other.about | other.old) and other.about.isdisjoint(one.old):
-        return True
-    if not one.qualifiers or not other.qualifiers or one.qualifiers == other.qualifiers:
+def differ_in_names(one: Statement, other: Statement) -> bool:
+    """Return True if they are about different identifiers: parse_row and parse_page."""
+    if not one.about or not other.about or not one.about.isdisjoint(other.about):
         return False
-    mine, others = _by_group(one), _by_group(other)
-    return any(mine[group] != others[group] for group in mine.keys() & others.keys())
-
-
-def _by_group(statement: Statement) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for group, member in statement.qualifiers:
-        found.setdefault(group, set()).add(member)
-    return found
+    return one.about.isdisjoint(other.old) and other.about.isdisjoint(one.old)
 
 
 def reaches_out(statement: Statement) -> bool:
@@ -98,7 +90,7 @@ def _takes_back(later: Statement, earlier: Statement) -> bool:
 
 def _turns_round(later: Statement, earlier: Statement) -> bool:
     """The same words with and without "never"."""
-    rules = later.has("demands", "forbids", "suggests", "prefers") and earlier.has("demands", "forbids", "suggests")
+    rules = later.has("corrects", "updates") and earlier.has("demands", "forbids", "suggests")
     return rules and later.forbids != earlier.forbids and bool(later.content) and later.content == earlier.content
 
 
@@ -171,16 +163,23 @@ def restates_with_label(later: Statement, earlier: Statement) -> bool:
     Either both hold a value and one subject is part of the other, or two words at least and half of the shorter
     sentence are shared, where one word may be the slot.
     """
-    if not later.label or later.label != earlier.label or not asserts(later) or differ_in_kind(later, earlier):
+    if not later.label or later.label != earlier.label or not asserts(later) or differ_in_names(later, earlier):
         return False
     if later.texts == earlier.texts and later.texts:
         return False
     smaller, larger = sorted((later.subject, earlier.subject), key=len)
     if later.texts and earlier.texts and smaller and smaller <= larger:
         return True
+    if later.texts and earlier.texts and _are_parallel(later.spoken, earlier.spoken):
+        return False
     mine, others = later.content | later.texts, earlier.content | earlier.texts
     shared = mine & others
     return mine != others and len(shared) >= 2 and 2 * len(shared) >= min(len(mine), len(others)) - 1
+
+
+def _are_parallel(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Return True if one word stands in place of another, as in "staging server" and "production server"."""
+    return len(one) == len(other) and sum(a != b for a, b in zip(one, other, strict=True)) == 1
 
 
 def given_anew(earlier: Statement, later: Statement) -> frozenset[str]:

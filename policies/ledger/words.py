@@ -1,7 +1,7 @@
 """What single words say about a sentence: the tables of each language, ready to be looked up.
 
-Words of a subject with the same meaning share a concept; a qualifier tells apart things that only look alike; a word
-of a kind is a value (a weekday, a color); a cue says what the sentence does (forbids, corrects, adds, asks).
+Words of a subject with the same meaning share a concept; a word of a kind is a value (a weekday, a
+color); a cue says what the sentence does (forbids, corrects, adds, asks).
 """
 
 import re
@@ -109,20 +109,10 @@ NUMBERS = _SETS["numbers"]
 MONTHS: Mapping[str, str] = {name: month[:3] for month in _SETS["months"] for name in (month, month[:3])}
 PHRASES = _by_first_word(_rows(english.PHRASES))
 OPENERS = _SETS["openers"]
-TELLERS = _SETS["tellers"]
-SPEAKERS = _SETS["speakers"]
-WISHING = _SETS["wishing"]
 PLACING = _SETS["placing"]
 DEONTIC = _SETS["deontic"]
-STATES = _SETS["states"]
 BEING = _SETS["being"]
 BREAKS = _SETS["breaks"]
-GUESSES = _SETS["guesses"]
-BINDING = _SETS["binding"]
-CONSENTS = _SETS["consents"]
-MODALS = _SETS["modals"]
-ADVERBS = _SETS["adverbs"]
-ORDERING = _SETS["ordering"]
 CONDITIONS = _SETS["conditions"]
 IMPERATIVES = _SETS["imperatives"]
 REPLYING = _SETS["replying"]
@@ -135,29 +125,11 @@ MEASURES = _SETS["measures"]
 PARTS = _SETS["parts"]
 # An imperative with none of these is about what is at hand.
 RECURRING = REPLIES | MEASURES | REPLYING | frozenset({"every", "each", "your", "you"})
-QUANTIFIERS = _SETS["quantifiers"]
-SITUATIONS = _SETS["situations"]
-TALK = _by_first_word(_rows(english.TALK))
 QUESTION_WORDS = frozenset(dict(_CUES)["asks"])
 CUES = {
     first: [(rest, as_cue(meaning)) for rest, meaning in rows]
     for first, rows in _by_first_word([row for row in _CUES if row[0] != "asks"]).items()
 }
-
-
-def _qualifiers() -> dict[str, tuple[tuple[str, str], ...]]:
-    """Concept or Chinese word -> (group, member); a word may stand in several groups."""
-    found: dict[str, tuple[tuple[str, str], ...]] = {}
-    for group, members in (*_rows(english.QUALIFIERS), *_rows(chinese.QUALIFIERS)):
-        for member in members:
-            names = member.split()
-            for name in names:
-                word = concept(name) if name.isascii() else names[0]
-                found[word] = (*found.get(word, ()), (group, names[0]))
-    return found
-
-
-QUALIFIERS: Mapping[str, tuple[tuple[str, str], ...]] = _qualifiers()
 
 
 def _lexicon() -> dict[str, list[tuple[str, str]]]:
@@ -167,18 +139,11 @@ def _lexicon() -> dict[str, list[tuple[str, str]]]:
         for name, row in _rows(table):
             for word in row:
                 found.setdefault(word, []).append((what, name))
-    for _, members in _rows(chinese.QUALIFIERS):
-        for member in members:
-            for word in member.split():
-                found.setdefault(word, []).append(("concept", member.split()[0]))
-    for word in (chinese.STOP + chinese.TALK).split():
+    for word in chinese.STOP.split():
         found.setdefault(word, [])
     return found
 
 
-TELLERS_ZH = tuple(chinese.TELLERS.split())
-PASSING_ZH = re.compile(chinese.PASSING)
-LASTING_ZH = re.compile(chinese.LASTING)
 LEXICON_ZH: Mapping[str, list[tuple[str, str]]] = _lexicon()
 # The longest word first; what no table knows comes as single characters.
 CHINESE = re.compile(
