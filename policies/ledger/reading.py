@@ -260,7 +260,7 @@ def _chinese(found: Reading, run: str, place: int) -> None:
     here = Reading()
     unknown = ""
     stating = subject = 0
-    for match in words.CHINESE.finditer(run):
+    for match in words.HAN.finditer(run):
         kind, text = match.lastgroup, match.group()
         if kind == "other":
             unknown += text
@@ -286,14 +286,14 @@ def _chinese(found: Reading, run: str, place: int) -> None:
 
 def _meanings(here: Reading, text: str, place: int) -> bool:
     """Take in what the tables say of a word; whether what follows it is a value."""
-    for what, name in words.LEXICON_ZH[text]:
+    for what, name in words.LEXICON_HAN[text]:
         if what == "concept":
             here.word(place, name)
         elif what == "kind":
             here.values.append((place, (name, text)))
         else:
             here.cue(words.as_cue(name), place)
-    return ("cue", "states") in words.LEXICON_ZH[text]
+    return ("cue", "states") in words.LEXICON_HAN[text]
 
 
 def _pairs(found: Reading, chars: str, place: int) -> None:

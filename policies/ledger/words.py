@@ -5,11 +5,11 @@ color); a cue says what the sentence does (forbids, corrects, adds, asks).
 """
 
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Literal, cast, get_args
-
-from policies.ledger import chinese, english
+from importlib.resources import files
+from typing import Literal, NamedTuple, cast, get_args
 
 Cue = Literal[
     "corrects",  # says itself that something else held before
@@ -40,7 +40,46 @@ Cue = Literal[
 
 _VOWEL = re.compile(r"[aeiouy]")
 
-Rows = list[tuple[str, list[str]]]
+Table = Mapping[str, Sequence[str]]
+
+
+class Language(NamedTuple):
+    """One file of `languages`. The fields are its tables."""
+
+    script: str
+    stop: frozenset[str]
+    weak: frozenset[str]
+    units: frozenset[str]
+    marks: frozenset[str]
+    endings: tuple[str, ...]
+    cues: Table
+    concepts: Table
+    phrases: Table
+    kinds: Table
+    implied: Table
+    sets: Table
+    shapes: Mapping[str, str]
+    examples: Table
+
+
+def _language(text: str) -> Language:
+    data = tomllib.loads(text)
+    lists = {name: frozenset(data.get(name, "").split()) for name in ("stop", "weak", "units", "marks")}
+    names = ("cues", "concepts", "phrases", "kinds", "implied", "sets", "shapes", "examples")
+    tables = {name: data.get(name, {}) for name in names}
+    return Language(script=data["script"], endings=tuple(data.get("endings", "").split()), **lists, **tables)
+
+
+def _languages() -> dict[str, Language]:
+    """Return the languages by the names of their files."""
+    folder = files("policies.ledger").joinpath("languages")
+    found = sorted(file.name for file in folder.iterdir() if file.name.endswith(".toml"))
+    return {name.removesuffix(".toml"): _language(folder.joinpath(name).read_text("utf-8")) for name in found}
+
+
+LANGUAGES = _languages()
+_BY_SCRIPT = {language.script: language for language in LANGUAGES.values()}
+_ASCII, _HAN = _BY_SCRIPT["ascii"], _BY_SCRIPT["han"]
 
 
 @lru_cache(maxsize=8_192)
@@ -63,26 +102,19 @@ def as_cue(name: str) -> Cue:
     return cast("Cue", name)
 
 
-def _rows(text: str) -> Rows:
-    """ "name: word, word" for each line; an indented line goes on with the one above."""
-    rows = [line.split(":", 1) for line in text.strip().replace("\n  ", " ").splitlines()]
-    return [(name, [word.strip() for word in row.split(",")]) for name, row in rows]
-
-
-def _by_first_word(table: Rows) -> dict[str, list[tuple[tuple[str, ...], str]]]:
-    """First word -> (the words after it, meaning), longest first."""
+def by_first_word(table: Table) -> dict[str, list[tuple[tuple[str, ...], str]]]:
+    """Return first word -> (the words after it, meaning), longest first."""
     found: dict[str, list[tuple[tuple[str, ...], str]]] = {}
-    for meaning, phrases in table:
+    for meaning, phrases in table.items():
         for phrase in phrases:
             first, *rest = phrase.split()
             found.setdefault(first, []).append((tuple(rest), meaning))
     return {first: sorted(rows, key=lambda row: -len(row[0])) for first, rows in found.items()}
 
 
-_CUES = _rows(english.CUES)
-_SETS = {name: frozenset(row) for name, row in _rows(english.SETS)}
+_SETS = {name: frozenset(row) for name, row in _ASCII.sets.items()}
 
-CONCEPTS: Mapping[str, str] = {stem(word): name for name, row in _rows(english.CONCEPTS) for word in row}
+CONCEPTS: Mapping[str, str] = {stem(word): name for name, row in _ASCII.concepts.items() for word in row}
 
 
 def concept(word: str) -> str:
@@ -91,14 +123,14 @@ def concept(word: str) -> str:
     return CONCEPTS.get(base, base)
 
 
-STOP = frozenset(english.STOP.split())
+STOP = _ASCII.stop
 # What says that something changed is not what changed.
-WEAK = frozenset(stem(word) for word in english.WEAK.split()) | frozenset(
-    stem(word) for name, row in _CUES if name in ("corrects", "updates") for word in row if " " not in word
+WEAK = frozenset(stem(word) for word in _ASCII.weak) | frozenset(
+    stem(word) for name in ("corrects", "updates") for word in _ASCII.cues[name] if " " not in word
 )
-UNITS = frozenset(stem(word) for word in english.UNITS.split())
-KINDS: Mapping[str, str] = {word: kind for kind, row in _rows(english.KINDS) for word in row}
-IMPLIED: Mapping[str, frozenset[str]] = {kind: frozenset(map(concept, row)) for kind, row in _rows(english.IMPLIED)}
+UNITS = frozenset(stem(word) for word in _ASCII.units)
+KINDS: Mapping[str, str] = {word: kind for kind, row in _ASCII.kinds.items() for word in row}
+IMPLIED: Mapping[str, frozenset[str]] = {kind: frozenset(map(concept, row)) for kind, row in _ASCII.implied.items()}
 SLOTS = frozenset(map(concept, _SETS["slots"]))
 CHANGES = _SETS["changes"]
 REQUESTS = _SETS["requests"]
@@ -107,7 +139,7 @@ NOTHING = _SETS["nothing"]
 CURRENCY = _SETS["currency"]
 NUMBERS = _SETS["numbers"]
 MONTHS: Mapping[str, str] = {name: month[:3] for month in _SETS["months"] for name in (month, month[:3])}
-PHRASES = _by_first_word(_rows(english.PHRASES))
+PHRASES = by_first_word(_ASCII.phrases)
 OPENERS = _SETS["openers"]
 PLACING = _SETS["placing"]
 DEONTIC = _SETS["deontic"]
@@ -125,29 +157,30 @@ MEASURES = _SETS["measures"]
 PARTS = _SETS["parts"]
 # An imperative with none of these is about what is at hand.
 RECURRING = REPLIES | MEASURES | REPLYING | frozenset({"every", "each", "your", "you"})
-QUESTION_WORDS = frozenset(dict(_CUES)["asks"])
+QUESTION_WORDS = frozenset(_ASCII.cues["asks"])
 CUES = {
     first: [(rest, as_cue(meaning)) for rest, meaning in rows]
-    for first, rows in _by_first_word([row for row in _CUES if row[0] != "asks"]).items()
+    for first, rows in by_first_word({name: row for name, row in _ASCII.cues.items() if name != "asks"}).items()
 }
 
 
 def _lexicon() -> dict[str, list[tuple[str, str]]]:
     """Chinese word -> [(what it is, which one)]; several if it is a cue and part of a subject."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for what, table in (("cue", chinese.CUES), ("concept", chinese.CONCEPTS), ("kind", chinese.KINDS)):
-        for name, row in _rows(table):
+    for what, table in (("cue", _HAN.cues), ("concept", _HAN.concepts), ("kind", _HAN.kinds)):
+        for name, row in table.items():
             for word in row:
                 found.setdefault(word, []).append((what, name))
-    for word in chinese.STOP.split():
+    for word in _HAN.stop:
         found.setdefault(word, [])
     return found
 
 
-LEXICON_ZH: Mapping[str, list[tuple[str, str]]] = _lexicon()
+LEXICON_HAN: Mapping[str, list[tuple[str, str]]] = _lexicon()
 # The longest word first; what no table knows comes as single characters.
-CHINESE = re.compile(
-    f"(?P<weekday>{chinese.WEEKDAY})|(?P<date>{chinese.DATE})|(?P<time>{chinese.TIME})|(?P<word>"
-    + "|".join(sorted(LEXICON_ZH, key=lambda word: (-len(word), word)))
-    + f")|(?P<number>{chinese.NUMBER})|(?P<other>.)"
+HAN = re.compile(
+    "|".join(f"(?P<{name}>{shape})" for name, shape in _HAN.shapes.items() if name != "number")
+    + "|(?P<word>"
+    + "|".join(sorted(LEXICON_HAN, key=lambda word: (-len(word), word)))
+    + f")|(?P<number>{_HAN.shapes['number']})|(?P<other>.)"
 )
