@@ -11,7 +11,6 @@ from policies.ledger.words import Cue
 Value = tuple[str, str]
 """A value's kind and its text in lower case."""
 
-_QUOTES = '`"“”「」『』《》'
 _ENDINGS = "了的吧啊呢"
 # The longest value that is read as what stands behind a Chinese verb.
 _LONGEST_TAIL = 10
@@ -110,7 +109,7 @@ class _EntityReader:
 
     def _value(self, kind: str, place: int) -> int:
         """A value by its shape; a unit after a number is part of it."""
-        text = self.lowered[place].strip(_QUOTES).rstrip(".")
+        text = self.lowered[place].strip(words.QUOTES).rstrip(".")
         taken = 1
         following = self._at(place + 1)
         if kind in ("number", "version") and following:
@@ -213,7 +212,7 @@ class _EntityReader:
         token, word = self.tokens[place], self.lowered[place]
         if word in words.STOP or word.removesuffix("s") in words.STOP:
             return 1
-        if _is_code(token):
+        if is_code(token):
             if self._is_about(place):
                 self.found.about.add(place)
             self.found.values.append((place, ("code", word)))
@@ -248,7 +247,7 @@ def _day(word: str) -> str:
     return day if day.isdigit() and len(day) <= 2 else ""
 
 
-def _is_code(token: str) -> bool:
+def is_code(token: str) -> bool:
     """ "parse_v2", "fetchAll", "ABCD-123", "a1b2c3d": nothing that a dictionary holds."""
     if token.isalpha():
         return not token.islower() and not token.istitle() and not token.isupper()

@@ -1,7 +1,7 @@
 """Cuts a sentence into words, values by their shape, and what separates clauses."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -64,8 +64,13 @@ def _part(text: str) -> tuple[Token, ...]:
     return _matches(text)
 
 
+def matches(text: str) -> Iterator[re.Match[str]]:
+    """Return the tokens of a text of bounded length as matches, whose last group is the kind."""
+    return _TOKEN.finditer(text)
+
+
 def _matches(text: str) -> tuple[Token, ...]:
-    return tuple([_token(match.lastgroup or "", match.group()) for match in _TOKEN.finditer(text)])
+    return tuple([_token(match.lastgroup or "", match.group()) for match in matches(text)])
 
 
 def _token(kind: str, text: str) -> Token:

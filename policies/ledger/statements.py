@@ -7,6 +7,7 @@ from typing import Never
 import msgspec
 
 from policies.ledger import words
+from policies.ledger.foreign import language_of, read_words
 from policies.ledger.reading import IDENTIFYING, Reading, Value, take_apart
 from policies.ledger.words import Cue
 from policies.memo import memoize
@@ -105,6 +106,9 @@ def read_statement(sentence: str) -> Statement:
     text = sentence[:_MAX_READ]
     found = LABEL.match(text)
     rest = text[found.end() :] if found else text
+    if language := language_of(text):
+        question = bool(_QUESTION.search(text[-8:]))
+        return _statement(read_words(rest, language), found["label"] if found else "", _NOTHING, question=question)
     reading = take_apart(rest)
     if found and not (reading.words and (reading.values or len(reading.words) > 1)):
         reading = take_apart(text)  # "API: https://…": what looks like a label is the subject

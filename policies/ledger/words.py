@@ -50,7 +50,6 @@ class Language(NamedTuple):
     stop: frozenset[str]
     weak: frozenset[str]
     units: frozenset[str]
-    marks: frozenset[str]
     endings: tuple[str, ...]
     cues: Table
     concepts: Table
@@ -64,10 +63,21 @@ class Language(NamedTuple):
 
 def _language(text: str) -> Language:
     data = tomllib.loads(text)
-    lists = {name: frozenset(data.get(name, "").split()) for name in ("stop", "weak", "units", "marks")}
-    names = ("cues", "concepts", "phrases", "kinds", "implied", "sets", "shapes", "examples")
-    tables = {name: data.get(name, {}) for name in names}
-    return Language(script=data["script"], endings=tuple(data.get("endings", "").split()), **lists, **tables)
+    return Language(
+        script=data["script"],
+        stop=frozenset(data.get("stop", "").split()),
+        weak=frozenset(data.get("weak", "").split()),
+        units=frozenset(data.get("units", "").split()),
+        endings=tuple(data.get("endings", "").split()),
+        cues=data["cues"],
+        concepts=data.get("concepts", {}),
+        phrases=data.get("phrases", {}),
+        kinds=data["kinds"],
+        implied=data.get("implied", {}),
+        sets=data.get("sets", {}),
+        shapes=data.get("shapes", {}),
+        examples=data["examples"],
+    )
 
 
 def _languages() -> dict[str, Language]:
@@ -78,6 +88,7 @@ def _languages() -> dict[str, Language]:
 
 
 LANGUAGES = _languages()
+QUOTES = '`"“”「」『』《》'
 _BY_SCRIPT = {language.script: language for language in LANGUAGES.values()}
 _ASCII, _HAN = _BY_SCRIPT["ascii"], _BY_SCRIPT["han"]
 
