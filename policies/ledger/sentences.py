@@ -1,7 +1,8 @@
 """A user's message as sentences: prose apart from what was pasted into it."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 from policies.transcript import shorten
 
@@ -14,11 +15,77 @@ _LONG_CHINESE = 80
 
 _FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
 _PASTED = re.compile(
-    r"\A\s*(?:>|\||[$%❯] |(?:[\w.-]{1,40}@[\w.-]{1,60}[:~ ]|PS [A-Z]:\\)|at [\w.$<>]+\s?\(|Traceback |File \""
+    r"\A\s*(?:>|\||[$%❯] |(?:[\w.-]{1,40}@[\w.-]{1,60}[:~ ]|PS [A-Z]:\\)|at [\w.$<>]+\s?\(|Traceback "
+    r"|Unhandled exception\. [\w.]+: "
+    r"|File \""
     r"|[{}<]|\]|\)[;,)]"
     r"|(?:\+\+\+|---|@@) |\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b"
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[?\d\d:\d\d:\d\d"
     r"|(?:import|from|def|class|return|const|let|var|function|package|#include|public|private|export|async|func|fn)\b.*[;:({)]\s*$)"
+)
+# Traces, diffs, statements of SQL and logs, by how a line of them begins. None ends like a sentence.
+_OUTPUT = re.compile(
+    r"\A\s*(?:Exception in thread \"|Caused by: [\w.]+\b|panic: |goroutine \d+ \[|\[signal SIG"
+    r"|thread '[^']{1,60}' panicked|stack backtrace:|Stack trace:|PHP (?:Fatal|Warning|Notice|Parse)"
+    r"|#\d+ (?:\S+\(\d+\)|\{main\})"
+    r"|error\[E\d+\]: |--> \S+:\d+|\d+: \w+::|\.{3} \d+ more\b|at /\S+:\d+|/\S+:\d+ \+0x|\S+\(0x[0-9a-f]+"
+    r"|exit status \d"
+    r"|[\w.]{0,80}(?:Error|Exception): \S|diff --git |index [0-9a-f]{3,40}\.\."
+    r"|SELECT (?:\*|[\w.]{1,60}(?:,| FROM\b|\Z))"
+    r"|INSERT INTO |DELETE FROM |CREATE (?:TABLE|INDEX|VIEW) |ALTER TABLE |DROP TABLE "
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d |\d{1,2}/[A-Z][a-z]{2}/\d{4}:|\d{1,3}(?:\.\d{1,3}){3} - "
+    r"|[\w.-]{1,40}-\d+\s+\| |\w+=\S+ \w+=[\S]|export [A-Z][A-Z0-9_]*=|[A-Z][A-Z0-9_]{2,}=\S*\Z|\[[\w.-]+\]\s*\Z)"
+)
+_SENTENCE_END = re.compile(r"[.!?。！？](?<!\.\.)\s*\Z")
+# Right below such a line, also these.
+_OUTPUT_BELOW = re.compile(
+    r"\A\s*(?:(?:error|fatal|warning|help|remote): |note: run with |!? ?\[rejected\]"
+    r"|hint: Updates |FAIL +\S+[/.]|thrown in /|(?:\w{1,60} ){1,3}(?:NOT NULL|PRIMARY KEY)|[-+](?:\s{2,}|[^\s\d-]))"
+)
+_STATEMENT_BELOW = re.compile(
+    r"\A\s*(?:To \S+\Z|Tests?:?\s+\d|PASS "
+    r"|[\w.-]{1,40} = \S"
+    r"|(?:FROM|WHERE|AND|OR|ON|SET|VALUES|GROUP BY|ORDER BY|HAVING|LIMIT|(?:LEFT |INNER |RIGHT )?JOIN)\b)"
+)
+
+
+class _Block(NamedTuple):
+    """Lines that are pasted if at least so many in a row have a form, and one of them has what it needs."""
+
+    least: int
+    form: re.Pattern[str]
+    needs: re.Pattern[str]
+
+
+_BLOCKS = (
+    # Keys of YAML.
+    _Block(
+        4,
+        re.compile(r"\A\s*(?:- )?[\"']?[\w./-]{1,60}[\"']?:(?:\s+\S{1,80})?\s*\Z|\A\s+- \S{1,80}\s*\Z"),
+        re.compile(r"\A\s+(?:- )?[\"']?[\w./-]{1,60}[\"']?:"),
+    ),
+    # Cells between commas.
+    _Block(3, re.compile(r"\A[^\s,]{1,80}(?:,[^\s,]{0,80}){2,40}\s*\Z"), re.compile("")),
+    # Columns.
+    _Block(
+        2,
+        re.compile(r"\A\S[^.!?]{0,80}?(?: {2,}|\t)\S.{0,80}?(?: {2,}|\t)\S"),
+        re.compile(r".{0,300} {3}|.{0,300}\t"),
+    ),
+    # Headers of a mail.
+    _Block(
+        2,
+        re.compile(
+            r"\A(?:From|To|Cc|Subject|Date|Sent|Reply-To|Von|An|Betreff|De|Para|Assunto|发件人|收件人|主题): ?\S"
+        ),
+        re.compile(r"\A(?:From|Von|De|发件人):"),
+    ),
+    # A Dockerfile.
+    _Block(
+        2,
+        re.compile(r"\A(?:FROM|RUN|CMD|COPY|ADD|ENV|ARG|WORKDIR|EXPOSE|ENTRYPOINT|USER) \S.{0,200}(?<![.!?])\s*\Z"),
+        re.compile(r"\AFROM \S+(?: AS \w+)?\s*\Z"),
+    ),
 )
 # A line of code ends like one and holds a sign of it; a sentence has more words.
 _CODE_END = re.compile(r"[;{}]\s*\Z")
@@ -94,7 +161,9 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
     fenced = False
     is_pasted = False
     wrapped = ""
-    for line in text.splitlines():
+    lines = text.splitlines()
+    blocks = _in_blocks(lines) if len(lines) > 1 else frozenset[int]()
+    for number, line in enumerate(lines):
         if _FENCE.match(line):
             fenced = not fenced
             continue
@@ -103,7 +172,11 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
                 yield wrapped, True
             wrapped = ""
             continue
-        is_pasted = fenced or _is_pasted(line[:400], is_in_run=is_pasted)
+        is_pasted = (
+            fenced
+            or number in blocks
+            or _is_pasted(line[:400], is_in_run=is_pasted, is_below=is_pasted and bool(lines[number - 1].strip()))
+        )
         if is_pasted:
             if wrapped:
                 yield wrapped, True
@@ -120,12 +193,34 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
         yield wrapped, True
 
 
-def _is_pasted(line: str, *, is_in_run: bool) -> bool:
-    """Return True if a line is of code, a log or a terminal. is_in_run: the line before it is."""
-    if _PASTED.match(line):
+def _in_blocks(lines: Sequence[str]) -> Collection[int]:
+    """Return the numbers of the lines that are pasted since their neighbours look alike."""
+    found: set[int] = set()
+    for block in _BLOCKS:
+        run: list[int] = []
+        for number, line in enumerate([*lines, ""]):
+            if block.form.match(line[:400]):
+                run.append(number)
+            elif run:
+                if len(run) >= block.least and any(block.needs.match(lines[each][:400]) for each in run):
+                    found.update(run)
+                run = []
+    return found
+
+
+def _is_pasted(line: str, *, is_in_run: bool, is_below: bool) -> bool:
+    """Return True if a line is of code, a log or a terminal.
+
+    is_in_run: the last line that is not empty is pasted. is_below: and it is the line right above.
+    """
+    if _PASTED.match(line) or (_OUTPUT.match(line) and not _SENTENCE_END.search(line)):
+        return True
+    if is_below and _OUTPUT_BELOW.match(line):
         return True
     if _BULLET.match(line) or _CHINESE.search(line) or len(_WORD.findall(line)) > _MOST_WORDS:
         return False
+    if is_below and _STATEMENT_BELOW.match(line):
+        return True
     if _CODE_END.search(line) and _CODE_SIGN.search(line):
         return True
     return is_in_run and bool(_CODE_NEXT.match(line) or (_CODE_NEXT_END.search(line) and _CODE_SIGN.search(line)))
