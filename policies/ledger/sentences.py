@@ -28,13 +28,13 @@ _OUTPUT = re.compile(
     r"\A\s*(?:Exception in thread \"|Caused by: [\w.]+\b|panic: |goroutine \d+ \[|\[signal SIG"
     r"|thread '[^']{1,60}' panicked|stack backtrace:|Stack trace:|PHP (?:Fatal|Warning|Notice|Parse)"
     r"|#\d+ (?:\S+\(\d+\)|\{main\})"
-    r"|error\[E\d+\]: |--> \S+:\d+|\d+: \w+::|\.{3} \d+ more\b|at /\S+:\d+|/\S+:\d+ \+0x|\S+\(0x[0-9a-f]+"
+    r"|error\[E\d+\]: |--> \S+:\d+|\d+: \w+::|\.{3} \d+ more\b|at /\S+:\d+|/\S+:\d+ \+0x|main\.\S{0,200}\(0x[0-9a-f]"
     r"|exit status \d"
-    r"|[\w.]{0,80}(?:Error|Exception): \S|diff --git |index [0-9a-f]{3,40}\.\."
+    r"|[\w.]{1,80}+(?:(?<=Error)|(?<=Exception)): \S|diff --git |index [0-9a-f]{3,40}\.\."
     r"|SELECT (?:\*|[\w.]{1,60}(?:,| FROM\b|\Z))"
     r"|INSERT INTO |DELETE FROM |CREATE (?:TABLE|INDEX|VIEW) |ALTER TABLE |DROP TABLE "
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d |\d{1,2}/[A-Z][a-z]{2}/\d{4}:|\d{1,3}(?:\.\d{1,3}){3} - "
-    r"|[\w.-]{1,40}-\d+\s+\| |\w+=\S+ \w+=[\S]|export [A-Z][A-Z0-9_]*=|[A-Z][A-Z0-9_]{2,}=\S*\Z|\[[\w.-]+\]\s*\Z)"
+    r"|[a-z][\w.-]{0,40}+(?<=\d) +\| |\w{1,60}+=\S{1,200} \w{1,60}=\S|export [A-Z][A-Z0-9_]*=|[A-Z][A-Z0-9_]{2,}=\S*\Z|\[[\w.-]+\]\s*\Z)"
 )
 _SENTENCE_END = re.compile(r"[.!?。！？](?<!\.\.)\s*\Z")
 # Right below such a line, also these.
@@ -62,15 +62,17 @@ _BLOCKS = (
     _Block(
         4,
         re.compile(r"\A\s*(?:- )?[\"']?[\w./-]{1,60}[\"']?:(?:\s+\S{1,80})?\s*\Z|\A\s+- \S{1,80}\s*\Z"),
-        re.compile(r"\A\s+(?:- )?[\"']?[\w./-]{1,60}[\"']?:"),
+        re.compile(r"(?m)^[ \t]+(?:- )?[\"']?[\w./-]{1,60}[\"']?:"),
     ),
     # Cells between commas.
-    _Block(3, re.compile(r"\A[^\s,]{1,80}(?:,[^\s,]{0,80}){2,40}\s*\Z"), re.compile("")),
+    _Block(
+        3, re.compile(r"\A[^\s,]{1,80}(?:,[^\s,]{0,80}){2,40}\s*\Z"), re.compile(r"(?m)^[^\s,]{1,80},[^\s,]{0,80},")
+    ),
     # Columns.
     _Block(
         2,
         re.compile(r"\A\S[^.!?]{0,80}?(?: {2,}|\t)\S.{0,80}?(?: {2,}|\t)\S"),
-        re.compile(r".{0,300} {3}|.{0,300}\t"),
+        re.compile(r" {3}\S|\t\S"),
     ),
     # Headers of a mail.
     _Block(
@@ -78,13 +80,13 @@ _BLOCKS = (
         re.compile(
             r"\A(?:From|To|Cc|Subject|Date|Sent|Reply-To|Von|An|Betreff|De|Para|Assunto|发件人|收件人|主题): ?\S"
         ),
-        re.compile(r"\A(?:From|Von|De|发件人):"),
+        re.compile(r"(?m)^(?:From|Von|De|发件人):"),
     ),
     # A Dockerfile.
     _Block(
         2,
         re.compile(r"\A(?:FROM|RUN|CMD|COPY|ADD|ENV|ARG|WORKDIR|EXPOSE|ENTRYPOINT|USER) \S.{0,200}(?<![.!?])\s*\Z"),
-        re.compile(r"\AFROM \S+(?: AS \w+)?\s*\Z"),
+        re.compile(r"(?m)^FROM \S+(?: AS \w+)?[ \t]*$"),
     ),
 )
 # A line of code ends like one and holds a sign of it; a sentence has more words.
@@ -162,7 +164,7 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
     is_pasted = False
     wrapped = ""
     lines = text.splitlines()
-    blocks = _in_blocks(lines) if len(lines) > 1 else frozenset[int]()
+    blocks = _in_blocks(text, lines) if len(lines) > 1 else frozenset[int]()
     for number, line in enumerate(lines):
         if _FENCE.match(line):
             fenced = not fenced
@@ -193,16 +195,18 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
         yield wrapped, True
 
 
-def _in_blocks(lines: Sequence[str]) -> Collection[int]:
+def _in_blocks(text: str, lines: Sequence[str]) -> Collection[int]:
     """Return the numbers of the lines that are pasted since their neighbours look alike."""
     found: set[int] = set()
     for block in _BLOCKS:
+        if not block.needs.search(text):
+            continue
         run: list[int] = []
         for number, line in enumerate([*lines, ""]):
             if block.form.match(line[:400]):
                 run.append(number)
             elif run:
-                if len(run) >= block.least and any(block.needs.match(lines[each][:400]) for each in run):
+                if len(run) >= block.least and any(block.needs.search(lines[each][:400]) for each in run):
                     found.update(run)
                 run = []
     return found
