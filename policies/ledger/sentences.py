@@ -34,7 +34,8 @@ _OUTPUT = re.compile(
     r"|SELECT (?:\*|[\w.]{1,60}(?:,| FROM\b|\Z))"
     r"|INSERT INTO |DELETE FROM |CREATE (?:TABLE|INDEX|VIEW) |ALTER TABLE |DROP TABLE "
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d |\d{1,2}/[A-Z][a-z]{2}/\d{4}:|\d{1,3}(?:\.\d{1,3}){3} - "
-    r"|[a-z][\w.-]{0,40}+(?<=\d) +\| |\w{1,60}+=\S{1,200} \w{1,60}=\S|export [A-Z][A-Z0-9_]*=|[A-Z][A-Z0-9_]{2,}=\S*\Z|\[[\w.-]+\]\s*\Z)"
+    r"|[a-z][\w.-]{0,40}+(?<=\d) +\| |\w{1,60}+=\S{1,200} \w{1,60}=\S"
+    r"|export [A-Z][A-Z0-9_]*=|[A-Z][A-Z0-9_]{2,}=\S*\Z|\[[\w.-]+\]\s*\Z)"
 )
 _SENTENCE_END = re.compile(r"[.!?。！？](?<!\.\.)\s*\Z")
 # Right below such a line, also these.
