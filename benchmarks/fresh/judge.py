@@ -148,7 +148,7 @@ def _user_lines(events: list[Event], lines: list[str], prompt: str, verdict: Ver
         found = _LINE.match(line)
         if not found:
             continue
-        pieces = [piece.strip(" \"'") for piece in re.split(r"\s*(?:…|\.\.\.|\[\.\.\.\])\s*", _flat(found[2]))]
+        pieces = [piece.strip(" \"'") for piece in re.split(r"\s*(?:…|\.\.\.|\[\.\.\.\])\s*", _flat(found[2]).removeprefix("> "))]
         pieces = [piece for piece in pieces if len(piece) > 3]
         if all(any(piece in text for text in typed_texts) for piece in pieces):
             _check_stale(events, pieces, flat, line, verdict)
@@ -180,7 +180,7 @@ def _calls(events: list[Event], play: Play, parts: dict[str, list[str]], tail: s
             outcome = _OUTCOME.search(line)
             counts["told"] += name == "calls"
             counts["quoted"] += bool(_QUOTED.search(line)) and not outcome
-            is_failed = name == "failed" or bool(outcome and outcome[1] not in ("ok", "成功"))
+            is_failed = name == "failed" or bool(outcome and outcome[1] not in ("ok", "成功", "성공"))
             truth = calls[at].outcome
             if is_failed:
                 if truth == "failed" and not _is_kept(calls[at], tail):
