@@ -11,20 +11,20 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from benchmarks.bodies import SEQUENCE, SIZES, body
-from policies.assembly import assemble
-from policies.budget import budget_of, usable_input
-from policies.chain import prefix_digests
-from policies.conversation import Conversation
-from policies.cool_zone import zone_of
-from policies.cuts import legal_cuts
-from policies.half_window import Cut
-from policies.message import Call, Message
-from policies.outline import Outline
-from policies.plan import decide, limits_of
+from policies.conversation.conversation import Conversation
+from policies.conversation.message import Call, Message
+from policies.conversation.outline import Outline
+from policies.conversation.prefix_digests import prefix_digests
+from policies.conversation.transcript import ToolCall, Utterance
+from policies.decision.assemble import assemble
+from policies.decision.budget import budget_of, usable_input
+from policies.decision.cut import Cut
+from policies.decision.large_results import zone_of
+from policies.decision.legal_cuts import legal_cuts
+from policies.decision.plan import decide, limits_of
 from policies.record import record as records
 from policies.record.record import Occasion, Record, RecordContext, Span
 from policies.settings import DEFAULTS
-from policies.transcript import ToolCall, Utterance
 from proxy.dialects.base import Dialect
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import CHAT

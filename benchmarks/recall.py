@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import accumulate, islice, takewhile
 
-from policies.conversation import MessageIndex
+from policies.authorship.arguments import strings_in
+from policies.conversation.conversation import MessageIndex
 from policies.record.names import has_name, names_in
-from policies.voices.arguments import strings_in
 from proxy.compaction.plan_input import PlanInput
 from proxy.dialects import json_array
 from proxy.dialects.reader import CountedRequest

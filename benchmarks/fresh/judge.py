@@ -148,7 +148,10 @@ def _user_lines(events: list[Event], lines: list[str], prompt: str, verdict: Ver
         found = _LINE.match(line)
         if not found:
             continue
-        pieces = [piece.strip(" \"'") for piece in re.split(r"\s*(?:…|\.\.\.|\[\.\.\.\])\s*", _flat(found[2]).removeprefix("> "))]
+        pieces = [
+            piece.strip(" \"'")
+            for piece in re.split(r"\s*(?:…|\.\.\.|\[\.\.\.\])\s*", _flat(found[2]).removeprefix("> "))
+        ]
         pieces = [piece for piece in pieces if len(piece) > 3]
         if all(any(piece in text for text in typed_texts) for piece in pieces):
             _check_stale(events, pieces, flat, line, verdict)

@@ -5,16 +5,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.transcript import Utterance
-from policies.work.attempts import Attempt, attempts_in
-from policies.work.browsing import BrowserStep, steps_behind
-from policies.work.calls import Done, Judge, done_in, judge_call
-from policies.work.files import FileChange, changes_in
-from policies.work.outcomes import Result
-from policies.work.running import StartedWork, running_in
-from policies.work.sorts import Sort, sort_of
-from policies.work.todo import Plan, plan_behind
-from policies.work.wording import readable
+from policies.conversation.transcript import Utterance
+from policies.tool_calls.attempts import Attempt, attempts_in
+from policies.tool_calls.browsing import BrowserStep, steps_behind
+from policies.tool_calls.calls import Done, Judge, done_in, judge_call
+from policies.tool_calls.files import FileChange, changes_in
+from policies.tool_calls.outcomes import Result
+from policies.tool_calls.running import StartedWork, running_in
+from policies.tool_calls.sorts import Sort, sort_of
+from policies.tool_calls.todo import Plan, plan_behind
+from policies.tool_calls.wording import readable
 
 __all__ = ["FileChange", "KeyAction", "Work", "file_changes", "key_actions", "work_behind"]
 

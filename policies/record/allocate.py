@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from policies.transcript import CountTokens
+from policies.conversation.transcript import CountTokens
 
 # Characters that the lines of a block are cut to, one limit after the other, until all of them fit.
 _LIMITS = (300, 160, 80, 40)

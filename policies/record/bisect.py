@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 from zlib import crc32
 
+from policies.conversation.transcript import Block, CountTokens, shorten
 from policies.settings import BisectSettings
-from policies.transcript import Block, CountTokens, shorten
 
 _MAX_SHRINKS = 3
 # What the parts of a merge may lose, in characters, before the merge is given up.

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import groupby
 from typing import NamedTuple
 
+from policies.conversation.transcript import CountTokens, escape
 from policies.record.actions import FileChange, KeyAction, Work
 from policies.record.allocate import Block, Line
 from policies.record.call_lines import (
@@ -22,12 +23,11 @@ from policies.record.call_lines import (
 )
 from policies.record.reports import Report, report_line
 from policies.record.texts import Texts
-from policies.transcript import CountTokens, escape
-from policies.work.attempts import Attempt
-from policies.work.browsing import BrowserStep
-from policies.work.plan_forms import PlanItem
-from policies.work.running import StartedWork
-from policies.work.todo import Plan
+from policies.tool_calls.attempts import Attempt
+from policies.tool_calls.browsing import BrowserStep
+from policies.tool_calls.plan_forms import PlanItem
+from policies.tool_calls.running import StartedWork
+from policies.tool_calls.todo import Plan
 
 _MOST_TRIED = 10
 # Reads in one line.

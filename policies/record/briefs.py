@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence, Set
 
+from policies.authorship.arguments import UnreadError, read, strings_in
+from policies.authorship.wrappers import RULE_FILES
+from policies.conversation.transcript import ToolCall, Utterance
 from policies.record.rules import RuleFile, content_of_file, file_read_by
-from policies.transcript import ToolCall, Utterance
-from policies.voices.arguments import UnreadError, read, strings_in
-from policies.voices.wrappers import RULE_FILES
 
 _MOST_CHARACTERS = 8_000
 _MOST_BRIEFS = 4

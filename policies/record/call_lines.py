@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from policies.authorship.parts import is_asking
+from policies.conversation.transcript import escape
 from policies.record.actions import FileChange, KeyAction
 from policies.record.texts import Texts
-from policies.transcript import escape
-from policies.voices.parts import is_asking
-from policies.work.attempts import Attempt
-from policies.work.sorts import covers
+from policies.tool_calls.attempts import Attempt
+from policies.tool_calls.sorts import covers
 
 Call = tuple[int, str, str]
 """Position, tool and arguments of a call."""

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from importlib.resources import files
 
-from policies.transcript import CLOSING, OPENING
+from policies.conversation.transcript import CLOSING, OPENING
 
 # Things that stand in the source as they are: paths and hashes. A run of a path's signs is looked at once.
 _NAMED = re.compile(

@@ -8,9 +8,9 @@ from math import ceil
 
 import msgspec
 
-from policies.budget import Budget
+from policies.decision.budget import Budget
+from policies.decision.stability import backoff
 from policies.record.record import Record
-from policies.stability import backoff
 
 HISTORY = 100
 # After so many compactions in a row that did not help, models are left alone ...

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from policies.record import working_set
 from policies.record.record import Record, Segment
-from policies.secrets import mask_secrets, values_in
+from policies.secrets.mask import mask_secrets, values_in
 from policies.settings import Secrets
 
 # Records that were made without: each request of their conversations asks for them several times.

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from policies.conversation.transcript import CLOSING, OPENING, escape
 from policies.record.bisect import Call, MergeCall, SummarizeCall
 from policies.record.record import SEGMENT_CHARACTERS, Segment
 from policies.record.texts import Texts
-from policies.transcript import CLOSING, OPENING, escape
 
 
 @dataclass(frozen=True, slots=True)

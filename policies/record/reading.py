@@ -3,11 +3,11 @@
 import hashlib
 import re
 
-from policies.ledger.entries import Entry
-from policies.ledger.ledger import merge, sentence_of_user
+from policies.conversation.transcript import shorten
 from policies.record.record import VERSION, Making, Record, RoundCounts, TokenCounts
 from policies.record.texts import ALL_LANGUAGES, Texts, texts_for
-from policies.transcript import shorten
+from policies.statements.entries import Entry
+from policies.statements.ledger import merge, sentence_of_user
 
 # Characters of a text, and statements in it: a longer one is none of ours. Characters of a statement.
 _MOST = 400_000

@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from policies.ledger.words import QUESTION_WORDS
+from policies.conversation.transcript import CountTokens, escape
 from policies.record.search import QUESTION_MARK, Found, Index, Passage, names_of, places, terms, without_accents
 from policies.record.texts import Language, texts_for
 from policies.settings import RecallSettings
-from policies.transcript import CountTokens, escape
+from policies.statements.words import QUESTION_WORDS
 
 # Passages that are quoted at once, and what one must score of the best one's.
 _MOST = 12

@@ -8,12 +8,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from policies.budget import Budget
-from policies.half_window import Cut
-from policies.ledger import ledger
-from policies.ledger.ledger import Entry
-from policies.ledger.sentences import sentences
-from policies.plan import Trigger
+from policies.conversation.transcript import CountTokens, Utterance, escape, shorten
+from policies.decision.budget import Budget
+from policies.decision.cut import Cut
+from policies.decision.plan import Trigger
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction, Work, work_behind
 from policies.record.bisect import BisectOutcome
@@ -26,12 +24,14 @@ from policies.record.rules import RuleFile, files_block, rule_files
 from policies.record.texts import Language, Texts, language_of, texts_for
 from policies.record.working_set import NameUse
 from policies.settings import LedgerSettings
-from policies.transcript import CountTokens, Utterance, escape, shorten
-from policies.work.attempts import Attempt
-from policies.work.browsing import BrowserStep
-from policies.work.calls import Judge, judge_call
-from policies.work.running import StartedWork
-from policies.work.todo import Plan
+from policies.statements import ledger
+from policies.statements.ledger import Entry
+from policies.statements.sentences import sentences
+from policies.tool_calls.attempts import Attempt
+from policies.tool_calls.browsing import BrowserStep
+from policies.tool_calls.calls import Judge, judge_call
+from policies.tool_calls.running import StartedWork
+from policies.tool_calls.todo import Plan
 
 VERSION = 2
 SEGMENT_CHARACTERS = 500

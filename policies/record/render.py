@@ -4,9 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from policies.budget import Budget
-from policies.ledger import ledger
-from policies.ledger.entries import Entry
+from policies.conversation.transcript import CountTokens, escape
+from policies.decision.budget import Budget
 from policies.numbers import SMALL_RECORD
 from policies.record.actions import Work
 from policies.record.allocate import Block, Line, Shown, allocate
@@ -19,7 +18,8 @@ from policies.record.titles import is_carried
 from policies.record.user_words import word_blocks
 from policies.record.working_set import NameUse, name_lines
 from policies.settings import LedgerSettings
-from policies.transcript import CountTokens, escape
+from policies.statements import ledger
+from policies.statements.entries import Entry
 
 # Of names and code, a little under what is usual: what is a guess too small costs names, one too large the tail.
 _CHARACTERS_OF_A_TOKEN = 3.0

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from policies.conversation.transcript import Utterance, shorten
 from policies.record.call_lines import in_line
-from policies.transcript import Utterance, shorten
 
 _STORED = 40
 _CHARACTERS = 400

@@ -9,15 +9,15 @@ from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from policies.ledger.ledger import rank_of
+from policies.authorship.arguments import path_of
+from policies.authorship.wrappers import RULE_FILES
+from policies.conversation.transcript import CountTokens, ToolCall, Utterance, escape
 from policies.record.texts import Texts
-from policies.transcript import CountTokens, ToolCall, Utterance, escape
-from policies.voices.arguments import path_of
-from policies.voices.wrappers import RULE_FILES
-from policies.work.code_mode import answered_call, printed_text, script_in
-from policies.work.shell import Command
-from policies.work.tools import arguments_of, commands_in, reads_file, words_of
-from policies.work.vocabulary import arguments_of_sort
+from policies.statements.ledger import rank_of
+from policies.tool_calls.code_mode import answered_call, printed_text, script_in
+from policies.tool_calls.shell import Command
+from policies.tool_calls.tools import arguments_of, commands_in, reads_file, words_of
+from policies.vocabulary import arguments_of_sort
 
 _MOST_CHARACTERS = 120_000
 _MOST_FILES = 20

@@ -14,8 +14,8 @@ from itertools import accumulate
 from math import log
 from typing import NamedTuple
 
-from policies.ledger.words import STOP
-from policies.transcript import Utterance
+from policies.conversation.transcript import Utterance
+from policies.statements.words import STOP
 
 # A passage is a whole sentence or line, or a message, of at most so many characters; shorter ones go with the next.
 LONGEST = 300

@@ -11,8 +11,8 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
-from policies.transcript import ToolCall, Utterance
-from policies.voices.text_calls import closing_calls, without_label
+from policies.authorship.text_calls import closing_calls, without_label
+from policies.conversation.transcript import ToolCall, Utterance
 
 # Of a conversation's first messages, so that what comes later never changes how the others were read.
 OPENING = 24

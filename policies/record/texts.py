@@ -7,8 +7,8 @@ from importlib.resources import files
 
 import msgspec
 
-from policies.work.files import Change
-from policies.work.outcomes import Result
+from policies.tool_calls.files import Change
+from policies.tool_calls.outcomes import Result
 
 Language = str
 """The name of a table of `texts.toml`."""

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from policies.lookalikes import fold_lookalikes
+from policies.conversation.lookalikes import fold_lookalikes
 from policies.record.texts import ALL_TEXTS
 
 # What makes a line a heading in Markdown and HTML, whatever number or list sign stands before it; or the line below.

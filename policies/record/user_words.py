@@ -3,11 +3,11 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from policies.ledger import ledger
-from policies.ledger.entries import HARD, PREFERENCE, Entry, line, order_of
-from policies.ledger.statements import read_statement
+from policies.conversation.transcript import CountTokens, escape
 from policies.record.allocate import Block, Line
-from policies.transcript import CountTokens, escape
+from policies.statements import ledger
+from policies.statements.entries import HARD, PREFERENCE, Entry, line, order_of
+from policies.statements.statements import read_statement
 
 # Shares of the room: what the newest request has at most, and one line a message for certain.
 _REQUEST_SHARE, _MESSAGES_FLOOR = 0.5, 0.1

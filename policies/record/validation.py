@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from policies.conversation.transcript import MARKERS, CountTokens, escape, visible
 from policies.price import Tokens
 from policies.record.evidence import proven
 from policies.record.record import SEGMENT_CHARACTERS, Segment
 from policies.record.texts import ALL_TEXTS, Texts
 from policies.record.titles import is_carried
-from policies.transcript import MARKERS, CountTokens, escape, visible
 
 LEAST_HEADINGS = 5
 LEAST_TOKENS = 30

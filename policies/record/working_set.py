@@ -15,12 +15,12 @@ from operator import attrgetter
 
 import msgspec
 
+from policies.authorship.arguments import UnreadError, path_of, read, strings_in
+from policies.conversation.transcript import CountTokens, Utterance, escape, shorten
 from policies.record.names import NamedText, NamesOf, Phrases, names_in, place_of
 from policies.record.reports import without_tags
-from policies.transcript import CountTokens, Utterance, escape, shorten
-from policies.voices.arguments import UnreadError, path_of, read, strings_in
-from policies.work.code_mode import inner_calls, printed_text
-from policies.work.tools import is_plan_tool, words_of
+from policies.tool_calls.code_mode import inner_calls, printed_text
+from policies.tool_calls.tools import is_plan_tool, words_of
 
 _MOST_NAMES = 2_000
 # Of these, the first keep a line.

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import msgspec
 from ruamel.yaml import YAML
 
-from policies.budget import usable_tokens
-from policies.experience import ModelProfile
+from policies.decision.budget import usable_tokens
+from policies.model_profile import ModelProfile
 from policies.price import Price
 from policies.settings import DEFAULTS, PolicySettings
 from proxy.admin.totals import Totals

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from policies.chain import mark_of
+from policies.conversation.prefix_digests import mark_of
 from proxy.admin import words
 from proxy.callers.tenants import Caller
 from proxy.cli.common import fail, plain

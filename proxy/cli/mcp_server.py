@@ -10,6 +10,7 @@ from importlib.metadata import version
 from mcp.server import MCPServer
 from mcp.types import ToolAnnotations
 
+from policies.conversation.transcript import Utterance
 from policies.record.blocks import file_line, state_blocks
 from policies.record.call_lines import action_line
 from policies.record.masking import as_allowed
@@ -17,7 +18,6 @@ from policies.record.recall import found_for
 from policies.record.record import Record
 from policies.record.search import Index
 from policies.record.texts import texts_for
-from policies.transcript import Utterance
 from proxy.admin.sessions.asking import list_named
 from proxy.callers.tenants import Caller
 from proxy.cli.stored import NothingStoredError, open_sessions

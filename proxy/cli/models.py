@@ -9,7 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from policies.experience import ModelProfile
+from policies.model_profile import ModelProfile
 from proxy.admin.endpoints import find_endpoint
 from proxy.admin.words import ago, size
 from proxy.callers.api_headers import credential

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection
 
-from policies.plan import is_crowded, tokens_with
+from policies.decision.plan import is_crowded, tokens_with
 from policies.record.record import Record
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.prompt import standing_of

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from policies.conversation.transcript import Utterance, shorten
 from policies.numbers import MOST_EXCERPT_TOKENS
 from policies.price import Tokens
 from policies.record.prompting import Prompts, fill_excerpt
 from policies.record.texts import language_of, texts_for
 from policies.record.validation import Invalid, SummaryAnswer, Valid, validate_excerpt
-from policies.transcript import Utterance, shorten
 from proxy.callers.spending import Spending
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.short_forms import Content, ShortForms, content_key, contents_of

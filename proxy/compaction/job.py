@@ -8,14 +8,14 @@ from functools import cache
 from typing import ClassVar
 
 from policies.cached import cached_property
-from policies.message import INSTRUCTION_ROLES
-from policies.plan import Compact, most_names
+from policies.conversation.message import INSTRUCTION_ROLES
+from policies.conversation.transcript import CountTokens, Utterance
+from policies.decision.plan import Compact, most_names
 from policies.record import record as records
 from policies.record.names import NamesOf, names_in
 from policies.record.record import Record, RecordContext, Span, Statements
 from policies.settings import PolicySettings
-from policies.transcript import CountTokens, Utterance
-from policies.work.calls import Judge, judge_call
+from policies.tool_calls.calls import Judge, judge_call
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.prompt_view import PromptView
 from proxy.upstreams.routes import SummaryTarget

@@ -1,4 +1,4 @@
-"""Replacement of pictures and papers by notes, as `policies/media.py` selects them."""
+"""Replacement of pictures and papers by notes, as `policies/decision/media.py` selects them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from policies import media as policy
-from policies.conversation import MessageIndex
-from policies.media import Medium
+from policies.conversation.conversation import MessageIndex
+from policies.decision import media as policy
+from policies.decision.media import Medium
 from policies.record.media_notes import NotedMedium, note_of
 from policies.record.texts import Language, language_of
 from proxy.compaction.plan_input import PlanInput, RoutedRequest

@@ -5,21 +5,21 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from policies.apart import told_apart
-from policies.budget import Budget, planned_output, reserved_output, usable_input, usable_tokens
 from policies.cached import cached_property
-from policies.chain import Chain, mark_of
-from policies.conversation import NO_LIMITS, Conversation, Rooms
-from policies.cuts import legal_cuts
-from policies.experience import ModelProfile, binds_thinking
-from policies.media import NO_MEDIA_LIMITS, MediaLimits
+from policies.conversation.apart import told_apart
+from policies.conversation.conversation import NO_LIMITS, Conversation, Rooms
+from policies.conversation.prefix_digests import Chain, mark_of
+from policies.conversation.transcript import Utterance
+from policies.decision.budget import Budget, planned_output, reserved_output, usable_input, usable_tokens
+from policies.decision.legal_cuts import legal_cuts
+from policies.decision.media import NO_MEDIA_LIMITS, MediaLimits
+from policies.decision.plan import Limits, is_far_below, limits_of
+from policies.model_profile import ModelProfile, binds_thinking
 from policies.numbers import ESTIMATE_MARGIN, RETRY_TARGETS
-from policies.plan import Limits, is_far_below, limits_of
 from policies.record import text_protocol
 from policies.record.masking import as_allowed
 from policies.record.record import Record
-from policies.secrets import mask_secrets, masked_in
-from policies.transcript import Utterance
+from policies.secrets.mask import mask_secrets, masked_in
 from proxy.callers.api_head import ApiHead
 from proxy.callers.session_label import label_given, label_of
 from proxy.callers.tenants import Caller

@@ -5,7 +5,7 @@ from typing import assert_never
 
 from msgspec import structs
 
-from policies.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
+from policies.decision.plan import Compact, Forward, Plan, Reuse, decide, needs_attention
 from policies.record.record import Record
 from proxy.compaction.checkpoints import Checkpoints
 from proxy.compaction.plan_input import Outcome, PlanInput

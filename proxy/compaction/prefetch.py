@@ -5,8 +5,8 @@ from math import ceil
 
 from msgspec.structs import replace
 
-from policies.experience import was_cut_off
-from policies.plan import Compact, decide_ahead, soft_share
+from policies.decision.plan import Compact, decide_ahead, soft_share
+from policies.model_profile import was_cut_off
 from policies.record.lineage import may_rebuild
 from policies.record.record import Record
 from proxy.compaction.checkpoints import Checkpoints

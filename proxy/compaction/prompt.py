@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
-from policies.assembly import SHAPES, Shape, assemble
-from policies.conversation import MessageIndex
-from policies.plan import ActiveCheckpoint, tokens_with
+from policies.conversation.conversation import MessageIndex
+from policies.decision.assemble import SHAPES, Shape, assemble
+from policies.decision.plan import ActiveCheckpoint, tokens_with
 from policies.record.record import Record
 from proxy.compaction.plan_input import Outcome, PlanInput, RoutedRequest
 from proxy.compaction.prompt_view import PromptView

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from policies import ladder, numbers
-from policies.oversize import kept_behind, limits_for
-from policies.plan import Compact
+from policies import numbers
+from policies.decision import overflow_retries as ladder
+from policies.decision.oversize import kept_behind, limits_for
+from policies.decision.plan import Compact
 from policies.record.record import Record
 from policies.record.texts import texts_for
 from proxy.compaction.checkpoints import Checkpoints

@@ -8,9 +8,9 @@ from enum import Enum
 
 from msgspec import structs
 
-from policies.conversation import Conversation, MessageIndex
-from policies.cool_zone import Coming
-from policies.media import NO_MEDIA_LIMITS, MediaLimits, Medium, Why
+from policies.conversation.conversation import Conversation, MessageIndex
+from policies.decision.large_results import Coming
+from policies.decision.media import NO_MEDIA_LIMITS, MediaLimits, Medium, Why
 from policies.price import Payoff
 from policies.record.recall import Quotation
 from proxy.dialects import json_array

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from policies.budget import usable_input
+from policies.decision.budget import usable_input
 from policies.record.recall import Quotation, budget_for, quotation
 from policies.record.record import Record
 from policies.record.search import Index, Passage, without_accents

@@ -9,10 +9,10 @@ from typing import assert_never
 
 from msgspec import structs
 
-from policies.plan import expected_weight, fit_cut, may_be_fitted, soft_share
+from policies.conversation.transcript import CountTokens
+from policies.decision.plan import expected_weight, fit_cut, may_be_fitted, soft_share
 from policies.record import record as records
 from policies.record.record import Cause, Occasion, Record, WrittenSummary
-from policies.transcript import CountTokens
 from proxy.callers.spending import Spending
 from proxy.compaction.job import Job
 from proxy.compaction.summary_writer import Bill, SummaryWriter

@@ -8,12 +8,12 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from policies.chain import Chain
-from policies.conversation import MessageIndex
-from policies.cool_zone import Batch, is_short_enough, short_form, zone_of
+from policies.conversation.conversation import MessageIndex
+from policies.conversation.prefix_digests import Chain
+from policies.conversation.transcript import CountTokens
+from policies.decision.large_results import Batch, is_short_enough, short_form, zone_of
 from policies.price import Payoff, payoff_of
 from policies.settings import Secrets
-from policies.transcript import CountTokens
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.prompt_view import PromptView, Step
 from proxy.dialects import json_array

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from policies.conversation import MessageIndex
-from policies.oversize import kept_behind, least_tokens, oversized_messages
+from policies.conversation.conversation import MessageIndex
+from policies.decision.oversize import kept_behind, least_tokens, oversized_messages
 from policies.record.record import Record
 from proxy.compaction.media import MediaRemover
 from proxy.compaction.plan_input import PlanInput

@@ -3,9 +3,9 @@
 import hashlib
 from itertools import islice, takewhile
 
-from policies.chain import NAME_DIGITS
+from policies.conversation.prefix_digests import NAME_DIGITS
+from policies.decision.stability import Place, SummaryNote, after_record, is_unstable, places_in
 from policies.record.record import VERSION, Record
-from policies.stability import Place, SummaryNote, after_record, is_unstable, places_in
 from proxy.compaction.plan_input import PlanInput
 from proxy.sessions.sessions import Sessions
 from proxy.sessions.shelf import Shelf

@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from policies.assembly import Injected, Item, MergedMessage, Rules, UserWords, assemble
-from policies.ledger import ledger
-from policies.plan import tokens_with
+from policies.conversation.transcript import Block, CountTokens, newest_within, render
+from policies.decision.assemble import Injected, Item, MergedMessage, Rules, UserWords, assemble
+from policies.decision.plan import tokens_with
 from policies.price import Price, Tokens
 from policies.record import record as records
 from policies.record.bisect import BisectOutcome, Call, MergeCall, Overflow, Result, SummarizeCall, bisect, part_length
@@ -15,7 +15,7 @@ from policies.record.prompting import Continuity, Prompt, Prompts, fill, fill_al
 from policies.record.record import Segment, Spent, WrittenSummary
 from policies.record.texts import Texts, texts_for
 from policies.record.validation import Invalid, SummaryAnswer, Valid, split_timeline, validate
-from policies.transcript import Block, CountTokens, newest_within, render
+from policies.statements import ledger
 from proxy.callers.api_headers import for_questions
 from proxy.callers.spending import Spending
 from proxy.compaction.job import Job

@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from policies.conversation import MessageIndex
+from policies.conversation.conversation import MessageIndex
 from policies.record.record import Record
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.prompt_view import PromptView, Step

@@ -12,8 +12,8 @@ from typing import Literal, Protocol
 import msgspec
 from msgspec import structs
 
-from policies.assembly import Injected, Item, MergedMessage, Rules, UserWords
-from policies.conversation import CHAT_ORDER, MessageIndex, Order
+from policies.conversation.conversation import CHAT_ORDER, MessageIndex, Order
+from policies.decision.assemble import Injected, Item, MergedMessage, Rules, UserWords
 from policies.price import Tokens
 from policies.record.prompting import Prompt
 from policies.record.validation import SummaryAnswer

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from policies.voices.parts import Part, parts_by_block, typed_in_result
-from policies.voices.wrappers import Voice
+from policies.authorship.parts import Part, parts_by_block, typed_in_result
+from policies.authorship.wrappers import Voice
 from proxy.dialects.blocks import Block, Items, Json
 from proxy.dialects.json_array import decode, members_of, split_items
 from proxy.dialects.surrogates import readable

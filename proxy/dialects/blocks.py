@@ -10,11 +10,11 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 
-from policies.assembly import Injected
-from policies.message import Call, Message, Role, Signature
-from policies.transcript import CountTokens, ToolCall, Utterance
-from policies.voices.foreign import brings_foreign_text
-from policies.voices.wrappers import Voice
+from policies.authorship.foreign import brings_foreign_text
+from policies.authorship.wrappers import Voice
+from policies.conversation.message import Call, Message, Role, Signature
+from policies.conversation.transcript import CountTokens, ToolCall, Utterance
+from policies.decision.assemble import Injected
 from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import cut, texts_of_voice, with_beginning, with_voices
 from proxy.models.media import KINDS, media_tokens

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from policies.voices.arguments import UnreadError, read
+from policies.authorship.arguments import UnreadError, read
 
 
 def without_fields(value: object, names: Collection[str]) -> object:

@@ -9,9 +9,9 @@ import msgspec
 from msgspec import structs
 
 from policies.cached import cached_property
-from policies.chain import Digests
-from policies.message import Message, Signature
-from policies.outline import Outline, has_another_head, head_of
+from policies.conversation.message import Message, Signature
+from policies.conversation.outline import Outline, has_another_head, head_of
+from policies.conversation.prefix_digests import Digests
 from proxy.dialects.spans import JoinedSpans, Span
 
 

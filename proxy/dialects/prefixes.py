@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
-from policies.message import Message
+from policies.conversation.message import Message
 from proxy.dialects.bounds import QUICK
 from proxy.dialects.frames import Repeated
 from proxy.dialects.history import History

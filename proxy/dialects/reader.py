@@ -12,14 +12,14 @@ import msgspec
 import xxhash
 from msgspec.structs import replace
 
-from policies.assembly import with_instructions
+from policies.authorship.parts import parts_of
 from policies.cached import cached_property
-from policies.conversation import Conversation, MessageIndex
-from policies.message import Message
+from policies.conversation.conversation import Conversation, MessageIndex
+from policies.conversation.message import Message
+from policies.conversation.timestamps import harness_spans
+from policies.conversation.transcript import Utterance
+from policies.decision.assemble import with_instructions
 from policies.record.record import Record
-from policies.stamps import harness_spans
-from policies.transcript import Utterance
-from policies.voices.parts import parts_of
 from proxy.dialects import bounds, json_array, surrogates
 from proxy.dialects.base import Dialect, RequestSettings
 from proxy.dialects.frames import Frame, Repeated, frame_of, repeated_frame
@@ -126,7 +126,7 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
     def utterances(self, start: int, end: int) -> list[Utterance]:
         """The text of body[start:end], decoded for a transcript; results are named after the calls they answer.
 
-        As the roles say it: `policies.apart` tells whose words stand in a user's."""
+        As the roles say it: `policies.conversation.apart` tells whose words stand in a user's."""
         tools = self.conversation.tools_answered
         return [said for at in range(start, end) for said in self._utterances(at, tools[at])]
 

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from policies.message import Message
-from policies.stamps import harness_spans
-from policies.transcript import CountTokens, shorten
-from policies.voices.arguments import UnreadError, read
-from policies.voices.heard import Heard, heard_in, heard_in_results, introduces_itself, words_of
-from policies.voices.parts import parts_of, typed_in_result
-from policies.voices.text_calls import ends_with_call
-from policies.voices.wrappers import Voice
+from policies.authorship.arguments import UnreadError, read
+from policies.authorship.heard import Heard, heard_in, heard_in_results, introduces_itself, words_of
+from policies.authorship.parts import parts_of, typed_in_result
+from policies.authorship.text_calls import ends_with_call
+from policies.authorship.wrappers import Voice
+from policies.conversation.message import Message
+from policies.conversation.timestamps import harness_spans
+from policies.conversation.transcript import CountTokens, shorten
 from proxy.dialects.json_array import members_of
 from proxy.dialects.surrogates import readable
 

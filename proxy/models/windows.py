@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from policies import experience as lessons
-from policies.assembly import Shape
-from policies.experience import LEARNED_TTL, ModelProfile
-from policies.ladder import StatedLimit
-from policies.media import MediaLimits
+from policies import model_profile as lessons
+from policies.decision.assemble import Shape
+from policies.decision.media import MediaLimits
+from policies.decision.overflow_retries import StatedLimit
+from policies.model_profile import LEARNED_TTL, ModelProfile
 from policies.price import CACHE_TTL, Price
 from proxy.lru import remember
 from proxy.models.table import MAX_ENTRIES, MAX_NAME, ModelTable, Window

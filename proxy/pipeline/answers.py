@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from policies.ladder import StatedLimit
+from policies.decision.overflow_retries import StatedLimit
 from proxy.dialects.base import Answers, Usage
 from proxy.server import content_coding
 from proxy.server.sse import EVENT_END, LONGEST_END, data_of, name_of

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from policies.assembly import Shape
-from policies.ladder import Retry, StatedLimit, is_plausible, next_retry, retries
+from policies.decision.assemble import Shape
+from policies.decision.overflow_retries import Retry, StatedLimit, is_plausible, next_retry, retries
 from policies.numbers import SMALL_PROMPT
 from proxy.compaction.plan_input import PlanInput, with_newest_lessons
 from proxy.compaction.prompt import Prompt, reshaped_prompts, unmarked_prompt, untouched_prompt

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 from msgspec import structs
 
-from policies.plan import Compact, tokens_with
+from policies.decision.plan import Compact, tokens_with
 from proxy.callers.api_headers import betas_of
 from proxy.compaction.engine import Engine
 from proxy.compaction.plan_input import Outcome, PlanInput, routed_request, with_lessons

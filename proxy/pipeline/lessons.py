@@ -4,7 +4,7 @@ import time
 
 from msgspec import structs
 
-from policies.experience import was_cut_off
+from policies.model_profile import was_cut_off
 from proxy.callers.api_headers import for_questions
 from proxy.compaction.engine import Engine
 from proxy.compaction.explain.compositions import Compositions

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from policies.ladder import StatedLimit
-from policies.media import MediaLimits
+from policies.decision.media import MediaLimits
+from policies.decision.overflow_retries import StatedLimit
 from proxy.compaction.media import is_mostly_media, media_left
 from proxy.compaction.plan_input import PlanInput, with_newest_lessons
 from proxy.compaction.prompt import Prompt

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from policies.experience import ModelProfile
+from policies.model_profile import ModelProfile
 from proxy.callers.api_head import ApiHead
 from proxy.callers.session_label import label_of
 from proxy.callers.tenants import Caller

@@ -18,7 +18,15 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from policies.chain import INSTRUCTIONS, LINK_BYTES, Chain, hash_tag, is_session, link_of_label, set_apart
+from policies.conversation.prefix_digests import (
+    INSTRUCTIONS,
+    LINK_BYTES,
+    Chain,
+    hash_tag,
+    is_session,
+    link_of_label,
+    set_apart,
+)
 from proxy.lru import remember
 from proxy.sessions.stores.base import PAGE, Store, StoreError, pages_of, tombstone
 from proxy.sessions.stores.breaker import CircuitBreaker

@@ -4,7 +4,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from policies.chain import LINK_BYTES, NAME_DIGITS, hash_tag, mark_of
+from policies.conversation.prefix_digests import LINK_BYTES, NAME_DIGITS, hash_tag, mark_of
 from proxy.sessions.stores.base import Member
 
 # Digits of an id by which a conversation is looked up; with fewer they may be a label.

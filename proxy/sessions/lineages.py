@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from policies.budget import Budget
+from policies.decision.budget import Budget
 from policies.record.lineage import (
     Lineage,
     after_compaction,

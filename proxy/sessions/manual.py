@@ -3,7 +3,7 @@
 import secrets
 from dataclasses import replace
 
-from policies.chain import Chain, hash_tag, is_session
+from policies.conversation.prefix_digests import Chain, hash_tag, is_session
 from proxy.sessions.epochs import Epochs
 from proxy.sessions.shelf import Shelf
 from proxy.sessions.stores.base import names_in

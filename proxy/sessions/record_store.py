@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.chain import Chain, hash_tag, set_apart
+from policies.conversation.prefix_digests import Chain, hash_tag, set_apart
 from policies.record.record import VERSION, Record
 from proxy.memory import Cache, Memory
 from proxy.sessions.epochs import Epochs, epoch_key

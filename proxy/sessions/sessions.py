@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from policies.chain import LINK_BYTES, NAME_DIGITS, Chain, is_session, mark_of, name_of
+from policies.conversation.prefix_digests import LINK_BYTES, NAME_DIGITS, Chain, is_session, mark_of, name_of
 from policies.record.lineage import Lineage
 from policies.record.record import Record
 from proxy.memory import Cache, Memory

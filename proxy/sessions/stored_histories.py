@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from policies.chain import hash_tag
+from policies.conversation.prefix_digests import hash_tag
 from proxy.sessions.index import SessionOwner
 from proxy.sessions.sessions import Sessions
 from proxy.sessions.shelf import Lists, Shelf

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from policies.plan import Trigger
+from policies.decision.plan import Trigger
 from proxy.telemetry.message_fates import MessageFates
 from proxy.telemetry.trace import Trace
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from policies.experience import MIN_CALIBRATION_TOKENS
+from policies.model_profile import MIN_CALIBRATION_TOKENS
 from proxy.telemetry import events
 from proxy.telemetry.events import Event
 from proxy.telemetry.histograms import OTHER, Exemplar, Histograms, Labels

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from policies.chain import Chain
-from policies.experience import ModelProfile
-from policies.media import MANY, NO_MEDIA_LIMITS, MediaLimits
+from policies.conversation.prefix_digests import Chain
+from policies.decision.media import MANY, NO_MEDIA_LIMITS, MediaLimits
+from policies.model_profile import ModelProfile
 from proxy.callers.api_head import ApiHead
 from proxy.callers.api_headers import KEY_HEADERS, credential, for_questions, is_login, to_upstream, window_beta
 from proxy.callers.api_paths import MODEL_PATHS, NO_MOUNT, Mount, allows, reading, resource, resource_url

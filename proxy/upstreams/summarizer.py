@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from policies.ladder import StatedLimit
+from policies.decision.overflow_retries import StatedLimit
 from policies.price import Tokens
 from policies.record.prompting import Prompt
 from policies.record.validation import SummaryAnswer

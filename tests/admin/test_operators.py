@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.ladder import StatedLimit
+from policies.decision.overflow_retries import StatedLimit
 from proxy.callers.tenants import Tenants
 from proxy.config.loading import load
 from proxy.models.windows import Windows, place_of

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from policies.experience import ModelProfile
+from policies.model_profile import ModelProfile
 from proxy.cli.main import app
 from proxy.cli.models import show
 from proxy.models.windows import ModelKey, Sources

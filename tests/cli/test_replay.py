@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from rich.console import Console
 
+from policies.conversation.transcript import Block
 from policies.record.bisect import SummarizeCall
 from policies.record.prompting import Continuity, fill
 from policies.record.texts import ALL_TEXTS
 from policies.record.validation import Valid, validate
-from policies.transcript import Block
 from proxy.callers.tenants import Tenants
 from proxy.cli.main import app
 from proxy.cli.replay import command as replay_command

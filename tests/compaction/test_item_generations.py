@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from policies.budget import budget_of
+from policies.decision.budget import budget_of
 from policies.record.reading import record_in
 from policies.record.render import Contents, render
 from policies.record.texts import ALL_LANGUAGES, texts_for

@@ -8,10 +8,11 @@ from functools import partial
 import msgspec
 import pytest
 
-from policies.budget import budget_of, usable_input
-from policies.cool_zone import short_form, zone_of
-from policies.ladder import StatedLimit, next_rung, refused_budget
-from policies.plan import ActiveCheckpoint, Compact, Reuse, decide, decide_ahead, limits_of
+from policies.conversation.transcript import ToolCall, Utterance, render
+from policies.decision.budget import budget_of, usable_input
+from policies.decision.large_results import short_form, zone_of
+from policies.decision.overflow_retries import StatedLimit, next_rung, refused_budget
+from policies.decision.plan import ActiveCheckpoint, Compact, Reuse, decide, decide_ahead, limits_of
 from policies.record.actions import file_changes, key_actions
 from policies.record.bisect import SummarizeCall
 from policies.record.lineage import Lineage, after_compaction, after_failure, after_showing
@@ -19,7 +20,6 @@ from policies.record.prompting import Continuity, fill
 from policies.record.record import Segment
 from policies.record.texts import language_of, texts_for
 from policies.settings import DEFAULTS, BisectSettings
-from policies.transcript import ToolCall, Utterance, render
 from proxy.dialects.chat.canonical import message_digest
 from proxy.wiring import read_prompts
 from tests.support.bisection import Model, blocks, run

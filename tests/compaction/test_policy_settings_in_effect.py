@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.transcript import Part, ToolCall, Utterance, render
+from policies.conversation.transcript import Part, ToolCall, Utterance, render
 from tests.support.conversations import count
 from tests.support.model_server import ModelServer
 from tests.support.scenarios import MODEL, WINDOW, Agent, one_user

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from policies.assembly import ACKNOWLEDGEMENT
+from policies.conversation.transcript import MARKERS, Utterance
+from policies.decision.assemble import ACKNOWLEDGEMENT
 from policies.record.texts import texts_for
 from policies.record.validation import Invalid, SummaryAnswer, validate
 from policies.settings import PolicySettings, SummarizerSettings
-from policies.transcript import MARKERS, Utterance
 from proxy.compaction.record_builder import CompactionError
 from proxy.sessions.stores.memory import MemoryStore
 from tests.support import scenarios

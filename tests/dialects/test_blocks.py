@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policies.assembly import Injected
+from policies.decision.assemble import Injected
 from proxy.dialects.json_array import decode
 from proxy.dialects.surrogates import readable
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES

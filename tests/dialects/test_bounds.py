@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from policies.voices.arguments import MOST_BRACKETS, UnreadError, read
+from policies.authorship.arguments import MOST_BRACKETS, UnreadError, read
 from proxy.dialects import bounds, json_array, surrogates, table
 from proxy.dialects.chat.canonical import message_digest
 from proxy.errors import InvalidJSONError

@@ -8,9 +8,9 @@ from itertools import permutations
 
 import pytest
 
-from policies.assembly import Injected, MergedMessage, assemble
-from policies.chain import prefix_digests
-from policies.cuts import legal_cuts
+from policies.conversation.prefix_digests import prefix_digests
+from policies.decision.assemble import Injected, MergedMessage, assemble
+from policies.decision.legal_cuts import legal_cuts
 from policies.record.actions import key_actions
 from policies.record.prompting import Prompt
 from proxy.dialects import json_array

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from policies.experience import ENLARGED, ModelProfile, after_bill
+from policies.model_profile import ENLARGED, ModelProfile, after_bill
 from proxy.dialects import json_array
 from proxy.dialects.base import Dialect
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.assembly import Injected, MergedMessage
+from policies.decision.assemble import Injected, MergedMessage
 from proxy.dialects import json_array, surrogates
 from proxy.dialects.table import CHAT
 from proxy.errors import InvalidJSONError

@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
-from policies.chain import Chain
-from policies.message import Message
+from policies.conversation.message import Message
+from policies.conversation.prefix_digests import Chain
 from proxy.dialects.history import History
 from proxy.dialects.json_array import MAX_ITEMS
 from proxy.dialects.prefixes import PrefixCache, ReadBody, worth_remembering

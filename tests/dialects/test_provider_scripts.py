@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from policies.conversation import Conversation, Order
-from policies.cuts import legal_cuts
+from policies.conversation.conversation import Conversation, Order
+from policies.decision.legal_cuts import legal_cuts
 from proxy.dialects.base import Dialect
 from proxy.dialects.table import MESSAGES, RESPONSES
 from tests.support.conversations import Json

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import pytest
 
-from policies.message import Message
+from policies.conversation.message import Message
 from policies.record.actions import key_actions
 from proxy.dialects import json_array
 from proxy.dialects.reader import CountedRequest, RequestReader

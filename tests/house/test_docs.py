@@ -15,16 +15,16 @@ from typing import get_args
 import msgspec
 import pytest
 
-from policies import experience, numbers
-from policies.assembly import Injected, assemble
-from policies.budget import usable_input
-from policies.chain import prefix_digests
-from policies.conversation import Conversation
-from policies.half_window import Cut
+from policies import model_profile, numbers
+from policies.conversation.conversation import Conversation
+from policies.conversation.prefix_digests import prefix_digests
+from policies.conversation.transcript import Utterance
+from policies.decision.assemble import Injected, assemble
+from policies.decision.budget import usable_input
+from policies.decision.cut import Cut
 from policies.record import record as records
 from policies.record.record import Occasion, Record, RecordContext, Span
 from policies.settings import DEFAULTS, PolicySettings
-from policies.transcript import Utterance
 from proxy.cli import main as cli
 from proxy.cli import printing
 from proxy.cli.main import app
@@ -259,9 +259,9 @@ def test_the_budgets_of_memory_are_those_of_the_presets() -> None:
         ("what is asked for, at most 32,000", (numbers.MOST_RESERVED,)),
         ("unasked a tenth of W, at most 8,000", (numbers.DEFAULT_RESERVED,)),
         ("small windows: 1,400, at most 30 % of M), 8,000", (numbers.SMALL_RECORD, 30, numbers.MOST_RECORD)),
-        ("worst of the last 16 ratios", (experience.CALIBRATION_OBSERVATIONS,)),
-        ("to estimated tokens, 1 to 6", tuple(map(int, experience.CALIBRATION_RANGE))),
-        ("24 hours, or until", (experience.LEARNED_TTL // 3600,)),
+        ("worst of the last 16 ratios", (model_profile.CALIBRATION_OBSERVATIONS,)),
+        ("to estimated tokens, 1 to 6", tuple(map(int, model_profile.CALIBRATION_RANGE))),
+        ("24 hours, or until", (model_profile.LEARNED_TTL // 3600,)),
         ("at 0.50, 0.25 and 0.125 of", numbers.RETRY_TARGETS),
         ("below 0.60 M", (DEFAULTS.apply_floor,)),
         ("at most 6 times, not below 4 messages", (DEFAULTS.bisect.max_depth, DEFAULTS.bisect.min_messages)),

@@ -10,10 +10,10 @@ import aiohttp
 import msgspec
 import pytest
 
+from policies.conversation.transcript import Utterance, render
 from policies.record.bisect import SummarizeCall
 from policies.record.prompting import Continuity, Prompt, fill, fill_aligned
 from policies.record.texts import texts_for
-from policies.transcript import Utterance, render
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
 from proxy.wiring import read_prompts
 from tests.support.dialects import HISTORY, WRITERS, Called, Style, model, results, user

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
+from policies.conversation.transcript import Utterance, render
 from policies.record.bisect import SummarizeCall
 from policies.record.prompting import Continuity, fill
 from policies.record.texts import texts_for
 from policies.record.validation import Invalid, SummaryAnswer, Valid, validate
-from policies.transcript import Utterance, render
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.wiring import read_prompts
 from tests.support.model_server import Fault, ModelServer, answers

@@ -140,8 +140,8 @@ def test_there_are_patterns_of_every_kind() -> None:
     names = set(all_patterns())
     assert len(names) > 150
     assert {
-        "policies.transcript._TAG",
-        "policies.work.reasons._VERDICT",
+        "policies.conversation.transcript._TAG",
+        "policies.tool_calls.reasons._VERDICT",
         "proxy.dialects.json_array._openings",
     } <= names
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 import pytest
 
 import policies
+from policies.authorship.arguments import UnreadError
 from policies.memo import Memo
-from policies.voices.arguments import UnreadError
 from tests.support.timing import cpu_seconds
 
 pytestmark = pytest.mark.slow
@@ -57,7 +57,7 @@ _MOST = 48
 _COPIED = 400_000
 _MOST_COPIED = 8
 # It reads sentences, of which `read_statement` hands it a bounded part.
-_BOUNDED = {"policies.ledger.reading.take_apart", "policies.ledger.scanning.scan"}
+_BOUNDED = {"policies.statements.reading.take_apart", "policies.statements.scanning.scan"}
 
 
 def readers() -> Iterator[tuple[str, Callable[[str], object]]]:
@@ -108,7 +108,7 @@ def seconds(reader: Callable[[str], object], text: str, enough: float = 0.0) -> 
 
 def test_the_readers_are_found() -> None:
     assert len(READERS) > 40
-    assert {"policies.work.shell.commands_of", "policies.secrets.mask_secrets"} <= READERS.keys()
+    assert {"policies.tool_calls.shell.commands_of", "policies.secrets.mask.mask_secrets"} <= READERS.keys()
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -126,7 +126,7 @@ def test_a_reader_takes_time_in_proportion_to_its_text(name: str) -> None:
     "row", ["<system-reminder>\nx</system-reminder>\n", "<user_query>x</user_query>\n", "<a-b>x</a-b>\n", "<a-b>\n"]
 )
 def test_elements_are_read_without_a_copy_of_the_rest_for_each(reader: str, row: str) -> None:
-    read_all = READERS[f"policies.voices.heard.{reader}"]
+    read_all = READERS[f"policies.authorship.heard.{reader}"]
     short, long = "x\n" + row * (_COPIED // len(row)), "x\n" + row * (4 * _COPIED // len(row))
     most = max(_QUICK, _MOST_COPIED * seconds(read_all, short))
     assert seconds(read_all, long, most) <= most

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from policies.experience import FIRST_TRIAL, LEARNED_TTL
-from policies.ladder import StatedLimit
+from policies.decision.overflow_retries import StatedLimit
+from policies.model_profile import FIRST_TRIAL, LEARNED_TTL
 from proxy.models.table import MAX_NAME, ModelTable, Window
 from proxy.models.windows import ASKED_TTL, REFRESH, ModelKey, Windows, session_key
 from proxy.sessions.stores import Sealer

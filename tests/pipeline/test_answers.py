@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from policies.ladder import StatedLimit
+from policies.decision.overflow_retries import StatedLimit
 from proxy.dialects.table import CHAT
 from proxy.pipeline.answers import UpstreamAnswer, look_at
 from proxy.server.headers import Headers

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from policies.conversation.transcript import MARKERS
 from policies.record.texts import ALL_LANGUAGES, texts_for
-from policies.transcript import MARKERS
 from proxy.sessions.stores.base import StoreError
 from proxy.sessions.stores.memory import MemoryStore
 from tests.support.conversations import Json, assistant, histories, tool

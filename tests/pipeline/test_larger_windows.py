@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policies.experience import FIRST_TRIAL
+from policies.model_profile import FIRST_TRIAL
 from tests.support.model_server import ModelServer
 from tests.support.scenarios import FIRST, Agent, stage
 

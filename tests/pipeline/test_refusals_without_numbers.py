@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policies import experience
+from policies import model_profile
 from proxy.dialects.table import CHAT as CHAT_DIALECT
 from tests.support.dialects import WRITERS, Writer
 from tests.support.refusing import KNOWN, REFUSALS, SETTINGS, Played, Setting, play, refusing, session
@@ -57,7 +57,7 @@ async def test_a_session_that_has_overflowed_goes_on_from_its_record_however_far
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("FIRST_CEILING_TTL", "LEARNED_TTL"):  # nothing that was refused is known to the next request
-        monkeypatch.setattr(experience, name, 0.0)
+        monkeypatch.setattr(model_profile, name, 0.0)
     monkeypatch.setattr("proxy.models.windows.Windows.may_try_larger", lambda *_: False)
     played = await play(writer, SETTINGS[0], REFUSALS[writer.dialect.name][0])
     assert 1 <= played.refused <= 4

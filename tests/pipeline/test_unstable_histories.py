@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policies.stamps import without_stamps
+from policies.conversation.timestamps import without_stamps
 from proxy.dialects.chat.canonical import message_digest
 from tests.support.conversations import tool
 from tests.support.model_server import ModelServer

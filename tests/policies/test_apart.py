@@ -1,10 +1,10 @@
 """Utterances of one voice each, and the turns of a conversation by who speaks."""
 
-from policies.apart import told_apart
-from policies.message import Call, Message
-from policies.outline import Outline
-from policies.transcript import Utterance
-from policies.voices.heard import Heard, heard_in
+from policies.authorship.heard import Heard, heard_in
+from policies.conversation.apart import told_apart
+from policies.conversation.message import Call, Message
+from policies.conversation.outline import Outline
+from policies.conversation.transcript import Utterance
 
 REMINDER = "<system-reminder>\nBe brief.\n</system-reminder>"
 WHILE = "<system-reminder>\nThe user sent a new message while you were working:\nUse 9443.\n</system-reminder>"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.clearing import ToolUse, cleared_uses
-from policies.compaction_item import covers, without_kept, without_tail
-from policies.message import Message
+from policies.conversation.message import Message
+from policies.decision.clearing import ToolUse, cleared_uses
+from policies.record.compaction_item import covers, without_kept, without_tail
 
 A, B, C, D = (Message("user", 10, name.encode()) for name in "abcd")
 CALL, RESULT = Message("assistant", 10, b"call"), Message("tool", 10, b"result")

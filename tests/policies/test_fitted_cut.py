@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.budget import budget_of
-from policies.conversation import Conversation
-from policies.cuts import legal_cuts
-from policies.plan import Compact, Weight, decide, decide_ahead, fit_cut, limits_of
+from policies.conversation.conversation import Conversation
+from policies.decision.budget import budget_of
+from policies.decision.legal_cuts import legal_cuts
+from policies.decision.plan import Compact, Weight, decide, decide_ahead, fit_cut, limits_of
 from policies.settings import PolicySettings
 from tests.support.conversations import conversation, rounds, user
 

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import pytest
 
-from policies.formats import FORMATS
+from policies.secrets.formats import FORMATS
 
 ROWS = tomllib.loads(files("policies").joinpath("formats.toml").read_text("utf-8"))["formats"]
 

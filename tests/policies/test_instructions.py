@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.conversation import Conversation, Order, Rooms
-from policies.message import Call, Message
+from policies.conversation.conversation import Conversation, Order, Rooms
+from policies.conversation.message import Call, Message
 
 BEHIND = Order("free", "behind")
 

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from policies.assembly import assemble
-from policies.budget import budget_of
-from policies.chain import prefix_digests
-from policies.cuts import legal_cuts
-from policies.half_window import choose_cut
-from policies.ladder import next_rung
+from policies.conversation.prefix_digests import prefix_digests
+from policies.conversation.transcript import MARKERS, render
+from policies.decision.assemble import assemble
+from policies.decision.budget import budget_of
+from policies.decision.cut import choose_cut
+from policies.decision.legal_cuts import legal_cuts
+from policies.decision.overflow_retries import next_rung
+from policies.decision.plan import ActiveCheckpoint, Compact, decide, limits_of
 from policies.numbers import RETRY_SHRINKS, RETRY_TARGETS
-from policies.plan import ActiveCheckpoint, Compact, decide, limits_of
 from policies.record.bisect import BisectOutcome, Call, Result
 from policies.record.record import Segment, WrittenSummary
 from policies.settings import DEFAULTS, BisectSettings, PolicySettings
-from policies.transcript import MARKERS, render
 from proxy.dialects.chat.canonical import message_digest
 from proxy.dialects.table import CHAT
 from tests.support.bisection import Model, block, run

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.lookalikes import fold_lookalikes
-from policies.transcript import escape
+from policies.conversation.lookalikes import fold_lookalikes
+from policies.conversation.transcript import escape
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.media import MediaLimits, Medium, select_left_out, select_older
+from policies.decision.media import MediaLimits, Medium, select_left_out, select_older
 
 LIMITS = st.builds(
     MediaLimits,

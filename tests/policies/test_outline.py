@@ -7,9 +7,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.chain import Chain, Digests
-from policies.message import Call, Message
-from policies.outline import Outline
+from policies.conversation.message import Call, Message
+from policies.conversation.outline import Outline
+from policies.conversation.prefix_digests import Chain, Digests
 
 IDS = st.sampled_from("abc")
 MESSAGES = st.builds(

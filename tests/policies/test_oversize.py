@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.budget import budget_of
-from policies.conversation import Conversation
-from policies.cuts import legal_cuts
-from policies.oversize import least_tokens, oversized_messages
+from policies.conversation.conversation import Conversation
+from policies.decision.budget import budget_of
+from policies.decision.legal_cuts import legal_cuts
+from policies.decision.oversize import least_tokens, oversized_messages
 from tests.support.conversations import assistant, described, rounds, system, tool, user
 from tests.support.model_server import ModelServer
 from tests.support.scenarios import FIRST, RULES, Agent, Sent, prose

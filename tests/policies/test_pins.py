@@ -7,7 +7,7 @@ import base64
 import msgspec
 import pytest
 
-from policies.chain import prefix_digests
+from policies.conversation.prefix_digests import prefix_digests
 from proxy.sessions.record_store import RecordStore
 from proxy.sessions.stores.memory import MemoryStore
 from proxy.sessions.stores.sealing import SealedStore, Sealer

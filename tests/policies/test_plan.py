@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.budget import Budget, budget_of, usable_input
-from policies.conversation import Conversation
-from policies.message import Message
-from policies.plan import (
+from policies.conversation.conversation import Conversation
+from policies.conversation.message import Message
+from policies.decision.budget import Budget, budget_of, usable_input
+from policies.decision.plan import (
     ActiveCheckpoint,
     Compact,
     Forward,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.secrets import mask_secrets, masked_in
-from policies.transcript import ToolCall, Utterance
+from policies.conversation.transcript import ToolCall, Utterance
+from policies.secrets.mask import mask_secrets, masked_in
 from tests.policies.secrets_table import (
     HELD_OUT_LOOKALIKES,
     HELD_OUT_SECRETS,

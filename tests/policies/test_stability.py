@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from policies.budget import budget_of
-from policies.stability import SummaryNote, after_record, is_unstable, places_in
+from policies.decision.budget import budget_of
+from policies.decision.stability import SummaryNote, after_record, is_unstable, places_in
 from tests.support.conversations import assistant, described, tool, user
 
 M = budget_of(8_192, 4_000).movable

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from policies.apart import told_apart
-from policies.transcript import Utterance, render
-from policies.voices.wrappers import Voice
+from policies.authorship.wrappers import Voice
+from policies.conversation.apart import told_apart
+from policies.conversation.transcript import Utterance, render
 from tests.support.conversations import count
 
 PROMPTS = Path(__file__).parents[2] / "policies/prompts"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from policies.chain import Chain, hash_tag
+from policies.conversation.prefix_digests import Chain, hash_tag
 from policies.record.record import Record
 from proxy.sessions.record_store import RecordStore
 from proxy.sessions.stores.memory import MemoryStore

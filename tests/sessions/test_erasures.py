@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from redis.asyncio import Redis
 
-from policies.chain import INSTRUCTIONS, hash_tag, link_of_label, mark_of, prefix_digests, set_apart
+from policies.conversation.prefix_digests import (
+    INSTRUCTIONS,
+    hash_tag,
+    link_of_label,
+    mark_of,
+    prefix_digests,
+    set_apart,
+)
 from proxy.callers.tenants import Tenants
 from proxy.cli.main import app
 from proxy.config.loading import load

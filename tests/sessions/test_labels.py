@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policies.chain import hash_tag, mark_of
+from policies.conversation.prefix_digests import hash_tag, mark_of
 from proxy.callers.tenants import Tenants
 from proxy.cli.stored import open_sessions
 from proxy.sessions.stores.base import StoreError, tag_of

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from policies.chain import LINK_BYTES, Chain
+from policies.conversation.prefix_digests import LINK_BYTES, Chain
 from proxy.sessions.epochs import Epochs
 from proxy.sessions.manual import ManualCompactions
 from proxy.sessions.stores import CircuitBreaker, Sealer, StoreError

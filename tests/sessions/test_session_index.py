@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from policies.chain import Chain, hash_tag, link_of_label, mark_of, name_of
+from policies.conversation.prefix_digests import Chain, hash_tag, link_of_label, mark_of, name_of
 from proxy.callers.tenants import Tenants
 from proxy.memory import Memory
 from proxy.sessions.index import Session, Target

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pytest
 
-from policies.chain import LINK_BYTES, Chain, hash_tag, mark_of, name_of
+from policies.conversation.prefix_digests import LINK_BYTES, Chain, hash_tag, mark_of, name_of
 from proxy.memory import Memory
 from proxy.sessions.index import Target
 from proxy.sessions.sessions import Sessions

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from policies.conversation.transcript import Block
 from policies.record.bisect import BisectOutcome, Call, MergeCall, Overflow, Result, bisect
 from policies.settings import BisectSettings
-from policies.transcript import Block
 from tests.support.conversations import count
 
 DEFAULT = BisectSettings()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from policies.transcript import ToolCall, Utterance
+from policies.conversation.transcript import ToolCall, Utterance
 
 
 def said(*steps: tuple[str, object, str] | str) -> list[Utterance]:

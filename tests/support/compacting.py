@@ -11,10 +11,10 @@ from io import BytesIO
 
 import msgspec
 
-from policies.budget import budget_of
-from policies.chain import Chain
-from policies.experience import ModelProfile
-from policies.plan import Compact, decide, limits_of
+from policies.conversation.prefix_digests import Chain
+from policies.decision.budget import budget_of
+from policies.decision.plan import Compact, decide, limits_of
+from policies.model_profile import ModelProfile
 from policies.record.record import Record
 from policies.record.texts import texts_for
 from policies.settings import DEFAULTS, PolicySettings

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from policies.conversation import Conversation
-from policies.message import Message
+from policies.conversation.conversation import Conversation
+from policies.conversation.message import Message
 from proxy.dialects import json_array, surrogates
 from proxy.dialects.table import CHAT
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policies.cool_zone import Zone
+from policies.decision.large_results import Zone
 from policies.settings import PolicySettings
 from tests.support.conversations import Json, assistant, tool, user
 

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from msgspec import structs
 
-from policies.conversation import Conversation
-from policies.message import Message
-from policies.transcript import Utterance
+from policies.conversation.conversation import Conversation
+from policies.conversation.message import Message
+from policies.conversation.transcript import Utterance
 from proxy.dialects import json_array
 from proxy.dialects.base import Dialect, Usage
 from proxy.dialects.history import History

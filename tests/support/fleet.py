@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from policies.chain import prefix_digests
+from policies.conversation.prefix_digests import prefix_digests
 from proxy.app import App
 from proxy.callers.tenants import Tenants
 from proxy.sessions.epochs import SETTLED

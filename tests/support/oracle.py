@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from policies.conversation.transcript import CLOSING, OPENING
 from policies.record.texts import texts_for
-from policies.transcript import CLOSING, OPENING
 from proxy.dialects import table
 from tests.support.conversations import Json
 from tests.support.dialects import (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from policies.budget import Budget, budget_of
-from policies.half_window import Cut
+from policies.conversation.transcript import ToolCall, Utterance
+from policies.decision.budget import Budget, budget_of
+from policies.decision.cut import Cut
 from policies.record.allocate import Block, allocate
 from policies.record.bisect import BisectOutcome
 from policies.record.record import Occasion, Record, RecordContext, Segment, Span, WrittenSummary, build, statements_of
 from policies.settings import LedgerSettings
-from policies.transcript import ToolCall, Utterance
 from tests.support.conversations import count
 
 BUDGET = budget_of(8_192, 7_000)

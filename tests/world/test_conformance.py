@@ -15,8 +15,8 @@ from compaction_kit.generated import build_generated_session
 from compaction_kit.semantic_corpus import build_semantic_heldout_session, build_semantic_session
 from compaction_kit.session import build_seeded_session
 
-from policies.ledger.ledger import Entry, merge, numbered_lines, statements_in, supersede
-from policies.transcript import Utterance
+from policies.conversation.transcript import Utterance
+from policies.statements.ledger import Entry, merge, numbered_lines, statements_in, supersede
 from tests.support.model_server import ModelServer
 from tests.support.natural_sessions import SESSIONS, NaturalSession
 from tests.support.scenarios import prose, stage

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from policies.transcript import Utterance
+    from policies.conversation.transcript import Utterance
     from tests.support.dialects import Entry, Writer
     from tests.support.worlds import History, World
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from policies.assembly import assemble
-from policies.cuts import legal_cuts
-from policies.ladder import StatedLimit
+from policies.decision.assemble import assemble
+from policies.decision.legal_cuts import legal_cuts
+from policies.decision.overflow_retries import StatedLimit
 from proxy.dialects.table import CHAT
 from proxy.pipeline.answers import full_answer
 from proxy.upstreams.refusals.classify import classify

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from functools import partial
 
-from policies.chain import mark_of
+from policies.conversation.prefix_digests import mark_of
 from proxy.admin.access import Visitor, hidden
 from proxy.admin.context import AdminContext
 from proxy.admin.sessions import records

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from starlette.requests import Request
 
-from policies.chain import mark_of
+from policies.conversation.prefix_digests import mark_of
 from policies.record.lineage import Lineage
 from policies.record.record import Record
 from proxy.admin.access import Visitor

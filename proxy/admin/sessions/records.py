@@ -8,15 +8,15 @@ from typing import Literal
 import msgspec
 from msgspec import structs
 
-from policies.ledger import ledger
-from policies.ledger.entries import Entry
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction
 from policies.record.lineage import Lineage
 from policies.record.masking import as_allowed
 from policies.record.record import Making, Record, Segment
 from policies.settings import Secrets
-from policies.work.todo import Plan
+from policies.statements import ledger
+from policies.statements.entries import Entry
+from policies.tool_calls.todo import Plan
 from proxy.sessions.index import Session
 from proxy.sessions.sessions import Sessions
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from policies.message import Message
+from policies.conversation.message import Message
 from proxy.callers.api_paths import reading
 from proxy.dialects.base import Dialect
 from proxy.dialects.json_array import members_of, with_field

@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import count, takewhile
 from typing import Protocol
 
-from policies.ladder import Retry, StatedLimit, next_retry, retries
-from policies.plan import Trigger
+from policies.decision.overflow_retries import Retry, StatedLimit, next_retry, retries
+from policies.decision.plan import Trigger
 from policies.price import Tokens, prompt_behind
 from proxy.callers.api_head import ApiHead
 from proxy.callers.tenants import Caller

@@ -3,7 +3,7 @@
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 
-from policies.plan import soft_share
+from policies.decision.plan import soft_share
 from proxy.compaction.explain.fates import fates, indexes_of, sent_with
 from proxy.compaction.media import media_figures
 from proxy.compaction.plan_input import PlanInput, RoutedRequest

@@ -7,15 +7,15 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from policies.half_window import Cut
-from policies.ledger import ledger
-from policies.ledger.entries import Entry
-from policies.plan import Compact, soft_share
+from policies.conversation.transcript import CountTokens
+from policies.decision.cut import Cut
+from policies.decision.plan import Compact, soft_share
 from policies.price import Payoff
 from policies.record import working_set
 from policies.record.actions import file_changes, key_actions
 from policies.record.record import Record, RoundCounts
-from policies.transcript import CountTokens
+from policies.statements import ledger
+from policies.statements.entries import Entry
 from proxy.compaction.engine import Engine
 from proxy.compaction.explain import explanation
 from proxy.compaction.explain.fates import SentPrompt, fates, indexes_of, sent_with

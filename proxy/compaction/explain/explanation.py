@@ -4,11 +4,11 @@ from typing import Literal
 
 import msgspec
 
-from policies.ledger.entries import Kind
-from policies.message import Role
+from policies.conversation.message import Role
 from policies.price import Payoff
 from policies.record.lineage import Lineage
 from policies.record.record import RoundCounts
+from policies.statements.entries import Kind
 from proxy.compaction.plan_input import Outcome
 from proxy.telemetry.message_fates import SentMessage
 

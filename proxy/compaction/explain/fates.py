@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from policies.conversation import Conversation, MessageIndex
-from policies.message import INSTRUCTION_ROLES
-from policies.plan import Compact
+from policies.conversation.conversation import Conversation, MessageIndex
+from policies.conversation.message import INSTRUCTION_ROLES
+from policies.decision.plan import Compact
 from policies.record.record import Record
 from proxy.compaction.explain import explanation
 from proxy.compaction.plan_input import PlanInput

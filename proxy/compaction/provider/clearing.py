@@ -1,10 +1,10 @@
-"""Carrying out a client's edit that leaves out old results of tools (`policies/clearing.py`)."""
+"""Carrying out a client's edit that leaves out old results of tools (`policies/decision/clearing.py`)."""
 
 from dataclasses import dataclass
 
-from policies.budget import Budget
-from policies.clearing import STEP, ToolUse, cleared_uses
-from policies.conversation import MessageIndex
+from policies.conversation.conversation import MessageIndex
+from policies.decision.budget import Budget
+from policies.decision.clearing import STEP, ToolUse, cleared_uses
 from proxy.dialects import json_array
 from proxy.dialects.compaction import Clearing
 from proxy.dialects.reader import CountedRequest

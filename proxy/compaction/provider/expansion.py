@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from policies.assembly import Injected
-from policies.compaction_item import covers, without_kept, without_tail
-from policies.conversation import MessageIndex
-from policies.message import INSTRUCTION_ROLES, Message
+from policies.conversation.conversation import MessageIndex
+from policies.conversation.message import INSTRUCTION_ROLES, Message
+from policies.decision.assemble import Injected
+from policies.record.compaction_item import covers, without_kept, without_tail
 from policies.record.reading import record_in
 from policies.record.record import Record
 from policies.record.texts import texts_for

@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 import msgspec
 from msgspec import structs
 
-from policies.budget import Budget
-from policies.conversation import Conversation, Rooms
-from policies.cuts import legal_cuts
-from policies.half_window import Cut
-from policies.ledger import ledger
-from policies.message import INSTRUCTION_ROLES
-from policies.oversize import limits_for
-from policies.plan import Compact, tokens_with
+from policies.conversation.conversation import Conversation, Rooms
+from policies.conversation.message import INSTRUCTION_ROLES
+from policies.decision.budget import Budget
+from policies.decision.cut import Cut
+from policies.decision.legal_cuts import legal_cuts
+from policies.decision.oversize import limits_for
+from policies.decision.plan import Compact, tokens_with
 from policies.record import working_set
 from policies.record.record import Record, Spent, text_with
+from policies.statements import ledger
 from proxy.compaction.checkpoints import Checkpoints
 from proxy.compaction.compactor import Compactor
 from proxy.compaction.job import Job

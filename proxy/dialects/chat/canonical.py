@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from policies.chain import digest_of
-from policies.stamps import without_stamps
+from policies.conversation.prefix_digests import digest_of
+from policies.conversation.timestamps import without_stamps
 from proxy.dialects.canonical import form_of_arguments, without_fields
 
 Json = Mapping[str, object]
@@ -23,7 +23,7 @@ def message_digest(message: Json) -> bytes:
     Kept: role, name, text, other parts, tool names and arguments. Dropped: cache_control, reasoning and signatures,
     ids, nulls, the difference between a string and one text part, formatting and key order of arguments, and dates and
     clock times in the results of tools, which some harnesses write anew with every request. Other text is never
-    normalized. Links between calls and results are added by `policies.chain.prefix_digests`.
+    normalized. Links between calls and results are added by `policies.conversation.prefix_digests.prefix_digests`.
     """
     return digest_of(_SEED, _canonical(message, without_stamps if message.get("role") in _RESULTS else str))
 

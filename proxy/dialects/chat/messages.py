@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from policies.assembly import Injected
-from policies.message import Message, Role
-from policies.transcript import CountTokens
+from policies.conversation.message import Message, Role
+from policies.conversation.transcript import CountTokens
+from policies.decision.assemble import Injected
 from proxy.dialects.blocks import Block, Facts, Items, Json, View, as_text, leaves
 from proxy.dialects.chat.canonical import message_digest, text_digest
 from proxy.dialects.surrogates import readable

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable
 
-from policies.chain import digest_of
-from policies.stamps import without_stamps
+from policies.conversation.prefix_digests import digest_of
+from policies.conversation.timestamps import without_stamps
 from proxy.dialects.canonical import without_fields
 from proxy.dialects.messages.kinds import THINKING, Json, is_result, kind_of
 
@@ -25,7 +25,7 @@ def message_digest(message: Json) -> bytes:
 
     Kept: role, text, names, input, media, errors, and every field not known here. Dropped: ids, a cache's marks,
     thinking and signatures, callers, nulls, the difference between a string and one block of text, and dates and clock
-    times in results. Links between calls and results are added by `policies.chain.prefix_digests`.
+    times in results. Links between calls and results are added by `policies.conversation.prefix_digests`.
     """
     return _digest(message, str)
 

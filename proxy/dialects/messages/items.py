@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from policies.assembly import Injected
-from policies.message import Message, Role
-from policies.transcript import CountTokens
-from policies.voices.heard import heard_in, heard_in_results
+from policies.authorship.heard import heard_in, heard_in_results
+from policies.conversation.message import Message, Role
+from policies.conversation.transcript import CountTokens
+from policies.decision.assemble import Injected
 from proxy.dialects.block_lists import BlockListItems, close_item, mark_of, open_item
 from proxy.dialects.blocks import Block, Facts, View
 from proxy.dialects.json_array import members_of

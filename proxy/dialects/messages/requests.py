@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from policies.conversation import Order
+from policies.conversation.conversation import Order
 from proxy.dialects.base import Fields, RequestSettings
 from proxy.dialects.json_array import Array, scalar, text_at
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from policies.chain import digest_of
-from policies.stamps import without_stamps
+from policies.conversation.prefix_digests import digest_of
+from policies.conversation.timestamps import without_stamps
 from proxy.dialects.canonical import form_of_arguments, without_fields
 from proxy.dialects.responses.kinds import COMPACTIONS
 
@@ -23,7 +23,7 @@ def item_digest(item: Json, kind: str) -> bytes:
     Kept: kind, role, phase, text, other parts, names, arguments, and every field not known here. Dropped: ids, status,
     nulls, a cache's marks, all of a reasoning item, the difference between a string and one text part, formatting and
     key order of arguments, and dates and clock times in results. Links between calls and results are added by
-    `policies.chain.prefix_digests`.
+    `policies.conversation.prefix_digests.prefix_digests`.
     """
     return _digest(item, kind, without_stamps if kind.endswith("_output") else str)
 

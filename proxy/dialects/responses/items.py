@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from policies.assembly import Injected
-from policies.message import Message
-from policies.transcript import CountTokens
+from policies.conversation.message import Message
+from policies.conversation.transcript import CountTokens
+from policies.decision.assemble import Injected
 from proxy.dialects.blocks import CALL_OVERHEAD, Block, Facts, Items, Kind, View, as_text
 from proxy.dialects.json_array import with_fields
 from proxy.dialects.responses.canonical import MARKS, Json, item_digest

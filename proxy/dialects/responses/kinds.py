@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from policies.message import Role
+from policies.conversation.message import Role
 from proxy.dialects.texts import id_of
 
 Json = Mapping[str, object]

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from policies.conversation import Order
+from policies.conversation.conversation import Order
 from proxy.dialects.base import Fields, RequestSettings
 from proxy.dialects.json_array import Array, label_in, scalar
 

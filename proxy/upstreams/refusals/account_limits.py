@@ -7,7 +7,7 @@ much lately: only numbers, ours or theirs, tell those apart. What no rule here n
 import re
 from collections.abc import Iterator
 
-from policies.ladder import StatedLimit
+from policies.decision.overflow_retries import StatedLimit
 from proxy.upstreams.refusals import error_parts
 from proxy.upstreams.refusals.rules import matches, patterns
 

@@ -7,7 +7,7 @@ of an answer is read, never generated text or an echoed prompt. Any doubt is "no
 from itertools import pairwise
 from typing import Literal
 
-from policies.ladder import StatedLimit
+from policies.decision.overflow_retries import StatedLimit
 from proxy.upstreams.refusals import error_parts, rules
 from proxy.upstreams.refusals.numbers import read_numbers
 from proxy.upstreams.refusals.output_refusals import refuses_output

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from itertools import count
 
-from policies.ladder import LimitKind
+from policies.decision.overflow_retries import LimitKind
 from proxy.upstreams.refusals.rules import matches, patterns
 
 # As a count of characters or bytes, as an excess, in a sum, or as MiniMax's status, a number is no limit.

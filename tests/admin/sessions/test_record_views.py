@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from policies.ledger.entries import Entry
 from policies.record.lineage import Lineage, after_compaction
 from policies.record.reports import Report
 from policies.record.rules import RuleFile
-from policies.work.browsing import BrowserStep
+from policies.statements.entries import Entry
+from policies.tool_calls.browsing import BrowserStep
 from proxy.admin.sessions import records
 from proxy.memory import Memory
 from proxy.sessions.index import Session

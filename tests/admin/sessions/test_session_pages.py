@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from msgspec import structs
 
-from policies.chain import Chain, mark_of
+from policies.conversation.prefix_digests import Chain, mark_of
 from proxy.admin.sessions import asking
 from proxy.sessions.stores import StoreError, breaker
 from tests.support.admin import BROWSER, CONFIGURED, SESSIONS, Played, played

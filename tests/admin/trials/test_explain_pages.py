@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from policies.ladder import StatedLimit
+from policies.decision.overflow_retries import StatedLimit
 from proxy.admin.trials.explaining import example
 from proxy.admin.trials.turn import Turn
 from proxy.callers.api_head import ApiHead

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.message import Call, Role
-from policies.transcript import ToolCall
+from policies.conversation.message import Call, Role
+from policies.conversation.transcript import ToolCall
 from proxy.dialects.blocks import CALL_OVERHEAD
 from proxy.dialects.chat.messages import MESSAGE_OVERHEAD
 from proxy.dialects.table import CHAT

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from policies.assembly import SHAPES, Injected, Item, MergedMessage, Shape
-from policies.conversation import MessageIndex
+from policies.conversation.conversation import MessageIndex
+from policies.decision.assemble import SHAPES, Injected, Item, MergedMessage, Shape
 from proxy.dialects import json_array
 from proxy.dialects.base import Dialect
 from proxy.dialects.messages.breakpoints import behind_head

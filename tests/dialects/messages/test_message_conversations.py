@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from policies.assembly import SHAPES, Shape, assemble
-from policies.chain import prefix_digests
-from policies.conversation import Conversation
-from policies.cuts import legal_cuts
+from policies.conversation.conversation import Conversation
+from policies.conversation.prefix_digests import prefix_digests
+from policies.decision.assemble import SHAPES, Shape, assemble
+from policies.decision.legal_cuts import legal_cuts
 from proxy.dialects import json_array
 from proxy.dialects.history import History
 from proxy.dialects.reader import RequestReader

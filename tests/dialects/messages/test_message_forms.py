@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 from hypothesis import given
 
-from policies.assembly import MergedMessage, UserWords
-from policies.conversation import MessageIndex
+from policies.conversation.conversation import MessageIndex
+from policies.decision.assemble import MergedMessage, UserWords
 from proxy.dialects import json_array
 from proxy.dialects.table import MESSAGES
 from tests.support.conversations import ANYTHING, Json, count

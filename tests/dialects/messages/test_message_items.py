@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.message import Call, Message, Role
-from policies.transcript import ToolCall
+from policies.conversation.message import Call, Message, Role
+from policies.conversation.transcript import ToolCall
 from proxy.dialects.blocks import CALL_OVERHEAD
 from proxy.dialects.messages.items import BLOCK_OVERHEAD
 from proxy.dialects.table import MESSAGES

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from policies.assembly import assemble
-from policies.cuts import legal_cuts
+from policies.decision.assemble import assemble
+from policies.decision.legal_cuts import legal_cuts
 from proxy.dialects.reader import RequestReader
 from proxy.dialects.table import MESSAGES
 from proxy.errors import InvalidJSONError

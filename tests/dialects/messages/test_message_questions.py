@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from policies.assembly import Injected
+from policies.decision.assemble import Injected
 from policies.record.prompting import Prompt
 from proxy.dialects import json_array
 from proxy.dialects.messages import questions

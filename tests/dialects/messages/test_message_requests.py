@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 
-from policies.conversation import Order
+from policies.conversation.conversation import Order
 from proxy.dialects import json_array
 from proxy.dialects.base import RequestSettings
 from proxy.dialects.table import MESSAGES

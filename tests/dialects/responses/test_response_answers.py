@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from policies.ladder import StatedLimit
+from policies.decision.overflow_retries import StatedLimit
 from policies.price import Tokens
 from proxy.dialects.base import Usage
 from proxy.dialects.responses import answers, questions

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from policies.assembly import Injected, MergedMessage, UserWords, assemble
-from policies.conversation import MessageIndex
-from policies.cuts import legal_cuts
+from policies.conversation.conversation import MessageIndex
+from policies.decision.assemble import Injected, MergedMessage, UserWords, assemble
+from policies.decision.legal_cuts import legal_cuts
 from proxy.dialects.reader import CountedRequest, RequestReader
 from proxy.dialects.table import RESPONSES
 from proxy.errors import InvalidJSONError

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.conversation import Conversation
-from policies.cuts import legal_cuts
-from policies.message import Call, Message
-from policies.transcript import ToolCall
+from policies.conversation.conversation import Conversation
+from policies.conversation.message import Call, Message
+from policies.conversation.transcript import ToolCall
+from policies.decision.legal_cuts import legal_cuts
 from proxy.dialects.blocks import CALL_OVERHEAD
 from proxy.dialects.responses.items import ITEM_OVERHEAD
 from proxy.dialects.table import RESPONSES

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from policies.conversation.transcript import ToolCall, Utterance
 from policies.record.briefs import briefs_in
 from policies.record.texts import texts_for
-from policies.transcript import ToolCall, Utterance
 from tests.support.records import made
 
 TEXT = "1. Split the parser.\n2. Keep the old API."

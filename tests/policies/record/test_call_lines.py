@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from policies.budget import budget_of
+from policies.conversation.transcript import Utterance
+from policies.decision.budget import budget_of
 from policies.record.actions import KeyAction, Work, work_behind
 from policies.record.blocks import attempt_line, file_line, work_blocks
 from policies.record.call_lines import action_line, call_of, call_text, outdated_checks
 from policies.record.masking import as_allowed
 from policies.record.texts import texts_for
-from policies.transcript import Utterance
-from policies.work.wording import readable
+from policies.tool_calls.wording import readable
 from tests.support.calls import said
 from tests.support.conversations import count
 from tests.support.records import made, shown_lines

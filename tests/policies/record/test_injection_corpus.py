@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from policies.conversation.transcript import MARKERS
 from policies.record.bisect import MergeCall
 from policies.record.prompting import Continuity, Prompts, fill, fill_excerpt
 from policies.record.texts import ALL_TEXTS, Language, texts_for
-from policies.transcript import MARKERS
 from tests.support.conversations import Json, assistant, system, tool, user
 from tests.support.scenarios import chinese, prose
 from tests.support.upstreams import CHAT, JSON, OK_BODY, Call, Upstream, answer, ask, proxied

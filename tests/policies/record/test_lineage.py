@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from policies.budget import budget_of
+from policies.decision.budget import budget_of
 from policies.record.lineage import (
     HISTORY,
     Lineage,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from policies.conversation.transcript import Utterance
 from policies.record.recall import Quotation, budget_for, question_in, quotation
 from policies.record.search import Index, Passage, names_of, terms, without_accents
 from policies.record.texts import Language
 from policies.settings import RecallSettings
-from policies.transcript import Utterance
 
 FILLER = [f"Part {number} of the story goes on and nothing much happens in it." for number in range(60)]
 FACT = "The spare key of the boathouse hangs behind the third oar."

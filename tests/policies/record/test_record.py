@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.budget import budget_of
+from policies.conversation.transcript import MARKERS, ToolCall, Utterance, escape, render, shorten
+from policies.decision.budget import budget_of
 from policies.record.actions import FileChange, file_changes, key_actions
 from policies.record.record import Segment, Spent, WrittenSummary
 from policies.record.texts import language_of, texts_for
-from policies.transcript import MARKERS, ToolCall, Utterance, escape, render, shorten
 from tests.support.conversations import count
 from tests.support.records import BUDGET, NONSENSE, generation, made
 

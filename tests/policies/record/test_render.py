@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.budget import budget_of
-from policies.ledger.entries import Entry
-from policies.ledger.ledger import merge, statements_in
+from policies.conversation.transcript import Utterance
+from policies.decision.budget import budget_of
 from policies.record.actions import FileChange, KeyAction, Work
 from policies.record.render import Contents, render
 from policies.record.texts import texts_for
 from policies.settings import LedgerSettings
-from policies.transcript import Utterance
+from policies.statements.entries import Entry
+from policies.statements.ledger import merge, statements_in
 from tests.support.conversations import count
 
 PROSE = "\n".join(f"Line {i} of a summary that tells a long story about nothing at all." for i in range(200))

@@ -1,7 +1,7 @@
 """What was reported in a user's name."""
 
+from policies.conversation.transcript import Utterance
 from policies.record.reports import Report, reports_in
-from policies.transcript import Utterance
 from tests.support.records import made
 
 

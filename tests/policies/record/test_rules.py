@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from policies.conversation.transcript import ToolCall, Utterance
 from policies.record.rules import RuleFile, files_block, rule_files
 from policies.record.texts import texts_for
-from policies.transcript import ToolCall, Utterance
 from tests.support.conversations import count
 
 TEXT = "# Rules\n- Never push.\n- Use tabs."

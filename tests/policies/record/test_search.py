@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.conversation.transcript import Utterance
 from policies.record.search import LONGEST, Index, join_blocks, places, terms, without_accents
-from policies.transcript import Utterance
 
 
 def index(*texts: str) -> Index:

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.budget import budget_of
+from policies.conversation.transcript import ToolCall, Utterance
+from policies.decision.budget import budget_of
 from policies.record.actions import FileChange, KeyAction, Work
 from policies.record.blocks import file_line, state_blocks
 from policies.record.call_lines import action_line
 from policies.record.masking import as_allowed
 from policies.record.record import Record
 from policies.record.texts import ALL_TEXTS, Texts, texts_for
-from policies.transcript import ToolCall, Utterance
-from policies.work.attempts import Attempt
-from policies.work.files import Change
-from policies.work.outcomes import Result
-from policies.work.plan_forms import PlanItem
-from policies.work.running import StartedWork
-from policies.work.todo import Plan
+from policies.tool_calls.attempts import Attempt
+from policies.tool_calls.files import Change
+from policies.tool_calls.outcomes import Result
+from policies.tool_calls.plan_forms import PlanItem
+from policies.tool_calls.running import StartedWork
+from policies.tool_calls.todo import Plan
 from tests.support.conversations import count
 from tests.support.records import made, shown_lines
 

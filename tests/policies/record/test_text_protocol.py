@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from policies.authorship.text_calls import begins_as_result, closing_calls, ends_with_call
+from policies.conversation.transcript import Utterance
 from policies.record.text_protocol import as_tools, has_tools_in_text
-from policies.transcript import Utterance
-from policies.voices.text_calls import begins_as_result, closing_calls, ends_with_call
 from tests.support.records import made
 
 # How the assistant ends a message, and how a harness frames what came of it.

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.budget import budget_of
-from policies.plan import with_names
+from policies.conversation.transcript import ToolCall, Utterance
+from policies.decision.budget import budget_of
+from policies.decision.plan import with_names
 from policies.record.working_set import NameUse, name_lines, name_uses, pack_names, unpack_names, without
 from policies.settings import PolicySettings
-from policies.transcript import ToolCall, Utterance
 from tests.support.conversations import count
 from tests.support.records import BUDGET, made
 from tests.support.timing import cpu_seconds

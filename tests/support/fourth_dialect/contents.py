@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from policies.assembly import Injected
-from policies.chain import digest_of
-from policies.message import Role
-from policies.stamps import without_stamps
+from policies.conversation.message import Role
+from policies.conversation.prefix_digests import digest_of
+from policies.conversation.timestamps import without_stamps
+from policies.decision.assemble import Injected
 from proxy.dialects.block_lists import BlockListItems
 from proxy.dialects.blocks import Block, Facts, Json, View
 from proxy.dialects.surrogates import readable

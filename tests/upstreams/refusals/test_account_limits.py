@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from policies.ladder import StatedLimit, is_plausible
+from policies.decision.overflow_retries import StatedLimit, is_plausible
 from proxy.upstreams.refusals.account_limits import account_limit
 from proxy.upstreams.refusals.output_refusals import most_output
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.ladder import LimitKind, OverflowAction, StatedLimit, is_plausible
+from policies.decision.overflow_retries import LimitKind, OverflowAction, StatedLimit, is_plausible
 from proxy.dialects.table import CHAT
 from proxy.pipeline.answers import full_answer
 from proxy.upstreams.refusals import error_parts

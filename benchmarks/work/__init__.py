@@ -1,1 +1,0 @@
-"""Tool results, calls that change files and plans that the benchmarks of the record judge, each in two halves."""

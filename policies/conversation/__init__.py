@@ -1,0 +1,1 @@
+"""Messages and what their form says: outline, digests, timestamps, transcripts."""

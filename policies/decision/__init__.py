@@ -1,0 +1,1 @@
+"""Budget, cut, plan and retries: what is sent of a conversation."""

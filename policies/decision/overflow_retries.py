@@ -1,0 +1,234 @@
+"""What to try when an upstream overflows: at most three retries, each smaller (docs/design.md, "The ladder")."""
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Generic, Literal, TypeVar
+
+from policies import numbers
+from policies.conversation.conversation import Conversation
+from policies.decision.budget import Budget, budget_of, usable_input
+from policies.decision.cut import Cut, choose_cut
+from policies.decision.plan import ActiveCheckpoint, is_irreducible, with_names
+from policies.settings import PolicySettings
+
+_D = TypeVar("_D")
+
+LimitKind = Literal["window", "input", "pool", "tier"]
+OverflowAction = Literal["compact", "lower_output", "inspect", "outsized"]
+
+
+@dataclass(frozen=True, slots=True)
+class StatedLimit:
+    """What an overflow error says: the window, and the size of the refused input as the upstream counts it.
+
+    kind:           what `limit` holds: prompt and output together, the prompt alone, a server's memory (which other
+                    requests share), or what an account may send. None where none is stated.
+    output_tokens:  the output that was asked for, where it is stated.
+    is_lower_bound: `input_tokens` is where the upstream stopped counting, or its guess: it calibrates nothing.
+    learnable:      whether `limit` may be remembered as the model's.
+    action:         lower_output where the prompt alone would have fitted; inspect where it is an overflow only if our
+                    own estimate says that the window was full; outsized likewise, and with an unknown window only
+                    if no prompt as large was answered.
+    from_share:     share of `limit` from which on it is, for what is to be inspected.
+    holds:          seconds for which it may be remembered; None: as any lesson.
+    is_uncached:    whether what a provider's cache serves does not count.
+    with_model:     whether a summarizer would not be refused for the same reason.
+    share_of_bytes: of a refusal for bytes that are mostly texts: which share of what was sent may be at most; None of
+                    any other.
+    """
+
+    limit: int | None = None
+    input_tokens: int | None = None
+    kind: LimitKind | None = None
+    output_tokens: int | None = None
+    is_lower_bound: bool = False
+    learnable: bool = True
+    action: OverflowAction = "compact"
+    from_share: float = numbers.FULL
+    holds: float | None = None
+    is_uncached: bool = False
+    with_model: bool = True
+    share_of_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry(Generic[_D]):
+    """What to try next: with less room for the output, or the `attempt`-th smaller prompt.
+
+    refused, stated: what was sent last, and what its refusal says.
+    """
+
+    refused: _D
+    stated: StatedLimit
+    attempt: int
+
+    @property
+    def lowers_output(self) -> bool:
+        """Whether it is the same prompt with less room for the output."""
+        return self.attempt < 0
+
+
+Ladder = Generator[Retry[_D], tuple[_D, StatedLimit] | None, None]
+
+
+def retries(refused: _D, stated: StatedLimit, most: int) -> Ladder[_D]:
+    """What to try after an overflow, one after the other, for as long as nothing solves it.
+
+    Whoever runs it sends back what was sent and how that was refused, or None where there was nothing to send.
+    """
+    for attempt in range(-1, most):
+        if (refusal := (yield Retry(refused, stated, attempt))) is not None:
+            refused, stated = refusal
+
+
+def next_retry(ladder: Ladder[_D], refusal: tuple[_D, StatedLimit] | None) -> Retry[_D] | None:
+    """The next step of `retries`, None behind the last."""
+    try:
+        return ladder.send(refusal)
+    except StopIteration:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One retry: reach `target` tokens by cutting at `cut`, and by cutting contents of the tail to `tail_tokens`.
+
+    cut:         None keeps the standing checkpoint, or none.
+    tail_tokens: None leaves the contents alone.
+    most:        tokens that the retry may have, lest it be refused as well.
+    """
+
+    budget: Budget
+    target: int
+    cut: Cut | None
+    tail_tokens: int | None
+    with_model: bool
+    most: int
+
+
+def is_plausible(stated: StatedLimit, sent_tokens: int, window: int | None, largest: int = 0) -> bool:
+    """Return True if an error is an overflow, if that depends on how much was sent.
+
+    Tokens are in the upstream's own units. largest: of the largest prompt that was answered.
+    """
+    if stated.action not in ("inspect", "outsized"):
+        return True
+    window = stated.limit or window
+    if window is not None:
+        return sent_tokens >= stated.from_share * window
+    return stated.action == "outsized" and sent_tokens > max(largest, numbers.SMALL_PROMPT)
+
+
+def lowered_output(
+    stated: StatedLimit,
+    *,
+    sent_tokens: int,
+    window: int | None,
+    max_output: int | None,
+    floor: int | None,
+    margin: float = numbers.ESTIMATE_MARGIN,
+) -> int | None:
+    """Return the output that fits beside a prompt which would have fitted alone; None if that would be below `floor`.
+
+    sent_tokens: the prompt by our estimate; what the upstream counted is believed before it. max_output: what was asked
+    for. If no number explains the refusal of an output that is larger than its prompt, half of it is tried, and no more
+    than the prompt has.
+    """
+    limit = stated.limit or window
+    if max_output is None or floor is None or stated.kind == "input":
+        return None
+    counted = None if stated.is_lower_bound else stated.input_tokens
+    prompt = int(sent_tokens * (1 + margin)) if counted is None else counted + numbers.COUNTED_MARGIN
+    room = max_output if limit is None else limit - prompt
+    if room >= max_output and stated.limit is None and max_output > sent_tokens:
+        room = min(sent_tokens, max_output // 2)
+    return room if floor <= room < max_output else None
+
+
+def capped_output(most: int, *, max_output: int | None, floor: int | None) -> int | None:
+    """The output after a refusal that allows `most`; None where that is below `floor`, or no less than asked for."""
+    return most if max_output is not None and floor is not None and floor <= most < max_output else None
+
+
+def refused_budget(
+    stated: StatedLimit, *, sent_tokens: int, window: int | None, max_output: int | None, exact: bool
+) -> Budget | None:
+    """The budget after a refusal, in units of our estimate, of which `sent_tokens` were too many.
+
+    None where no smaller prompt can help, since the requested output alone fills the window.
+    """
+    limit = stated.limit or window
+    ceiling = int(sent_tokens * numbers.GUESSED_WINDOW * (stated.share_of_bytes or 1))
+    if limit is None:
+        return budget_of(ceiling, ceiling)
+    of_prompt = stated.limit is not None and stated.kind == "input"
+    if max_output is not None and max_output >= limit and not of_prompt:
+        return None
+    calibration = max(1.0, stated.input_tokens / sent_tokens) if stated.input_tokens and sent_tokens else 1.0
+    planned = usable_input(limit, max_output, exact=exact, calibration=calibration, of_prompt=of_prompt).usable
+    left = int((limit - (0 if of_prompt else max_output or 0)) * numbers.GUESSED_WINDOW / calibration)
+    # Where the stated numbers cannot explain the refusal, the refusal is believed.
+    return budget_of(limit, min(planned, left, ceiling))
+
+
+def stated_room(
+    stated: StatedLimit, *, sent_tokens: int, max_output: int | None, exact: bool, calibration: float
+) -> int | None:
+    """What a prompt may have at most after a refusal that states its limit, in units of our estimate.
+
+    None where none is stated, and where what is stated does not explain the refusal.
+    """
+    if stated.limit is None:
+        return None
+    limit, output = stated.limit, max_output
+    if stated.kind == "input":
+        output = 0
+    elif output is None:
+        output = min(int(numbers.LEAST_ANSWER * limit), numbers.DEFAULT_RESERVED)
+    counted = None if stated.is_lower_bound else stated.input_tokens
+    if counted is None:
+        room = int((limit - output) * (1 - (numbers.EXACT_MARGIN if exact else numbers.ESTIMATE_MARGIN)) / calibration)
+        return room if 0 < room < numbers.RETRY_SHRINKS * sent_tokens else None
+    over = counted - (limit - output)
+    if over <= 0 or counted <= 0:
+        return None
+    room = limit - output - int(numbers.STATED_MARGIN * limit + numbers.MISCOUNTED * over) - numbers.COUNTED_MARGIN
+    return max(1, int(room * sent_tokens / counted))
+
+
+def next_rung(
+    conversation: Conversation,
+    budget: Budget,
+    policy: PolicySettings,
+    standing: ActiveCheckpoint | None,
+    *,
+    attempt: int,
+    smallest_sent: int,
+    room: int | None = None,
+) -> Rung:
+    """The `attempt`-th retry, counted from 0; its request must be 10 % smaller than `smallest_sent` tokens.
+
+    room: what the limit that was stated has room for, None without one. The first retry may have all of it, however
+    little less that is: a history is cut as far as ever, but contents no further.
+    """
+    budget = with_names(budget.behind(conversation.fixed_tokens), policy)
+    target = min(budget.at(numbers.RETRY_TARGETS[attempt]), int(numbers.RETRY_SHRINKS * smallest_sent))
+    most_of_record = int(max(numbers.RETRY_RECORD * (target - budget.fixed), numbers.RETRY_LEAST_RECORD * target))
+    record = min(budget.record, most_of_record)
+    budget = replace(budget, record=record, names=min(budget.names, most_of_record - record))
+    covered = standing.covered if standing else 0
+    cut = choose_cut(conversation, budget, policy, covered=covered, target=target)
+    record = budget.injected if cut else standing.record_tokens if standing else 0
+    smaller = int(numbers.RETRY_SHRINKS * smallest_sent)
+    most = smaller if room is None or attempt else room
+    aim = target if room is None or attempt == len(numbers.RETRY_TARGETS) - 1 else min(room, most)
+    room = aim - conversation.fixed_tokens - record
+    fits = conversation.kept_tokens(cut.position if cut else covered) <= room
+    return Rung(
+        budget,
+        target,
+        cut,
+        tail_tokens=None if fits else max(room, numbers.RETRY_LEAST_TAIL),
+        with_model=attempt < len(numbers.RETRY_TARGETS) - 1 and not is_irreducible(conversation, budget, policy),
+        most=most,
+    )

@@ -1,0 +1,1 @@
+"""Secrets in texts: their formats, and masks in their place."""

@@ -1,0 +1,36 @@
+"""Formats of providers' keys, read from `formats.toml`: a key of a known provider needs no name next to it."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import NamedTuple
+
+# What stands before a key: no letter or digit, but the letter of an escape (`\nsk-`) is none.
+_LEFT = {
+    "": re.compile(r"(?<![\w-])|(?<=\\[nrt])", re.ASCII),
+    "base64": re.compile(r"(?<![\w+/-])|(?<=\\[nrt])", re.ASCII),
+    "any": re.compile(""),
+}
+
+
+class Format(NamedTuple):
+    """One form of keys: `lead` characters stand before `begin`, and `left` matches at the first of them."""
+
+    kind: str
+    left: re.Pattern[str]
+    pattern: re.Pattern[str]
+    lead: int
+
+
+def _format(row: Mapping[str, str], begin: str) -> Format:
+    pattern = re.compile(row.get("lead", "") + re.escape(begin) + row["pattern"], re.ASCII)
+    return Format(row["kind"], _LEFT[row.get("left", "")], pattern, int(row.get("lead_length", 0)))
+
+
+FORMATS = {
+    begin: _format(row, begin)
+    for row in tomllib.loads(files("policies.secrets.mask").joinpath("formats.toml").read_text("utf-8"))["formats"]
+    for begin in row["begins"]
+}
+"""The formats, by what their keys begin with."""

@@ -1,0 +1,135 @@
+"""Superseded statements that a summarizer names by number: shown as numbered lines, its answer read, then checked."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from policies.conversation.transcript import escape
+from policies.statements.entries import HARD, Entry, order_of
+from policies.statements.statements import Statement, read_statement
+from policies.statements.superseding import asserts, differ_in_names
+
+# Shown to the summarizer: the newest statements, each cut to a length that tells what it is about.
+_MOST_SHOWN = 200
+_MOST_CHARACTERS = 300
+# One new value rarely replaces more; a summarizer that names everything is not believed.
+_MOST_REPLACED = 3
+_MOST_LINES = 400
+
+_TITLE = re.compile(
+    r"\A\s{0,3}(?P<mark>#{1,6}\s{0,9}|\*\*|[-*•]\s{1,9})?(?:\d{1,2}[.)]\s{0,9})?\*{0,9}\s{0,9}"
+    r"(?:superseded|已被取代|被取代|已取代)[^:：\n\d]{0,40}?\*{0,9}\s{0,9}(?:[:：]\*{0,9}\s{0,9}(?P<rest>.*)|\Z)",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s|\*\*[^*]+\*\*\s*[:：]?\s*\Z)")
+_NUMBER = r"[\[(#【]{0,2}(\d{1,5})[\])】]{0,2}"
+_PAIR = re.compile(
+    rf"{_NUMBER}\s{{0,3}}(?:->|-->|→|=>|⇒|➜|(?:is |was )?(?:superseded |replaced )?by|(?:已)?被)\s{{0,3}}{_NUMBER}",
+    re.IGNORECASE,
+)
+_LONE = re.compile(rf"\A\s{{0,9}}(?:[-*•]\s{{1,9}})?{_NUMBER}\s{{0,9}}(?:[:：.)、]|\Z)")
+_LIST = re.compile(r"\A\s{0,9}(?:[-*•]\s)?[\[\]()#\d\s,;，、和and]++[.。]?\s{0,9}\Z")
+
+
+def numbered_lines(entries: Sequence[Entry]) -> list[str]:
+    """Directives and facts as lines "12. [position] text" for the summarizer, oldest first; see `supersede`."""
+    lines = [
+        f"{number}. [{entry.position}] {escape(' '.join(entry.text.split())[:_MOST_CHARACTERS])}"
+        for number, entry in _numbers(entries).items()
+    ]
+    return lines[-_MOST_SHOWN:]
+
+
+def _numbers(entries: Sequence[Entry]) -> dict[int, Entry]:
+    return dict(enumerate((entry for entry in entries if entry.kind in ("directive", "fact")), start=1))
+
+
+def supersede(entries: Sequence[Entry], answer: str) -> list[Entry]:
+    """The entries without those that `answer` names as superseded, where the naming can be believed.
+
+    Read, under a heading or a line "Superseded" (also 被取代, 已取代): "3 -> 12", "3 by 12", "[3] superseded by [12]",
+    "3 被 12 取代"; lone numbers "3, 7" and "- 3: …". Believed only if a later statement about the same can be shown:
+    it shares a word of the subject (a rule needs another rule, not qualified otherwise) or, for what is no hard rule
+    and named with its replacement, a kind of value. At most _MOST_REPLACED for one later entry.
+    """
+    known = _numbers(entries)
+    gone: set[int] = set()
+    replaced: Counter[int] = Counter()
+    for earlier, later in _named_options(answer):
+        if earlier not in known or earlier in gone:
+            continue
+        number = later if later is not None else _successor(known, earlier)
+        if number in known and replaced[number] < _MOST_REPLACED and _is_believed(known[earlier], known[number]):
+            gone.add(earlier)
+            replaced[number] += 1
+    dropped = {id(known[number]) for number in gone}
+    return [entry for entry in entries if id(entry) not in dropped]
+
+
+def _is_believed(earlier: Entry, later: Entry) -> bool:
+    one, other = read_statement(earlier.text), read_statement(later.text)
+    if order_of(later) <= order_of(earlier) or not asserts(other) or differ_in_names(one, other):
+        return False
+    if not _words(one).isdisjoint(_words(other)):
+        return earlier.rank != HARD or earlier.kind == "fact" or later.kind == "directive"
+    return not (earlier.kind == "directive" and earlier.rank == HARD) and not _kinds(one).isdisjoint(_kinds(other))
+
+
+def _successor(known: dict[int, Entry], number: int) -> int:
+    """The next later statement that shares subject and sort of value with it; 0 if there is none."""
+    earlier = read_statement(known[number].text)
+    for later in range(number + 1, len(known) + 1):
+        statement = read_statement(known[later].text)
+        if not _words(earlier).isdisjoint(_words(statement)) and not earlier.classes.isdisjoint(statement.classes):
+            return later
+    return 0
+
+
+def _words(statement: Statement) -> frozenset[str]:
+    return statement.subject | statement.content
+
+
+def _kinds(statement: Statement) -> frozenset[str]:
+    """Kinds of its values that say something about a subject: any two statements may hold a number."""
+    return frozenset(kind for kind, _ in statement.values) - {"number"}
+
+
+def _named_options(answer: str) -> Iterator[tuple[int, int | None]]:
+    for text in _split(answer)[1][:_MOST_LINES]:
+        found = _PAIR.findall(text[:1_000])
+        if found:
+            yield from ((int(earlier), int(later)) for earlier, later in found)
+        elif _LIST.match(text[:1_000]):
+            yield from ((int(number), None) for number in re.findall(r"\d{1,5}", text[:1_000]))
+        elif lone := _LONE.match(text[:1_000]):
+            yield int(lone[1]), None
+
+
+def without_superseded_section(text: str) -> str:
+    """The summary without what `supersede` reads, which is about the list it was shown and nothing to remember."""
+    return "\n".join(_split(text)[0]).strip()
+
+
+def _split(text: str) -> tuple[list[str], list[str]]:
+    """The lines of the summary and those of the section, from its title to the next heading.
+
+    Under a title that is no heading ("Superseded: 3 -> 12") only lines with numbers belong to it.
+    """
+    kept: list[str] = []
+    section: list[str] = []
+    inside: str | None = None
+    for text_line in text.splitlines():
+        title = _TITLE.match(text_line[:200])
+        if title:
+            inside = "heading" if (title["mark"] or "").strip()[:1] in ("#", "*") else "line"
+            section.append(text_line[title.start("rest") :] if title["rest"] else "")
+        elif inside and not _HEADING.match(text_line[:200]) and (inside == "heading" or _is_naming(text_line)):
+            section.append(text_line)
+        else:
+            inside = None
+            kept.append(text_line)
+    return kept, section
+
+
+def _is_naming(text: str) -> bool:
+    return bool(_PAIR.search(text[:200]) or _LIST.match(text[:200]))

@@ -1,0 +1,258 @@
+"""A user's message as sentences: prose apart from what was pasted into it."""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from policies.conversation.transcript import shorten
+
+_MAX_MESSAGE = 400_000
+_MAX_SENTENCE = 600
+_MAX_PASTED = 200
+# A sentence beyond this is cut at commas: a rule in the middle of a breathless message is an entry of its own.
+_LONG = 240
+_LONG_CHINESE = 80
+
+_FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
+_PASTED = re.compile(
+    r"\A\s*(?:>|\||[$%❯] |(?:[\w.-]{1,40}@[\w.-]{1,60}[:~ ]|PS [A-Z]:\\)|at [\w.$<>]+\s?\(|Traceback "
+    r"|Unhandled exception\. [\w.]+: "
+    r"|File \""
+    r"|[{}<]|\]|\)[;,)]"
+    r"|(?:\+\+\+|---|@@) |\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b"
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[?\d\d:\d\d:\d\d"
+    r"|(?:import|from|def|class|return|const|let|var|function|package|#include|public|private|export|async|func|fn)\b.*[;:({)]\s*$)"
+)
+# Traces, diffs, statements of SQL and logs, by how a line of them begins. None ends like a sentence.
+_OUTPUT = re.compile(
+    r"\A\s*(?:Exception in thread \"|Caused by: [\w.]+\b|panic: |goroutine \d+ \[|\[signal SIG"
+    r"|thread '[^']{1,60}' panicked|stack backtrace:|Stack trace:|PHP (?:Fatal|Warning|Notice|Parse)"
+    r"|#\d+ (?:\S+\(\d+\)|\{main\})"
+    r"|error\[E\d+\]: |--> \S+:\d+|\d+: \w+::|\.{3} \d+ more\b|at /\S+:\d+|/\S+:\d+ \+0x|main\.\S{0,200}\(0x[0-9a-f]"
+    r"|exit status \d"
+    r"|[\w.]{1,80}+(?:(?<=Error)|(?<=Exception)): \S|diff --git |index [0-9a-f]{3,40}\.\."
+    r"|SELECT (?:\*|[\w.]{1,60}(?:,| FROM\b|\Z))"
+    r"|INSERT INTO |DELETE FROM |CREATE (?:TABLE|INDEX|VIEW) |ALTER TABLE |DROP TABLE "
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d |\d{1,2}/[A-Z][a-z]{2}/\d{4}:|\d{1,3}(?:\.\d{1,3}){3} - "
+    r"|[a-z][\w.-]{0,40}+(?<=\d) +\| |\w{1,60}+=\S{1,200} \w{1,60}=\S"
+    r"|export [A-Z][A-Z0-9_]*=|[A-Z][A-Z0-9_]{2,}=\S*\Z|\[[\w.-]+\]\s*\Z)"
+)
+_SENTENCE_END = re.compile(r"[.!?。！？](?<!\.\.)\s*\Z")
+# Right below such a line, also these.
+_OUTPUT_BELOW = re.compile(
+    r"\A\s*(?:(?:error|fatal|warning|help|remote): |note: run with |!? ?\[rejected\]"
+    r"|hint: Updates |FAIL +\S+[/.]|thrown in /|(?:\w{1,60} ){1,3}(?:NOT NULL|PRIMARY KEY)|[-+](?:\s{2,}|[^\s\d-]))"
+)
+_STATEMENT_BELOW = re.compile(
+    r"\A\s*(?:To \S+\Z|Tests?:?\s+\d|PASS "
+    r"|[\w.-]{1,40} = \S"
+    r"|(?:FROM|WHERE|AND|OR|ON|SET|VALUES|GROUP BY|ORDER BY|HAVING|LIMIT|(?:LEFT |INNER |RIGHT )?JOIN)\b)"
+)
+
+
+class _Block(NamedTuple):
+    """Lines that are pasted if at least so many in a row have a form, and one of them has what it needs."""
+
+    least: int
+    form: re.Pattern[str]
+    needs: re.Pattern[str]
+
+
+_BLOCKS = (
+    # Keys of YAML.
+    _Block(
+        4,
+        re.compile(r"\A\s*(?:- )?[\"']?[\w./-]{1,60}[\"']?:(?:\s+\S{1,80})?\s*\Z|\A\s+- \S{1,80}\s*\Z"),
+        re.compile(r"(?m)^[ \t]+(?:- )?[\"']?[\w./-]{1,60}[\"']?:"),
+    ),
+    # Cells between commas.
+    _Block(
+        3, re.compile(r"\A[^\s,]{1,80}(?:,[^\s,]{0,80}){2,40}\s*\Z"), re.compile(r"(?m)^[^\s,]{1,80},[^\s,]{0,80},")
+    ),
+    # Columns.
+    _Block(
+        2,
+        re.compile(r"\A\S[^.!?]{0,80}?(?: {2,}|\t)\S.{0,80}?(?: {2,}|\t)\S"),
+        re.compile(r" {3}\S|\t\S"),
+    ),
+    # Headers of a mail.
+    _Block(
+        2,
+        re.compile(
+            r"\A(?:From|To|Cc|Subject|Date|Sent|Reply-To|Von|An|Betreff|De|Para|Assunto|发件人|收件人|主题): ?\S"
+        ),
+        re.compile(r"(?m)^(?:From|Von|De|发件人):"),
+    ),
+    # A Dockerfile.
+    _Block(
+        2,
+        re.compile(r"\A(?:FROM|RUN|CMD|COPY|ADD|ENV|ARG|WORKDIR|EXPOSE|ENTRYPOINT|USER) \S.{0,200}(?<![.!?])\s*\Z"),
+        re.compile(r"(?m)^FROM \S+(?: AS \w+)?[ \t]*$"),
+    ),
+)
+# A line of code ends like one and holds a sign of it; a sentence has more words.
+_CODE_END = re.compile(r"[;{}]\s*\Z")
+_CODE_SIGN = re.compile(r"[=(){}<>\[\]]|\w[:.]\s?\w")
+_WORD = re.compile(r"(?<!\S)[^\W\d_]{2,}(?!\S)")
+_MOST_WORDS = 3
+# Within a run, what is indented, calls something, names an error or ends like code is of it.
+_CODE_NEXT = re.compile(
+    r"\A(?:\s{2,}|\t|[\w.]{1,80}\(|[\w.]{1,80}(?:Error|Exception|Warning)\b|FAIL|PASS|ok\b|not ok\b)"
+)
+_CODE_NEXT_END = re.compile(r"[;{},)\]]\s*\Z")
+_BULLET = re.compile(r"\A\s*(?:[-*•+]|#{1,6}|\(?\d{1,3}[.)、])\s+")
+# The character that ends a sentence comes first, so that all others are passed over in one go; then what follows it,
+# which most that end none lack.
+_END = re.compile(
+    r"[.!?。！？；](?:(?<=[。！？；])|(?=[\"')\]\s])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\bSt\.)(?<!\bvs\.)(?<!e\.g\.)"
+    r"(?<!i\.e\.)(?<!\bNo\.)(?<!approx\.)[\"')\]]?\s+)"
+)
+_PAUSE = re.compile(r"(?<=[,;，；])\s*| (?=(?:and|but|so|btw|also|because|then) )")
+# "The A is B and the C is D" states two things, which change apart; not so under a condition or in a rule.
+_TWO = re.compile(
+    r",? and (?=(?:the|our|my) (?:[\w-]{1,30} ){1,4}(?:is|are) )|, (?=(?:the|our|my) (?:[\w-]{1,30} ){1,6}(?:is|are) )"
+    r"|，(?=[^，。]{1,12}(?:是|为|叫|在)[^，。]{1,20}[。]?\Z)",
+    re.IGNORECASE,
+)
+_FIRST_OF_TWO = re.compile(
+    r"(?:[A-Z][A-Z _]{1,30}: ?)?(?:the|our|my) (?:[\w-]{1,30} ){1,6}(?:is|are) "
+    r"|[^，。]{1,12}(?:是|为|叫|在)[^，。]{1,20}\Z",
+    re.IGNORECASE,
+)
+_ONE = re.compile(
+    r"\b(?:if|when|unless|while|that|because|never|must|only|before|after|until|not)\b|如果|除非|必须|不|时|只|禁止",
+    re.IGNORECASE,
+)
+_CHINESE = re.compile(r"[\u4e00-\u9fff]")
+
+
+def sentences(text: str) -> Iterator[tuple[str, bool]]:
+    """Return the sentences of a message in order, whitespace folded. The flag is False for what was pasted.
+
+    Of code, a log or a terminal that was pasted, the first and the last line are told.
+    """
+    pasted: list[str] = []
+    for line, prose in _lines(shorten(text, _MAX_MESSAGE)):
+        if not prose:
+            pasted.append(line)
+            continue
+        yield from _ends(pasted)
+        pasted = []
+        for sentence in _ended_sentences(_BULLET.sub("", line, count=1)):
+            for statement in _statements(" ".join(sentence.split())):
+                for part in _parts(statement):
+                    yield part, True
+    yield from _ends(pasted)
+
+
+def _ends(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Return the first and the last line of what was pasted."""
+    for line in dict.fromkeys([*lines[:1], *lines[-1:]]):
+        yield shorten(" ".join(line.split()), _MAX_PASTED), False
+
+
+def _ended_sentences(line: str) -> Iterator[str]:
+    start = 0
+    for end in _END.finditer(line):
+        yield line[start : end.start() + 1]
+        start = end.end()
+    yield line[start:]
+
+
+def _lines(text: str) -> Iterator[tuple[str, bool]]:
+    """Lines that are not empty; one that was wrapped in mid-sentence is whole again."""
+    fenced = False
+    is_pasted = False
+    wrapped = ""
+    lines = text.splitlines()
+    blocks = _in_blocks(text, lines) if len(lines) > 1 else frozenset[int]()
+    for number, line in enumerate(lines):
+        if _FENCE.match(line):
+            fenced = not fenced
+            continue
+        if not line.strip():
+            if wrapped:
+                yield wrapped, True
+            wrapped = ""
+            continue
+        is_pasted = (
+            fenced
+            or number in blocks
+            or _is_pasted(line[:400], is_in_run=is_pasted, is_below=is_pasted and bool(lines[number - 1].strip()))
+        )
+        if is_pasted:
+            if wrapped:
+                yield wrapped, True
+            wrapped = ""
+            yield line, False
+            continue
+        if wrapped and not (
+            40 <= len(wrapped) <= _MAX_SENTENCE and wrapped[-1].islower() and line.lstrip()[0].islower()
+        ):
+            yield wrapped, True
+            wrapped = ""
+        wrapped = f"{wrapped} {line.strip()}" if wrapped else line.rstrip()
+    if wrapped:
+        yield wrapped, True
+
+
+def _in_blocks(text: str, lines: Sequence[str]) -> Collection[int]:
+    """Return the numbers of the lines that are pasted since their neighbours look alike."""
+    found: set[int] = set()
+    for block in _BLOCKS:
+        if not block.needs.search(text):
+            continue
+        run: list[int] = []
+        for number, line in enumerate([*lines, ""]):
+            if block.form.match(line[:400]):
+                run.append(number)
+            elif run:
+                if len(run) >= block.least and any(block.needs.search(lines[each][:400]) for each in run):
+                    found.update(run)
+                run = []
+    return found
+
+
+def _is_pasted(line: str, *, is_in_run: bool, is_below: bool) -> bool:
+    """Return True if a line is of code, a log or a terminal.
+
+    is_in_run: the last line that is not empty is pasted. is_below: and it is the line right above.
+    """
+    if _PASTED.match(line) or (_OUTPUT.match(line) and not _SENTENCE_END.search(line)):
+        return True
+    if is_below and _OUTPUT_BELOW.match(line):
+        return True
+    if _BULLET.match(line) or _CHINESE.search(line) or len(_WORD.findall(line)) > _MOST_WORDS:
+        return False
+    if is_below and _STATEMENT_BELOW.match(line):
+        return True
+    if _CODE_END.search(line) and _CODE_SIGN.search(line):
+        return True
+    return is_in_run and bool(_CODE_NEXT.match(line) or (_CODE_NEXT_END.search(line) and _CODE_SIGN.search(line)))
+
+
+def _statements(sentence: str) -> list[str]:
+    joined = ", " in sentence or "，" in sentence or " and " in sentence.lower()
+    if not joined or len(sentence) > _LONG:
+        return [sentence]
+    first, *others = _TWO.split(sentence)
+    return [first, *others] if others and _FIRST_OF_TWO.match(first) and not _ONE.search(sentence) else [sentence]
+
+
+def _parts(sentence: str) -> Iterator[str]:
+    if len(sentence) <= _LONG_CHINESE or len(sentence) <= (limit := _limit(sentence)):
+        if sentence:
+            yield sentence
+        return
+    part = ""
+    for piece in _PAUSE.split(sentence):
+        if part and len(part) + len(piece) > limit:
+            yield part
+            part = ""
+        part = f"{part} {piece}".strip() if part and part[-1].isascii() else part + piece
+    if part:
+        yield shorten(part, _MAX_SENTENCE)
+
+
+def _limit(sentence: str) -> int:
+    return _LONG_CHINESE if len(_CHINESE.findall(sentence[:_LONG])) > 20 else _LONG
