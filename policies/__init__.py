@@ -1,1 +1,1 @@
-"""Decisions, values in and values out: conversation, digests, cuts, budget, plan, cool zone, ladder, settings."""
+"""Decisions, values in and values out. Here: settings, prices, numbers, model profiles and words of tools."""

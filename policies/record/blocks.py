@@ -51,7 +51,7 @@ ROOMS: Mapping[str, Room] = {
     "tried": Room(0.02, 0.05),
     "running": Room(0.01, 0.04),
     "browsed": Room(0.03, 0.10),
-    "files": Room(0.03, 0.10),
+    "files": Room(0.04, 0.15),
     "calls": Room(0.03, 0.12),
     "timeline": Room(0.0, 0.06),
     "reported": Room(0.0, 0.03),
@@ -90,10 +90,11 @@ def state_blocks(
 def work_blocks(work: Work, reports: Sequence[Report], texts: Texts, room: int, count: CountTokens) -> list[Block]:
     """Return the blocks about the work, the most important first. A call that another block shows is no line."""
     before = outdated_checks(work.actions, work.files)
+    files = block("files", texts.files, newest_first(file_line(file, texts) for file in work.files), room, count)
     calls = block("calls", texts.actions, _call_lines(_calls_alone(work), texts, before), room, count)
     return [
         *state_blocks(work, texts, room, count, before),
-        block("files", texts.files, newest_first(file_line(file, texts) for file in work.files), room, count),
+        files._replace(note=lambda missing: texts.files_left_out.format(files=len(missing))),
         calls._replace(note=lambda missing: texts.calls_left_out.format(calls=sum(line.items for line in missing))),
         block("reported", texts.reported, newest_first(map(report_line, reports)), room, count),
     ]

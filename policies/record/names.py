@@ -15,6 +15,8 @@ _WORD = re.compile(r"(?<=\\)(?<![\w:.\\]\\)[nrt][\w~@+./-]{3,159}|((?:https?://)
 _EDGES = ".-+@/"
 # A capital behind something else, and capitals before something else: camelCase, HTTPServer.
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
+# What was measured is no name.
+_MEASURE = re.compile(r"\d{1,12}(?:\.\d{1,6})?(?:ms|us|ns|s|sec|min|kb|mb|gb|tb|kib|mib|gib|px|em|pt)", re.IGNORECASE)
 _LETTERS = frozenset(f"{ascii_letters}{digits}_")
 _WORDS = re.compile(r"\w+", re.ASCII)
 _LEAST = 4
@@ -105,7 +107,9 @@ def _name(word: str) -> str:
 
 
 def _is_name(word: str) -> bool:
-    """An address, a path, a flag, a file or something of a module, an identifier, an id or a hash, a long number."""
+    """Return True for an address, a path, a flag, a file, a part of a module, an identifier, an id or a long number."""
+    if _MEASURE.fullmatch(word):
+        return False
     if ":" in word:
         return word.count("/") > _SLASHES_OF_A_HOST
     if not any(map(str.isalpha, word)):

@@ -88,6 +88,7 @@ class Texts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     changes: Mapping[Change, str]
     overwritten: str
     unsure: str
+    files_left_out: str
     told: str
     says: str
     asked: str

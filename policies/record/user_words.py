@@ -38,9 +38,12 @@ def word_blocks(entries: Sequence[Entry], request: int | None, room: int, title:
     request = request if room >= _SMALL_ROOM else None
     task = next((entry for entry in left if entry.kind == "task"), None)
     newest, left = _split(left, lambda entry: entry is task or (request is not None and entry.position >= request))
+    newest_of = {_fold(entry): order_of(entry) for entry in sorted(left, key=order_of)}
+    copies, left = _split(left, lambda entry: order_of(entry) != newest_of[_fold(entry)])
     rules, left = _split(left, lambda entry: entry.kind == "directive" and entry.rank in (HARD, PREFERENCE))
     stated, left = _split(left, lambda entry: entry.kind not in ("message", "pasted"))
     told = {entry.position for entry in (*newest, *rules, *stated)}
+    left = [*left, *copies]
     lines = {id(entry) for entry in _one_line_a_message(left) if entry.position not in told}
     messages, rest = _split(left, lambda entry: id(entry) in lines)
     return WordBlocks(
@@ -50,6 +53,10 @@ def word_blocks(entries: Sequence[Entry], request: int | None, room: int, title:
         Block(title, _lines(messages), int(_MESSAGES_FLOOR * room) if room >= _SMALL_ROOM else 0, is_whole=True),
         Block(title, _lines(rest)),
     )
+
+
+def _fold(entry: Entry) -> str:
+    return " ".join(entry.text.lower().split())
 
 
 def _split(entries: Sequence[Entry], belongs: Callable[[Entry], bool]) -> tuple[list[Entry], list[Entry]]:

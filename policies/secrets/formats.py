@@ -30,7 +30,7 @@ def _format(row: Mapping[str, str], begin: str) -> Format:
 
 FORMATS = {
     begin: _format(row, begin)
-    for row in tomllib.loads(files("policies.secrets.mask").joinpath("formats.toml").read_text("utf-8"))["formats"]
+    for row in tomllib.loads(files("policies.secrets").joinpath("formats.toml").read_text("utf-8"))["formats"]
     for begin in row["begins"]
 }
 """The formats, by what their keys begin with."""

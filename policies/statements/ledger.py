@@ -5,7 +5,7 @@ identifier are kept verbatim, with their position, through any number of compact
 """
 
 import re
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from operator import attrgetter
@@ -228,6 +228,7 @@ class _Live:
         self._entries: dict[int, Entry] = {}
         self._read: dict[int, Statement] = {}
         self._by_text: dict[str, int] = {}
+        self._said: Counter[int] = Counter()
         self._by_key: defaultdict[object, list[int]] = defaultdict(list)
         self._lately: deque[int] = deque(maxlen=_COMPARED + 1)
         self._next = 0
@@ -244,7 +245,8 @@ class _Live:
             earlier = self._entries[same]
             if earlier.kind == "task" and entry.kind == "message":
                 return
-            del self._entries[same]
+            if not self._has_company(earlier):
+                self._remove(same)
             entry = msgspec.structs.replace(entry, used=entry.used or earlier.used, replaced=earlier.replaced)
         gone = 0
         if entry.kind in ("directive", "fact"):
@@ -253,16 +255,26 @@ class _Live:
                 rest = _what_still_holds(replaced, self._read[number], read_statement(entry.text))
                 if rest is replaced:
                     continue
-                del self._entries[number]
+                self._remove(number)
                 gone += 1 + replaced.replaced
-                del self._by_text[_fold_text(replaced)]
                 if rest is not None:
                     self._add(rest)
         self._add(msgspec.structs.replace(entry, replaced=entry.replaced + gone) if gone else entry)
 
+    def _has_company(self, entry: Entry) -> bool:
+        """Return True if its message says something else: without this sentence that would mean less."""
+        return self._said[entry.position] > 1
+
+    def _remove(self, number: int) -> None:
+        entry = self._entries.pop(number)
+        self._said[entry.position] -= 1
+        if self._by_text.get(_fold_text(entry)) == number:
+            del self._by_text[_fold_text(entry)]
+
     def _add(self, entry: Entry) -> None:
         number = self._next = self._next + 1
         self._entries[number] = entry
+        self._said[entry.position] += 1
         self._by_text[_fold_text(entry)] = number
         if entry.kind in ("directive", "fact"):
             statement = self._read[number] = read_statement(entry.text)
@@ -280,7 +292,8 @@ class _Live:
             if other.position >= entry.position:  # what is said in one breath replaces nothing of it
                 continue
             if repeats(later, earlier):
-                gone.append(number)
+                if _fold_text(entry) != _fold_text(other) or not self._has_company(other):
+                    gone.append(number)
             elif replaces(later, earlier) or (
                 entry.position - other.position <= _ADJACENT and restates_with_label(later, earlier)
             ):

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from policies.authorship.arguments import path_of
+from policies.authorship.arguments import path_of, strings_in
 from policies.tool_calls.calls import Done
+from policies.tool_calls.patches import patch_effects
 from policies.tool_calls.shell import UNKNOWN, Command
 from policies.tool_calls.wording import readable
 
@@ -68,12 +69,18 @@ def _kind(done: Done) -> tuple[str, tuple[str, ...]]:
     if not done.commands:
         path = path_of(done.arguments)
         if done.kind == "change":
-            return "change", (path,) if path else (done.call.name,)
+            return "change", (path,) if path else _patched(done) or (done.call.name,)
         return done.call.name, (path,) if path else _told_arguments(done.arguments)
     main = next((each for each in done.commands if each.program and each.program not in SIDE), done.commands[0])
     program, start = program_of(main)
     operands = [word for word in main.words[start:] if not word.startswith("-") and UNKNOWN not in word]
     return program, tuple(operands)
+
+
+def _patched(done: Done) -> tuple[str, ...]:
+    """Return the files that a patch was for."""
+    texts = (done.arguments,) if isinstance(done.arguments, str) else tuple(strings_in(done.arguments))
+    return tuple(sorted({effect.path for text in texts for effect in patch_effects(text)}))
 
 
 def program_of(command: Command) -> tuple[str, int]:

@@ -10,7 +10,7 @@ import pytest
 
 from policies.secrets.formats import FORMATS
 
-ROWS = tomllib.loads(files("policies").joinpath("formats.toml").read_text("utf-8"))["formats"]
+ROWS = tomllib.loads(files("policies.secrets").joinpath("formats.toml").read_text("utf-8"))["formats"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row['kind']}:{row['begins'][0]}" for row in ROWS])

@@ -53,7 +53,7 @@ def test_a_call_is_told_with_its_outcome_in_the_conversations_language(action: K
         (FileChange("a", "modified", "", "x = 2", 7, sure=True), "- a (modified) [7]: x = 2"),
         (FileChange("a", "renamed", "b{0}", position=7, sure=True), "- a (renamed to b{0}) [7]"),
         (FileChange("a", "copied", "b", position=7, sure=True), "- a (copied from b) [7]"),
-        (FileChange("a", "created"), "- a (asked for: created)"),
+        (FileChange("a", "created"), "- a (sent, not confirmed: created)"),
     ],
 )
 def test_a_file_is_told_in_one_line(file: FileChange, line: str) -> None:
@@ -147,4 +147,4 @@ def test_a_record_of_before_claims_no_outcome() -> None:
     old = msgspec.convert(stored, Record)
     text = made([Utterance(3, "assistant", "I go on.")], old, budget=budget_of(60_000, 50_000)).text
     assert "- [1] f({}) -> not known" in text
-    assert "- a.py (asked for: modified)" in text
+    assert "- a.py (sent, not confirmed: modified)" in text

@@ -17,7 +17,7 @@ from policies.tool_calls.sorts import sort_of
 from policies.tool_calls.tools import reads_file, words_of
 from policies.vocabulary import arguments_of_sort, words_of_sort
 
-FILE = tomllib.loads(files("policies.tool_calls").joinpath("vocabulary.toml").read_text("utf-8"))
+FILE = tomllib.loads(files("policies").joinpath("vocabulary.toml").read_text("utf-8"))
 _KEYS = {
     "words": {"word", "sorts"},
     "parts": {"part", "sort"},
