@@ -44,9 +44,11 @@ MOST_MESSAGES = 50
 """Messages from which on a request of unknown window is compacted (source document 003)."""
 LEAST_SPAN = 4_000
 """Tokens that a summary of such a request covers at least."""
-RECORD_OF_COVERED = 0.4
-"""Tokens of a record that a token of covered messages brings, as long as there is room; `python -m
-benchmarks.fresh`."""
+RECORD_OF_WORK = 0.4
+"""Tokens of a record that a token of calls and results brings, as long as there is room; `python -m benchmarks.fresh`,
+336 records."""
+RECORD_OF_WORDS = 0.25
+"""Tokens of a record that a token of what is said brings; measured so too."""
 MESSAGES_COUNT_FROM = 0.5
 """Share of a known window from which on the number of messages counts: fifty may be next to nothing."""
 NAMES_STEP = 50

@@ -1,11 +1,13 @@
 """What to do with one request, decided as a value before anything is done."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
 from policies import numbers
 from policies.conversation.conversation import Conversation
+from policies.conversation.message import Message
 from policies.decision.budget import Budget, usual_names, with_limit
 from policies.decision.cut import Cut, by_target, choose_cut, least_kept, longer_tail, measured_room, target_tokens
 from policies.price import Payoff, payoff_of
@@ -209,13 +211,16 @@ def may_be_fitted(plan: Compact, conversation: Conversation, policy: PolicySetti
     return fit_cut(plan, conversation, policy, Weight(0, 0)) is not plan
 
 
-def expected_weight(before: int, covered: int, budget: Budget, files: int) -> Weight:
+def expected_weight(before: int, covered: Sequence[Message], budget: Budget, files: int) -> Weight:
     """Return what a record is expected to take. before: tokens of the record that it continues.
 
-    covered: tokens of the messages that it newly covers. files: tokens of the files in it. Over 336 records of 19
-    sessions in nine languages (`python -m benchmarks.fresh`) 327 took what is expected here, or within a fifth of it.
+    covered: the messages that it newly covers. Calls and their results bring more to a record than what is said, and
+    pictures bring nothing. files: tokens of the files in it.
     """
-    tokens = min(before + int(numbers.RECORD_OF_COVERED * covered), budget.injected)
+    work = sum(message.tokens - message.media_tokens for message in covered if message.calls or message.results)
+    said = sum(message.tokens - message.media_tokens for message in covered) - work
+    tokens = before + int(numbers.RECORD_OF_WORK * work + numbers.RECORD_OF_WORDS * said)
+    tokens = min(tokens, budget.injected)
     text = min(budget.record, tokens)
     return Weight(text, tokens - text, files)
 

@@ -118,7 +118,7 @@ def language_of(texts: Iterable[str]) -> Language:
 
     Quoted text and names of code do not count, unless there is nothing else.
     """
-    sample = "".join(text[:_MOST_OF_A_TEXT] for text in texts)[:_MOST]
+    sample = "\n".join(text[:_MOST_OF_A_TEXT] for text in texts)[:_MOST]
     plain = _NAME.sub(" ", _QUOTED.sub(" ", sample))
     sample = plain if _LETTER.search(plain) else sample
     counts = {name: len(letters.findall(sample)) for name, letters in _LETTERS.items()}

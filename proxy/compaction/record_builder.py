@@ -155,11 +155,9 @@ def _fitted_job(job: Job, count: CountTokens) -> Job:
     if not may_be_fitted(job.plan, job.cooled.conversation, job.policy):
         return job
     before = job.parent.text_tokens if job.parent else 0
-    tokens_from = job.cooled.conversation.tokens_from
-    covered = tokens_from[job.covered] - tokens_from[job.plan.cut.position]
-    weight = expected_weight(
-        before, covered, job.plan.budget, records.files_weight(job.span, job.parent, job.plan.budget, count)
-    )
+    covered = job.cooled.conversation.body[job.covered : job.plan.cut.position]
+    files = records.files_weight(job.span, job.parent, job.plan.budget, count)
+    weight = expected_weight(before, covered, job.plan.budget, files)
     plan = fit_cut(job.plan, job.cooled.conversation, job.policy, weight)
     return job if plan is job.plan else replace(job, plan=replace(plan, target=None))
 

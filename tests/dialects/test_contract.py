@@ -122,7 +122,7 @@ def test_no_dialect_has_a_digest_of_another() -> None:
 def test_results_are_those_of_the_calls_they_name_in_whatever_order_they_come(
     writer: Writer, order: tuple[str, ...]
 ) -> None:
-    said = {"c1": "fine", "c2": "Error: no such file", "c3": "fine"}
+    said = {"c1": "ok", "c2": "Error: no such file", "c3": "ok"}
     calls = model("", Called("c1", "one"), Called("c2", "two"), Called("c3", "three"))
     found = written(writer, [user("go"), calls, results(**{call: said[call] for call in order})])
     assert [(action.tool, action.ok) for action in key_actions(found.utterances)] == [

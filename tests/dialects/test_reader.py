@@ -322,7 +322,7 @@ def test_results_of_calls_from_before_a_separator_go_with_them() -> None:
 @pytest.mark.parametrize("order", [*permutations("abc")], ids="".join)
 def test_a_failure_is_told_of_the_call_that_failed_in_whatever_order_results_arrive(order: tuple[str, ...]) -> None:
     calls = [{"id": call, "type": "function", "function": {"name": call, "arguments": "{}"}} for call in "abc"]
-    said = {"a": "fine", "b": "Error: no such file", "c": "fine"}
+    said = {"a": "ok", "b": "Error: no such file", "c": "ok"}
     messages = [user("go"), assistant() | {"tool_calls": calls}, *(tool(call, said[call]) for call in order)]
     actions = key_actions(understood(body_of(messages)).utterances(0, 5))
     assert [(action.tool, action.ok) for action in actions] == [("a", True), ("b", False), ("c", True)]

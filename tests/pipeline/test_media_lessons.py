@@ -126,7 +126,7 @@ async def test_pages_of_all_papers(tmp_path: Path) -> None:
             assert paper(number, 72).encode() in play.sent[-1].body
     assert limit.refused == 0
     assert outcome(reply) == ("cooled", "media_aged")
-    assert any(note.startswith("[document left out by the gateway: the 1st") for note in left_out(play.sent[-1].body))
+    assert any(note.startswith("[document left out by the gateway: number 1 ") for note in left_out(play.sent[-1].body))
 
 
 @pytest.mark.parametrize("form", FORMS)
