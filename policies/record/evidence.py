@@ -111,8 +111,8 @@ def _words_of_persons(source: str) -> str:
         return source
     transcript, _, after = rest.partition(CLOSING)
     starts = [*_UTTERANCE.finditer(transcript)]
-    ends = [found.start() for found in starts[1:]] + [len(transcript)]
-    said = [transcript[one.end() : end] for one, end in zip(starts, ends, strict=True) if one["label"] == "user"]
+    ends = [*(found.start() for found in starts[1:]), len(transcript)]
+    said = [transcript[one.end() : end] for one, end in zip(starts, ends, strict=False) if one["label"] == "user"]
     return "\n".join([before, *said, after])
 
 

@@ -450,5 +450,5 @@ def signed(tenant: str, session: str, number: int, links: int, serial: int = 9) 
         chain = link(chain, f"mark-acme-one-{i}-0")
     return {
         "role": "user",
-        "content": f"<conversation_record>\nsigned {tenant} {session} {number} {chain} by number {serial}",
+        "content": f"<conversation_record>\nsigned {tenant} {session} {number} {chain} by number x{serial}",
     }
