@@ -1,1 +1,1 @@
-"""Decisions, values in and values out. Here: settings, prices, numbers, model profiles and words of tools."""
+"""Decisions, values in and values out. Here: settings, prices, numbers, model profiles, words of tools, tables."""

@@ -1,12 +1,12 @@
 """How agents name tools and their arguments, read from `vocabulary.toml`: what a name says of a call."""
 
 import re
-import tomllib
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import LiteralString
 
-_FILE = tomllib.loads(files("policies").joinpath("vocabulary.toml").read_text("utf-8"))
+from policies.tables import read_table
+
+_FILE = read_table("policies", "vocabulary")
 _SIGNS = re.compile(r"[_\W]")
 
 

@@ -4,10 +4,10 @@ What no row knows is judged by its form (policies/authorship/parts.py).
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Literal, NamedTuple, cast
+
+from policies.tables import read_table
 
 Voice = Literal["person", "harness", "report", "summary", "instructions"]
 """`harness`: about the client and its state. `report`: what a tool, a hook or another agent said. `summary`: a client's
@@ -60,7 +60,7 @@ def _beginning(row: Mapping[str, str], pattern: str) -> Beginning:
     return Beginning(cast("Voice", row["voice"]), row.get("by", row["client"]), re.compile(pattern))
 
 
-_FILE = tomllib.loads(files("policies.authorship").joinpath("wrappers.toml").read_text("utf-8"))
+_FILE = read_table("policies.authorship", "wrappers")
 _ELEMENTS = tuple(map(_element, _FILE["elements"]))
 ELEMENTS: Mapping[str, Voice] = {row.name: row.voice for row in _ELEMENTS if row.voice != "person"}
 """The voices of what stands in elements that no person types, by the names of those."""

@@ -92,10 +92,7 @@ def _fitted(block: Block, room: int, count: CountTokens) -> Shown:
             left -= cost
     if not kept:
         return Shown()
-    missing = [*block.lines] if block.note is not None else []
-    for line in kept if block.note is not None else ():
-        missing.remove(line)
-    note = block.note(missing) if block.note is not None else ""
+    note = block.note([line for line in block.lines if line not in kept]) if block.note is not None else ""
     return Shown(kept, note, room - left)
 
 

@@ -68,7 +68,7 @@ def block(name: str, title: str, lines: Sequence[Line], room: int, count: CountT
 
 def newest_first(lines: Iterable[str]) -> list[Line]:
     """Return lines that come oldest first and are shown so, the newest of them being the most important."""
-    return [Line(text, (0, at)) for at, text in enumerate(lines)][::-1]
+    return _as_shown(lines)[::-1]
 
 
 def state_blocks(

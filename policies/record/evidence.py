@@ -4,11 +4,10 @@ A sentence that is not borne out is left out. The verbs of each language are in 
 """
 
 import re
-import tomllib
 from collections.abc import Iterator
-from importlib.resources import files
 
 from policies.conversation.transcript import CLOSING, OPENING
+from policies.tables import read_table
 
 # Things that stand in the source as they are: paths and hashes. A run of a path's signs is looked at once.
 _NAMED = re.compile(
@@ -34,7 +33,7 @@ _STEM = 5
 _SHARE = 0.6
 _SHORT_SHARE = 0.25
 _LEAST_WORDS = 2
-_TABLES = tomllib.loads(files("policies.record").joinpath("evidence.toml").read_text("utf-8"))
+_TABLES = read_table("policies.record", "evidence")
 _WILL = re.compile("|".join(f"(?:{row['pattern']})" for row in _TABLES["wills"]), re.IGNORECASE)
 _ORDER = re.compile("|".join(f"(?:{row['pattern']})" for row in _TABLES["orders"]), re.IGNORECASE)
 
@@ -46,9 +45,10 @@ def proven(summary: str, source: str) -> str:
     for line in summary.splitlines():
         if not all(named in source for named in _named(line[:_MOST_READ])):
             continue
-        kept = [sentence for sentence in _sentences(line) if evidence.bears_out(sentence)]
+        sentences = [*_sentences(line)]
+        kept = [sentence for sentence in sentences if evidence.bears_out(sentence)]
         if kept or not line.strip():
-            lines.append("".join(kept).rstrip() if len(kept) < len([*_sentences(line)]) else line)
+            lines.append(line if kept == sentences else "".join(kept).rstrip())
     return "\n".join(lines).strip()
 
 

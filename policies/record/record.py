@@ -25,7 +25,7 @@ from policies.record.texts import Language, Texts, language_of, texts_for
 from policies.record.working_set import NameUse
 from policies.settings import LedgerSettings
 from policies.statements import ledger
-from policies.statements.ledger import Entry
+from policies.statements.entries import Entry, folded
 from policies.statements.sentences import sentences
 from policies.tool_calls.attempts import Attempt
 from policies.tool_calls.browsing import BrowserStep
@@ -352,7 +352,7 @@ def _draft(context: RecordContext, written: WrittenSummary | None) -> _Draft:
     contents = Contents(
         written.summary, shown, [entry for entry in entries if entry.position not in span.repeated], work, reports,
         span.request, _forgotten(parent, context.statements),
-        names_weight("", uses, context.kept, _most_names(context), context.names),
+        names_weight(uses, context.kept, _most_names(context), context.names),
     )  # fmt: skip
     return _Draft(contents, language, files, written, entries, timeline, work, reports, uses)
 
@@ -381,8 +381,8 @@ def _forgotten(parent: Record | None, statements: Statements) -> int:
 
 def _replaced_statements(statements: Statements, entries: Sequence[Entry]) -> tuple[list[str], set[str]]:
     """What the user said and no longer means: the texts, and the names in them that no other statement has."""
-    holds = {entry.text.lower() for entry in entries}
-    texts = [entry.text for entry in statements.said if entry.text.lower() not in holds]
+    holds = set(map(folded, entries))
+    texts = [entry.text for entry in statements.said if folded(entry) not in holds]
     names = set[str]().union(*map(names_in, texts)) if texts else set()
     return texts, names.difference(*(names_in(entry.text) for entry in entries)) if names else set()
 

@@ -181,9 +181,9 @@ def with_files(text: str, block: Sequence[str], texts: Texts) -> str:
     return "\n".join([texts.opening, *block, "", text.removeprefix(texts.opening).lstrip("\n")])
 
 
-def names_weight(text: str, uses: Sequence[NameUse], kept: Sequence[str], room: int, names_of: NamesOf) -> int:
-    """Tokens that the working set takes of a room, about: names and their lines by their characters."""
-    sent = Names((text, *kept), names_of)
+def names_weight(uses: Sequence[NameUse], kept: Sequence[str], room: int, names_of: NamesOf) -> int:
+    """Return about how many tokens of a room the working set takes: names and their lines by their characters."""
+    sent = Names(kept, names_of)
     lines: set[str] = set()
     tokens = 0.0
     for use in uses:

@@ -1,12 +1,11 @@
 """The words of the proxy's own in a record, in the language of the conversation; read from `texts.toml`."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
 
 import msgspec
 
+from policies.tables import read_table
 from policies.tool_calls.files import Change
 from policies.tool_calls.outcomes import Result
 
@@ -100,7 +99,7 @@ class Texts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     media: MediaTexts
 
 
-_TABLES = tomllib.loads(files("policies.record").joinpath("texts.toml").read_text("utf-8"))
+_TABLES = read_table("policies.record", "texts")
 _BY_LANGUAGE: Mapping[Language, Texts] = {name: msgspec.convert(table, Texts) for name, table in _TABLES.items()}
 _LETTERS = {name: re.compile(f"[{texts.letters}]") for name, texts in _BY_LANGUAGE.items() if texts.letters}
 _LETTER = re.compile(r"[^\W\d_]")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from policies.conversation.transcript import CountTokens, escape
 from policies.record.allocate import Block, Line
 from policies.statements import ledger
-from policies.statements.entries import HARD, PREFERENCE, Entry, line, order_of
+from policies.statements.entries import HARD, PREFERENCE, Entry, folded, line, order_of
 from policies.statements.statements import read_statement
 
 # Shares of the room: what the newest request has at most, and one line a message for certain.
@@ -38,8 +38,8 @@ def word_blocks(entries: Sequence[Entry], request: int | None, room: int, title:
     request = request if room >= _SMALL_ROOM else None
     task = next((entry for entry in left if entry.kind == "task"), None)
     newest, left = _split(left, lambda entry: entry is task or (request is not None and entry.position >= request))
-    newest_of = {_fold(entry): order_of(entry) for entry in sorted(left, key=order_of)}
-    copies, left = _split(left, lambda entry: order_of(entry) != newest_of[_fold(entry)])
+    newest_of = {folded(entry): order_of(entry) for entry in sorted(left, key=order_of)}
+    copies, left = _split(left, lambda entry: order_of(entry) != newest_of[folded(entry)])
     rules, left = _split(left, lambda entry: entry.kind == "directive" and entry.rank in (HARD, PREFERENCE))
     stated, left = _split(left, lambda entry: entry.kind not in ("message", "pasted"))
     told = {entry.position for entry in (*newest, *rules, *stated)}
@@ -53,10 +53,6 @@ def word_blocks(entries: Sequence[Entry], request: int | None, room: int, title:
         Block(title, _lines(messages), int(_MESSAGES_FLOOR * room) if room >= _SMALL_ROOM else 0, is_whole=True),
         Block(title, _lines(rest)),
     )
-
-
-def _fold(entry: Entry) -> str:
-    return " ".join(entry.text.lower().split())
 
 
 def _split(entries: Sequence[Entry], belongs: Callable[[Entry], bool]) -> tuple[list[Entry], list[Entry]]:

@@ -1,10 +1,10 @@
 """Formats of providers' keys, read from `formats.toml`: a key of a known provider needs no name next to it."""
 
 import re
-import tomllib
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import NamedTuple
+
+from policies.tables import read_table
 
 # What stands before a key: no letter or digit, but the letter of an escape (`\nsk-`) is none.
 _LEFT = {
@@ -30,7 +30,7 @@ def _format(row: Mapping[str, str], begin: str) -> Format:
 
 FORMATS = {
     begin: _format(row, begin)
-    for row in tomllib.loads(files("policies.secrets").joinpath("formats.toml").read_text("utf-8"))["formats"]
+    for row in read_table("policies.secrets", "formats")["formats"]
     for begin in row["begins"]
 }
 """The formats, by what their keys begin with."""

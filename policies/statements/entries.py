@@ -41,6 +41,11 @@ def statements(entries: Iterable[Entry]) -> int:
     return sum(1 + entry.replaced for entry in entries)
 
 
+def folded(entry: Entry) -> str:
+    """Return the text by which an entry is compared with others."""
+    return entry.text.lower()
+
+
 def line(entry: Entry) -> str:
     """One entry as the record shows it."""
     mark = "> " if entry.kind == "pasted" else ""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from policies.conversation.transcript import CountTokens, Utterance
-from policies.statements.entries import HARD, PREFERENCE, WEAK, Entry, Kind, line, order_of, statements
+from policies.statements.entries import HARD, PREFERENCE, WEAK, Entry, Kind, folded, line, order_of, statements
 from policies.statements.naming import numbered_lines, supersede, without_superseded_section
 from policies.statements.sentences import sentences
 from policies.statements.statements import IDENTIFIERS, Statement, read_statement
@@ -240,7 +240,7 @@ class _Live:
 
     def say(self, entry: Entry) -> None:
         """Take in what was said later than all the rest."""
-        same = self._by_text.get(_fold_text(entry))
+        same = self._by_text.get(folded(entry))
         if same is not None:
             earlier = self._entries[same]
             if earlier.kind == "task" and entry.kind == "message":
@@ -268,14 +268,14 @@ class _Live:
     def _remove(self, number: int) -> None:
         entry = self._entries.pop(number)
         self._said[entry.position] -= 1
-        if self._by_text.get(_fold_text(entry)) == number:
-            del self._by_text[_fold_text(entry)]
+        if self._by_text.get(folded(entry)) == number:
+            del self._by_text[folded(entry)]
 
     def _add(self, entry: Entry) -> None:
         number = self._next = self._next + 1
         self._entries[number] = entry
         self._said[entry.position] += 1
-        self._by_text[_fold_text(entry)] = number
+        self._by_text[folded(entry)] = number
         if entry.kind in ("directive", "fact"):
             statement = self._read[number] = read_statement(entry.text)
             for numbers in map(self._by_key.__getitem__, (*_same(statement), *_words(statement))):
@@ -292,7 +292,7 @@ class _Live:
             if other.position >= entry.position:  # what is said in one breath replaces nothing of it
                 continue
             if repeats(later, earlier):
-                if _fold_text(entry) != _fold_text(other) or not self._has_company(other):
+                if folded(entry) != folded(other) or not self._has_company(other):
                     gone.append(number)
             elif replaces(later, earlier) or (
                 entry.position - other.position <= _ADJACENT and restates_with_label(later, earlier)
@@ -351,10 +351,6 @@ def _words(statement: Statement) -> Iterable[str]:
     """Single words, and the kinds of values where a statement is about nothing else: "use Rust"."""
     said = (*statement.content, *(statement.texts - statement.content))
     return said if statement.subject else {*said, *(f"kind {kind}" for kind in statement.classes)}
-
-
-def _fold_text(entry: Entry) -> str:
-    return entry.text.lower()
 
 
 def fit(entries: Sequence[Entry], budget: int, count: CountTokens) -> list[Entry]:

@@ -5,11 +5,12 @@ color); a cue says what the sentence does (forbids, corrects, adds, asks).
 """
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+from policies.tables import read_table
 
 Cue = Literal[
     "corrects",  # says itself that something else held before
@@ -61,8 +62,7 @@ class Language(NamedTuple):
     examples: Table
 
 
-def _language(text: str) -> Language:
-    data = tomllib.loads(text)
+def _language(data: Mapping[str, Any]) -> Language:
     return Language(
         script=data["script"],
         stop=frozenset(data.get("stop", "").split()),
@@ -83,8 +83,8 @@ def _language(text: str) -> Language:
 def _languages() -> dict[str, Language]:
     """Return the languages by the names of their files."""
     folder = files("policies.statements").joinpath("languages")
-    found = sorted(file.name for file in folder.iterdir() if file.name.endswith(".toml"))
-    return {name.removesuffix(".toml"): _language(folder.joinpath(name).read_text("utf-8")) for name in found}
+    found = sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+    return {name: _language(read_table("policies.statements", f"languages/{name}")) for name in found}
 
 
 LANGUAGES = _languages()

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from policies.authorship.arguments import UnreadError, read
 from policies.authorship.wrappers import REJECTED
+from policies.searching import has_any
 from policies.tool_calls.reasons import (
     CODE,
     FRAME,
@@ -256,7 +257,7 @@ def _ends_of(text: str) -> str:
 
 
 def _tells_nothing(beginning: str) -> bool:
-    return _has(beginning.lower(), _TELLS_NOTHING_STEMS) and _TELLS_NOTHING.search(beginning) is not None
+    return has_any(beginning.lower(), _TELLS_NOTHING_STEMS) and _TELLS_NOTHING.search(beginning) is not None
 
 
 def _framed_exit_code(seen: str) -> int | None:
@@ -430,10 +431,3 @@ def _of_text(seen: str, ground: Ground, *, is_zero: bool) -> Outcome | None:
 def _ends_with_trace(seen: str) -> bool:
     """Return True if nothing stands behind the last traceback but what was raised."""
     return len(UNINDENTED.findall(seen[seen.rfind(_TRACE) + len(_TRACE) :])) == 1
-
-
-def _has(low: str, stems: Sequence[str]) -> bool:
-    for stem in stems:  # noqa: SIM110 - a generator takes three times as long
-        if stem in low:
-            return True
-    return False

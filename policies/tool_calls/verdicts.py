@@ -1,10 +1,10 @@
 """Verdict lines of known tools, read from `verdicts.toml`: what a line proves about a run."""
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Literal, NamedTuple, cast
+
+from policies.tables import read_table
 
 Proof = Literal["ok", "failed"]
 Scope = Literal["run", "error", "last", "change", "tool", "any"]
@@ -52,7 +52,7 @@ def _verdict(row: Mapping[str, str | list[str]]) -> Verdict:
     )
 
 
-_FILE = tomllib.loads(files("policies.tool_calls").joinpath("verdicts.toml").read_text("utf-8"))
+_FILE = read_table("policies.tool_calls", "verdicts")
 EXIT_CODE_NAMES = "|".join(row["name"] for row in _FILE["exit_codes"])
 """A regular expression without case of what stands in front of an exit code."""
 EXIT_CODE_STEMS = tuple(stem for row in _FILE["exit_codes"] for stem in row["has"])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from datetime import date
-from importlib.resources import files
 
 import pytest
 
 from policies.secrets.formats import FORMATS
+from policies.tables import read_table
 
-ROWS = tomllib.loads(files("policies.secrets").joinpath("formats.toml").read_text("utf-8"))["formats"]
+ROWS = read_table("policies.secrets", "formats")["formats"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row['kind']}:{row['begins'][0]}" for row in ROWS])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
 from datetime import date
-from importlib.resources import files
 
 import pytest
 
@@ -13,8 +11,9 @@ from policies.authorship.parts import Part, is_bare, parts_of
 from policies.authorship.wrappers import DISTINCT, RULE_FILES
 from policies.conversation.timestamps import harness_spans
 from policies.conversation.transcript import escape
+from policies.tables import read_table
 
-FILE = tomllib.loads(files("policies.authorship").joinpath("wrappers.toml").read_text("utf-8"))
+FILE = read_table("policies.authorship", "wrappers")
 _KEYS = {
     "elements": {"name", "voice", "version", "known", "alone", "plain", "within"},
     "beginnings": {"begins", "voice", "by", "example", "version"},

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
-from importlib.resources import files
-
 import pytest
 
 from policies.record.evidence import proven
+from policies.tables import read_table
 
 SOURCE = """\
 <previous_summary>
@@ -85,7 +83,7 @@ OTHER = {
 
 
 def _rows(kind: str) -> list[dict[str, str]]:
-    rows: list[dict[str, str]] = tomllib.loads(files("policies.record").joinpath("evidence.toml").read_text())[kind]
+    rows: list[dict[str, str]] = read_table("policies.record", "evidence")[kind]
     return rows
 
 

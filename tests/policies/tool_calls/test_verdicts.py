@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from datetime import date
-from importlib.resources import files
 
 import pytest
 
+from policies.tables import read_table
 from policies.tool_calls.reasons import CODE
 from policies.tool_calls.verdicts import VERDICTS, Verdict, proof_of, proven_in
 
-FILE = tomllib.loads(files("policies.tool_calls").joinpath("verdicts.toml").read_text("utf-8"))
+FILE = read_table("policies.tool_calls", "verdicts")
 ROWS = FILE["verdicts"]
 _KEYS = {"tool", "has", "line", "result", "failed", "passed", "zero", "after", "runs", "scope", "examples"}
 

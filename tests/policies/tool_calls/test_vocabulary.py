@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from datetime import date
-from importlib.resources import files
 
 import pytest
 
 from policies.authorship.arguments import is_path_key
 from policies.authorship.parts import is_asking, is_foreign
 from policies.conversation.transcript import ToolCall
+from policies.tables import read_table
 from policies.tool_calls.calls import judge_call
 from policies.tool_calls.sorts import sort_of
 from policies.tool_calls.tools import reads_file, words_of
 from policies.vocabulary import arguments_of_sort, words_of_sort
 
-FILE = tomllib.loads(files("policies").joinpath("vocabulary.toml").read_text("utf-8"))
+FILE = read_table("policies", "vocabulary")
 _KEYS = {
     "words": {"word", "sorts"},
     "parts": {"part", "sort"},
