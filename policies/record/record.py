@@ -388,7 +388,7 @@ def _replaced_statements(statements: Statements, entries: Sequence[Entry]) -> tu
 
 
 def text_with(record: Record, said: Sequence[Entry], most: int, count: CountTokens) -> str:
-    """The record's text with further statements of the user, as many as fit into so many tokens."""
+    """Return the record's text with further statements of the user, as many as fit into `most` tokens."""
     texts = texts_for(record.language)
     lines = [escape(ledger.line(entry)) for entry in ledger.fit(said, most, count)]
     if not lines:
@@ -398,7 +398,7 @@ def text_with(record: Record, said: Sequence[Entry], most: int, count: CountToke
 
 
 def statements_of(span: Span, parent: Record | None, settings: LedgerSettings) -> Statements:
-    """The user's statements in everything that is covered, those of the span merged into the parent's."""
+    """Return the user's statements in all that is covered. Those of the span are merged into the parent's."""
     older = parent.entries if parent else ()
     newer = ledger.said_in(span.utterances, settings.directives, first_user=span.first_user)
     holds = ledger.merge_ledgers(older, newer.entries)
@@ -406,7 +406,7 @@ def statements_of(span: Span, parent: Record | None, settings: LedgerSettings) -
 
 
 def language_for(parent: Record | None, span: Span) -> Language:
-    """The language of a record is that of its parent, and of the user's words at first."""
+    """Return the language of the parent; without one, that of the user's words."""
     if parent:
         return parent.language
     users = [u for u in span.utterances if u.role == "user"]

@@ -154,7 +154,7 @@ def with_names(
     most: int | None = None,
     names_of: NamesOf = names_in,
 ) -> str:
-    """The injected text with the working set behind it, less what stands in it or in the `kept` messages.
+    """Return the injected text with the working set after it, without names that are in it or in the `kept` messages.
 
     most: tokens that the working set may take where the rest leaves them; unset: what it has beside the rest.
     """
@@ -175,7 +175,7 @@ def with_names(
 
 
 def with_files(text: str, block: Sequence[str], texts: Texts) -> str:
-    """The injected text with files in front of what it says of the work."""
+    """Return the injected text with the files before the rest."""
     if not block:
         return text
     return "\n".join([texts.opening, *block, "", text.removeprefix(texts.opening).lstrip("\n")])

@@ -72,7 +72,7 @@ _accented = re.compile(f"[{''.join(_PLAIN)}]").sub
 
 
 def without_accents(text: str) -> str:
-    """The text in lower case and without accents, as long as it was."""
+    """Return the text in lower case and without accents. Its length stays the same."""
     lower = text.lower()
     if len(lower) != len(text):
         lower = "".join(sign.lower() if len(sign.lower()) == 1 else sign for sign in text)

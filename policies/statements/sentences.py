@@ -160,7 +160,7 @@ def _ended_sentences(line: str) -> Iterator[str]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, bool]]:
-    """Lines that are not empty; one that was wrapped in mid-sentence is whole again."""
+    """Return the lines that are not empty. The parts of a sentence that was wrapped are one line."""
     fenced = False
     is_pasted = False
     wrapped = ""

@@ -1,4 +1,7 @@
-"""Which line of a result says why a call failed: what frames an output, counts, or logs says of nothing why."""
+"""Find the line of a result that says why a call failed.
+
+Lines of a wrapper, counts and lines of logs do not say why.
+"""
 
 import re
 from collections.abc import Iterable
@@ -153,7 +156,7 @@ def _spaces(match: re.Match[str]) -> str:
 
 
 def _line_of(text: str, match: re.Match[str]) -> str:
-    """The line of a match; of a trace, the one that says what was raised."""
+    """Return the line of a match. For a trace, return the line that names the exception."""
     start = text.rfind("\n", 0, match.start() + 1) + 1 if not match[0].startswith("\n") else match.start() + 1
     line = line_of(text[start:])
     if not line.startswith("Traceback"):
@@ -163,7 +166,7 @@ def _line_of(text: str, match: re.Match[str]) -> str:
 
 
 def line_of(text: str) -> str:
-    """The first line with words, in at most 160 characters."""
+    """Return the first line with words, in at most 160 characters."""
     line = next((line for line in TAGS.sub("", text[:2_000]).splitlines() if line.strip(" \t=-_*#|>.")), "")
     words = " ".join(line.split())
     if len(words) <= WHY:
@@ -186,8 +189,10 @@ def _tells_more(text: str) -> bool:
 
 
 def _is_wrapper(line: str) -> bool:
-    """Whether a line says that something failed and not why: it announces what follows, ends with a code, or is about a
-    whole build."""
+    """Return True if a line says that something failed and not why.
+
+    It announces the next line, ends with an exit code, or is about a whole build.
+    """
     if line.endswith((":", "：")) or _LONE_VERDICT.fullmatch(line) or _OF_BUILD.search(line):
         return True
     code = CODE.search(line) or LAST_CODE.search(line)
@@ -195,7 +200,7 @@ def _is_wrapper(line: str) -> bool:
 
 
 def _end_of_trace(text: str) -> str:
-    """The first line behind the last trace that is not indented, or the last of what is read of a long one."""
+    """Return the first line after the last trace that is not indented; for a long trace, the last one that is read."""
     start = text.rfind("Traceback")
     trace = text[start : start + 2 * READ].partition("\n")[2]
     if first := UNINDENTED.search(trace):
@@ -205,14 +210,17 @@ def _end_of_trace(text: str) -> str:
 
 
 def _lines_of(text: str) -> list[str]:
-    """The lines with words of a result's ends, without tests that have passed and lines of logs."""
+    """Return the lines with words at both ends of a result, without passed tests and lines of logs."""
     seen = without_logs(_ends_of(text))
     return [line for line in map(line_of, _blank(_PASSED, seen).splitlines()) if line]
 
 
 def _said_around(wrapper: str, text: str) -> str:
-    """What a failed result says beside a line that wraps it: an error of its own, else the next line; of a line before
-    it nobody knows whether it is why, so that both are told."""
+    """Return the line of a failed result that says more than its wrapper.
+
+    That is a line with an error, else the line after the wrapper. The line before it may not be the reason, so both are
+    returned in one.
+    """
     told = _lines_of(text)
     at = next((at for at, line in enumerate(told) if line == wrapper), None)
     if wrapper.startswith("Traceback"):
@@ -284,7 +292,7 @@ def _strings_of(text: str) -> str:
 
 
 def is_tally(line: str) -> bool:
-    """Whether a line counts, and says of nothing what it was."""
+    """Return True if a line has counts and names nothing that was counted."""
     if not _DIGIT.search(line):
         return False
     words = _WORDS.findall(line.lower())
@@ -292,6 +300,6 @@ def is_tally(line: str) -> bool:
 
 
 def what_failed(lines: Iterable[str]) -> str:
-    """The first line that says it; empty if none does."""
+    """Return the first line that names what failed; empty if there is none."""
     telling = (line for line in lines if _SAYS_WHAT.search(line) and not is_tally(line))
     return next((line for line in telling if not (_OF_BUILD.search(line) or _says_no_why(line))), "")

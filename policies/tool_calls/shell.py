@@ -259,7 +259,7 @@ class _ShellReader:
         return len(self._text)
 
     def _word(self) -> str:
-        """The word here, quotes undone; raises nothing: what is not closed ends with the text."""
+        """Return the next word without its quotes. A quote that is not closed ends with the text."""
         text, parts = self._text, []
         while self._at < len(text):
             sign = text[self._at]
