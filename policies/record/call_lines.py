@@ -18,6 +18,8 @@ Call = tuple[int, str, str]
 _LONE_TEXT = re.compile(r'\{"[\w-]{1,40}": "([^\n]{0,1000})"\}\Z')
 _FIRST_FIELD = re.compile(r'\{"[\w-]{1,40}": "([^"\n]{1,1000})"')
 _PLACE = re.compile(r"\A- (?:\[\d{1,9}(?:-\d{1,9})?\] )?")
+# Ends of files that no test reads.
+_PROSE = (".md", ".rst", ".txt", ".adoc", ".log")
 _NEXT_FIELD = re.compile(r'", "[\w-]{1,40}": ')
 
 
@@ -33,8 +35,12 @@ class Change(NamedTuple):
 
 
 def last_change(actions: Sequence[KeyAction], files: Sequence[FileChange]) -> Change | None:
-    """None where none is known. Reads and changes check nothing; what any other call does may."""
-    changed = max((file for file in files if file.sure), key=lambda file: file.position, default=None)
+    """Return the last change that a check depends on, None if none is known.
+
+    Reads and changes check nothing; what any other call does may. No check depends on prose.
+    """
+    changes = (file for file in files if file.sure and not file.path.lower().endswith(_PROSE))
+    changed = max(changes, key=lambda file: file.position, default=None)
     if changed is None or changed.position < 0:
         return None
     later = (action for action in actions if action.position > changed.position)
@@ -125,7 +131,7 @@ def note_of(change: Change | None, texts: Texts) -> str:
     if change is None:
         return ""
     text = texts.unchecked if change.is_rerun else texts.not_rerun
-    return text.format(position=change.position, path=in_line(change.path))
+    return text.format(position=change.position)
 
 
 def without_place(line: str) -> str:

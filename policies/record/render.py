@@ -86,7 +86,7 @@ def render(contents: Contents, texts: Texts, budget: Budget, settings: LedgerSet
     shown = _by_title(blocks, allocate(blocks, left, count))
     unsaid = total - sum(line.items for line in shown[texts.said].lines)
     shown[texts.said] = shown[texts.said]._replace(note=texts.unsaid.format(statements=unsaid) if unsaid > 0 else "")
-    said = [texts.recent, *_texts_of(shown[texts.recent].lines)] if shown[texts.recent].lines else []
+    said = [texts.claims, *_texts_of(shown[texts.recent].lines)] if shown[texts.recent].lines else []
     prose = [*_texts_of(shown[""].lines), *said]
     order = (
         *(texts.timeline, texts.said, texts.plan, texts.tried, texts.running, texts.browsed),

@@ -65,6 +65,7 @@ class Texts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: str
     names: str
     recent: str
+    claims: str
     segment: str
     left_out: str
     insights: str

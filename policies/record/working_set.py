@@ -19,7 +19,9 @@ from policies.authorship.arguments import UnreadError, path_of, read, strings_in
 from policies.conversation.transcript import CountTokens, Utterance, escape, shorten
 from policies.record.names import NamedText, NamesOf, Phrases, names_in, place_of
 from policies.record.reports import without_tags
+from policies.statements.sentences import sentences
 from policies.tool_calls.code_mode import inner_calls, printed_text
+from policies.tool_calls.reasons import is_logged
 from policies.tool_calls.tools import is_plan_tool, words_of
 
 _MOST_NAMES = 2_000
@@ -41,6 +43,8 @@ _JOINT = re.compile(r"[./]")
 # Characters of one text that are read, at its beginning and its end: 4 MB of names would take seconds.
 _READ = 200_000
 _MOST_BYTES = 4_000_000
+# Characters of a line in which noise is looked for.
+_NOISE_READ = 400
 _FAILED = "<tool_use_error>"
 # What clients put into the user role is sent as it came, or nobody works with it.
 _UNUSED = ("harness", "instructions")
@@ -60,10 +64,15 @@ class NameUse(msgspec.Struct, frozen=True, array_like=True):
     line: str = ""
     source: str = ""
 
+    @property
+    def is_shown_number(self) -> bool:
+        """Return True for a number that only tools have shown: it says nothing without its line."""
+        return not (self.agent or self.user) and self.name.isdigit()
+
     def worth(self, now: int) -> float:
         """The higher, the sooner it may be needed again, seen from position `now`."""
         used = 3 * self.agent + 2 * min(self.user, 2) + 0.3 * self.messages
-        if not (self.agent or self.user) and self.name.isdigit():
+        if self.is_shown_number:
             used *= _NUMBER
         return used / (1 + max(0, now - self.last) / _HALF_LIFE)
 
@@ -88,16 +97,18 @@ def unpack_names(data: bytes) -> list[NameUse]:
 
 
 # Lines that say nothing of the work: a tag alone, how many steps are left, rows of a directory listing, licences, a
-# status alone, and that a call failed, which is told with the call.
+# status alone, that a call failed, which is told with the call, a frame of a stack, and a line of a log.
 _NOISE = re.compile(
     r"\s{0,40}(?:</?[\w:.-]{1,60}>\s{0,20}\Z|(?:current )?step:? {1,3}\d{1,5} ?(?:/|of) ?\d"
     r"|</?(?:tool_use_)?error>|traceback \(most recent call last\):"
     r"|[^\n]{0,60}\bexit(?:ed)?\b[^\n]{0,20}\b\d{1,3}\W{0,3}\Z"
     r"|[\"']?(?:status|state)[\"']?\s{0,3}[:=]\s{0,3}[\"']?\w{1,30}\W{0,3}\Z"
     r"|[-dlbcps][r-][w-][xsS-][rwxsStT-]{6}|total \d{1,9}\s{0,20}\Z"
-    r"|[#/*;%\s]{0,12}(?:copyright\b|licen[cs]ed under\b|spdx-license|permission is hereby granted))",
+    r"|[#/*;%\s]{0,12}(?:copyright\b|licen[cs]ed under\b|spdx-license|permission is hereby granted)"
+    r"|at [\w.$<>]{1,200} ?\()",
     re.IGNORECASE,
 )
+_FRAME = re.compile(r"\s{0,40}File \"[^\"\n]{1,300}\", line \d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +151,14 @@ def name_uses(
             )
         )
     best = sorted(uses.values(), key=lambda use: (-use.worth(now), use.name))[:_MOST_NAMES]
+    told = (_with_line(use, found.get(use.name), texts, names) for use in best[:_MOST_LINES])
     return [
-        *(_with_line(use, found.get(use.name), texts, names) for use in best[:_MOST_LINES]),
-        *(msgspec.structs.replace(use, line="", source="") if use.line else use for use in best[_MOST_LINES:]),
+        *(use for use in told if use is not None),
+        *(
+            msgspec.structs.replace(use, line="", source="") if use.line else use
+            for use in best[_MOST_LINES:]
+            if not use.is_shown_number
+        ),
     ]
 
 
@@ -212,13 +228,19 @@ def _find_names(utterances: Iterable[Utterance], texts: list[_SpanText], names: 
             for name in here:
                 found[name].texts.append(len(texts) - 1)
             counted |= here
+        said = _names_said(utterance, names) if utterance.role == "user" and utterance.voice == "person" else ()
         for name in counted:
             new = found[name]
             new.messages += 1
             new.agent += utterance.role == "assistant"
-            new.user += utterance.role == "user" and utterance.voice == "person"
+            new.user += name in said
             new.last = utterance.position
     return found
+
+
+def _names_said(utterance: Utterance, names: NamesOf) -> Set[str]:
+    """Return the names that a person wrote, without those of what was pasted."""
+    return names("\n".join(sentence for sentence, is_prose in sentences(utterance.text) if is_prose))
 
 
 def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_SpanText]:
@@ -242,28 +264,32 @@ def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_SpanText]:
         yield _SpanText(shorten("\n".join(told), _READ), path or call.name)
 
 
-def _with_line(use: NameUse, new: _NameSpan | None, texts: Sequence[_SpanText], names: NamesOf) -> NameUse:
-    """The use with the line that says the most: the one with the most names, among the newest and the one it had."""
+def _with_line(use: NameUse, new: _NameSpan | None, texts: Sequence[_SpanText], names: NamesOf) -> NameUse | None:
+    """Return the use with the line that has the most names, of the newest ones and the one it had.
+
+    Return None if the name stands in noise only, such as a line of a log, and is no path.
+    """
     if new is None:
         return use
     found = [texts[at] for at in new.texts[-_NEWEST:]]
-    lines = [
-        (line, text.source)
-        for text in found
-        if (line := _line(text.text, use.name)) != text.source and not _NOISE.match(line)
-    ]
+    lines = [(line, text.source) for text in found if (line := _line(text.text, use.name)) and line != text.source]
     if use.line:
         lines.append((use.line, use.source))
     if not lines:
-        return use
+        return use if use.agent or use.user or "/" in use.name else None
     line, source = max(lines, key=lambda each: (len(names(each[0])) / (len(each[0]) + 30), each[0]))
     return msgspec.structs.replace(use, line=line, source=source)
 
 
 def _line(text: str, name: str) -> str:
-    """The first line of a text with the name; of a long one what is around it, cut between words."""
+    """Return the first line of a text with the name; of a long one what is around it, cut between words.
+
+    Return an empty text if it is noise.
+    """
     start = place_of(text, name)
     first = text.rfind("\n", 0, start) + 1
+    if _is_noise(text, first):
+        return ""
     last = text.find("\n", start)
     last = len(text) if last < 0 else last
     if last - first > _LINE_CHARACTERS:
@@ -273,6 +299,14 @@ def _line(text: str, name: str) -> str:
         if (space := text.find(" ", end + half, last)) >= 0:
             last = space
     return " ".join(text[first:last].split())
+
+
+def _is_noise(text: str, start: int) -> bool:
+    """Return True if the line of a text that begins at `start` says nothing of the work."""
+    end = text.find("\n", start)
+    line = text[start : len(text) if end < 0 else end][:_NOISE_READ]
+    above = text.rfind("\n", 0, max(0, start - 1)) + 1
+    return _NOISE.match(line) is not None or is_logged(line) or any(_FRAME.match(text, at) for at in (start, above))
 
 
 def _between_words(text: str, least: int, wanted: int, line: int) -> int:

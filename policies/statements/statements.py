@@ -53,6 +53,8 @@ _CLASSES = {
     **dict.fromkeys(("name", "code", "quoted", "url", "email", "path", "host", "tag", "text"), "name"),
     **dict.fromkeys(("software", "language"), "name"),
 }
+CODE = frozenset({"code", "path"})
+"""Kinds of values of which a piece of work has many."""
 # Kinds that cannot be told again without loss.
 IDENTIFIERS = frozenset(
     [
@@ -69,6 +71,7 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
     content:    all words that say anything; for telling repetition. spoken: the same in order.
     values:     what it states; a value before the verb belongs to the subject. texts, classes: theirs.
     stated:     whether it has a word such as "is" or "=".
+    puts:       whether it says that something is a file or code, and no more: "the entry point is src/main.py".
     about:      identifiers and numbers among what it is about: two sentences with others are about different things.
     old:        values and words that it says held before.
     permits:    takes a rule back: "you may push now", "forget the rule about the changelog".
@@ -82,6 +85,7 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
     texts: frozenset[str]
     classes: frozenset[str]
     stated: bool
+    puts: bool
     about: frozenset[str]
     old: frozenset[str]
     cues: frozenset[Cue]
@@ -167,6 +171,7 @@ def _statement(reading: Reading, label: str, old: frozenset[str], *, question: b
         texts=frozenset([text for _, text in values]) if values else _NOTHING,
         classes=frozenset([_CLASSES.get(kind, kind) for kind, _ in values]) if values else _NOTHING,
         stated="states" in cues,
+        puts="states" in cues and _ends_clause_with_code(reading),
         about=frozenset([text for kind, text in before if kind in IDENTIFYING or kind == "number"] if before else ()),
         old=old,
         cues=cues,
@@ -214,6 +219,13 @@ def _split(reading: Reading) -> tuple[list[Value], list[Value]]:
     if not after and "owns" in reading.cues:
         return [value for value in before if value[0] == "name"], [value for value in before if value[0] != "name"]
     return after, before
+
+
+def _ends_clause_with_code(reading: Reading) -> bool:
+    """Return True if the clause with the last file or code of a sentence ends with it."""
+    last = max((place for place, (kind, _) in reading.values if kind in CODE), default=-1)
+    said = {*reading.cues.values(), *(place for place, _ in reading.words)}
+    return last >= 0 and last + 1 not in said
 
 
 def _free_value(reading: Reading) -> Value | None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Container
 
-from policies.statements.statements import LABEL, Statement, read_statement
+from policies.statements.statements import CODE, LABEL, Statement, read_statement
 
 # Values of these sorts are one a subject also in a rule: "at most 3 retries". Names and paths may be many:
 # "never touch /etc" and "never touch /var" both hold.
@@ -74,6 +74,18 @@ def differ_in_names(one: Statement, other: Statement) -> bool:
     return one.about.isdisjoint(other.old) and other.about.isdisjoint(one.old)
 
 
+def _may_be_apart(later: Statement, earlier: Statement) -> bool:
+    """Return True if they name different code or files, and the later one does not put its own in that place."""
+    mine, others = _named(later), _named(earlier)
+    if not mine or not others or not mine.isdisjoint(others):
+        return False
+    return not (earlier.puts and (later.puts or later.has("corrects", "updates")))
+
+
+def _named(statement: Statement) -> set[str]:
+    return {text for kind, text in statement.values if kind in CODE}
+
+
 def reaches_out(statement: Statement) -> bool:
     """Whether it may replace statements whose subject is not the very same."""
     return statement.permits or bool(statement.old) or statement.has("corrects", "updates")
@@ -110,7 +122,7 @@ def _names_old(later: Statement, earlier: Statement) -> bool:
 
 def _restates(later: Statement, earlier: Statement) -> bool:
     """The same subject with another value of the same sort."""
-    if not later.classes or not earlier.classes <= later.classes:
+    if not later.classes or not earlier.classes <= later.classes or _may_be_apart(later, earlier):
         return False
     if later.forbids or earlier.forbids:
         return later.forbids == earlier.forbids and (earlier.classes <= _SINGULAR or later.has("corrects"))

@@ -16,6 +16,7 @@ Change = Literal["created", "modified", "appended", "renamed", "copied", "delete
 _MOST_LISTED = 20_000
 _MOST_TOKENS = 400
 _LINE = 80
+_EDITS = ("modified", "appended")
 _LISTING = frozenset({"ls", "find", "tree", "rg", "fd", "git"})
 _SHOWN = frozenset({"cat", "head", "tail", "less", "more", "bat", "nl", "wc", "sed", "stat", "file"})
 _UPDATED = ("updated", "overwrote", "overwritten", "modified", "已更新")
@@ -29,7 +30,8 @@ class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
     other: its new path if it was renamed, where a copy is from. line: the first line that changed. position: of the
     call's message, -1 if that is not known. sure: whether the call worked; in records of before nothing says so.
-    whole: whether all of a file that had been there was written anew.
+    whole: whether all of a file that had been there was written anew. times: how often it was changed since it was
+    made. says: what the result of a call says that is not known to have worked.
     """
 
     path: str
@@ -39,6 +41,8 @@ class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
     position: int = -1
     sure: bool = False
     whole: bool = False
+    times: int = 1
+    says: str = ""
 
 
 class KnownFiles(NamedTuple):
@@ -98,7 +102,7 @@ class _Files:
         if len(effects) == 1 and effects[0].deed == "written" and done.kind == "change":
             effects = [_as_said(effects[0], done.result or "")]
         for effect in effects:
-            self.change(effect, done.position, sure=done.outcome.result == "ok")
+            self.change(effect, done.position, sure=done.outcome.result == "ok", says=done.outcome.why)
 
     def add_blocks(self, blocks: _Blocks) -> None:
         for effect in blocks.effects:
@@ -122,7 +126,7 @@ class _Files:
     def _see_all(self, paths: Iterator[str | None]) -> None:
         self.seen.update((path, None) for path in paths if path and ("." in path or "/" in path))
 
-    def change(self, effect: Effect, position: int, *, sure: bool) -> None:
+    def change(self, effect: Effect, position: int, *, sure: bool, says: str = "") -> None:
         path = effect.path
         known = self.changes.get(path)
         action = self._action(effect, known)
@@ -131,18 +135,27 @@ class _Files:
         self.changes.pop(path, None)
         if action == "deleted":
             self._forget(f"{path}/")
+            self._forget_new_name(path)
         if action in ("deleted", "renamed"):
             self.seen.pop(path, None)
         if action == "renamed":
             self.seen[effect.other] = None
         whole = action == "modified" and effect.deed in ("written", "created", "overwritten")
         line = _shorten_line(effect.line)
-        self.changes[path] = FileChange(path, action, effect.other, line, position, sure, whole)
+        goes_on = known is not None and action in _EDITS and known.action in _EDITS
+        times = known.times + 1 if known is not None and goes_on else 1
+        says = "" if sure else _shorten_line(says)
+        self.changes[path] = FileChange(path, action, effect.other, line, position, sure, whole, times, says)
 
     def _forget(self, folder: str) -> None:
         """What was made in a folder is gone with it."""
         for path in [path for path in self.changes if path.startswith(folder)]:
             del self.changes[path]
+
+    def _forget_new_name(self, path: str) -> None:
+        """A file that was renamed to a path that is deleted is deleted, too."""
+        for old in [change for change in self.changes.values() if change.action == "renamed" and change.other == path]:
+            self.changes[old.path] = msgspec.structs.replace(old, action="deleted", other="")
 
     def _action(self, effect: Effect, known: FileChange | None) -> Change | None:
         is_made = known is not None and known.action in ("created", "copied")

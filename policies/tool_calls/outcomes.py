@@ -73,7 +73,7 @@ _SIGNAL_CODE = re.compile(
 )
 # What harnesses put an output into.
 _ENVELOPE = re.compile(
-    r"[\s\[]{0,8}\{\s{0,8}(?:\"(?:returncode|exit_?[cC]ode|output|stdout)\":|\"(?:query"
+    r"[\s\[]{0,8}\{\s{0,8}(?:\"(?:returncode|exit_?[cC]ode|output|stdout|chunk_id)\":|\"(?:query"
     r"|command)\":[^\n]{0,200}\"(?:result|success)\":)"
 )
 # A result that is gone, or that says only that a process was started.
@@ -163,6 +163,8 @@ def _quotation(text: str) -> str:
     """Return the last line of a result that says something; of data all of it if it is short, else nothing."""
     if words := _whole(text):
         return words
+    if (output := _output_in(text)) is not None:
+        return _quotation(output)
     if text.lstrip()[:1] in ("{", "["):
         words = " ".join(text[: 4 * WHY].split())
         return words if len(words) <= WHY else ""
@@ -176,6 +178,8 @@ def _quotation(text: str) -> str:
 
 def _whole(text: str) -> str:
     """A result of a line or two beside what frames it; empty for a longer one, and for a lone word of success."""
+    if (output := _output_in(text)) is not None:
+        text = output
     text = text[: 2 * _SHORT].partition(_REMINDER)[0]
     if len(text) > _SHORT or text.count("\n") > _MOST_FRAMED:
         return ""
@@ -189,11 +193,25 @@ def _whole(text: str) -> str:
     return words if len(words) <= WHY and len(told) <= _MOST_LINES and not is_word else ""
 
 
+def _output_in(text: str) -> str | None:
+    """Return the output of a shell in the JSON that a harness puts it into; None for any other text."""
+    if _ENVELOPE.match(text[:_NEAR]) is None or len(text) > _MOST_JSON:
+        return None
+    try:
+        value = read(text)
+    except UnreadError:
+        return None
+    output = (
+        next((value[key] for key in ("output", "stdout") if key in value), None) if isinstance(value, dict) else None
+    )
+    return output if isinstance(output, str) else None
+
+
 def _of_report(text: str, error: bool | None) -> Outcome:
     """Return the outcome of a call of another agent, by the protocol alone: a report may tell of any failure."""
     if REJECTED.match(text[:READ]):
         return Outcome("failed", reason_of(text))
-    if (proven := proven_first(_first_line(text), "any")) is not None and proven.result == "failed":
+    if (proven := _proven_first(text, "any")) is not None and proven.result == "failed":
         return _as_outcome(proven)
     is_json = text[:1] == "{" and len(text) <= _MOST_JSON
     failed = next((said for said in _fields_said(text) if said.result == "failed"), None) if is_json else None
@@ -221,24 +239,28 @@ def _find_outcome(kind: Kind, text: str, seen: str, ground: Ground, *, is_zero: 
     if REJECTED.match(text[: 2 * READ]):
         return Outcome("failed", reason_of(text))
     is_json = text[:1] in "{["
-    first = _first_line(seen)
     scope: Literal["change", "tool", "any"] = "change" if kind == "change" else "tool"
     if ground.ran or kind == "read":
         scope = "any"
-    if (proven := proven_first(first, scope)) is not None:
+    if (proven := _proven_first(seen, scope)) is not None:
         return _as_outcome(proven)
     if kind == "read" and not (is_json and ground.is_shell and _ENVELOPE.match(text[:_NEAR])):
         return _of_reading(text, ground)
     if is_json and (found := _of_json(text, ground, is_zero=is_zero)) is not None:
         return found
     if kind in ("change", "plan"):
-        return Outcome("failed", reason_of(text)) if (code := FRAME.match(first)) and int(code[1]) else None
+        code = FRAME.match(seen.lstrip())
+        return None if code is None else Outcome("failed", reason_of(text)) if int(code[1]) else OK
     return _of_text(seen, ground, is_zero=is_zero)
 
 
-def _first_line(text: str) -> str:
-    """Return the beginning of the first line that is not blank."""
-    return text[:READ].lstrip().partition("\n")[0].rstrip()[:_LONGEST_LINE]
+def _proven_first(text: str, scope: Literal["change", "tool", "any"]) -> Proven | None:
+    """Return what the first line of a result proves, or the first one behind those of a harness."""
+    lines = [line[:_LONGEST_LINE] for line in map(str.strip, text[:READ].splitlines()) if line][:_MOST_FRAMED]
+    if not lines:
+        return None
+    told = next((line for line in lines if not is_frame(line)), lines[0])
+    return proven_first(lines[0], scope) or (None if told is lines[0] else proven_first(told, scope))
 
 
 def _as_outcome(proven: Proven) -> Outcome:

@@ -16,6 +16,8 @@ READ = 800
 WHY = 160
 # Lines of a result of which the first says why; of a longer one the last does.
 _FEW_LINES = 4
+# Words of a line from which on it says what the next one is.
+_ANNOUNCING = 5
 
 # Near the beginning or the end of a result.
 CODE = re.compile(rf"(?:{EXIT_CODE_NAMES})['\"]?\s{{0,2}}[:：=>は]?\s{{0,2}}(-?\d{{1,10}})\b(?!\.\d)", re.IGNORECASE)
@@ -34,7 +36,8 @@ _FRAMING = re.compile(
     r"\W{0,6}(?:(?:wall|elapsed|total|run|real|user|sys|cpu)?[ _]?(?:time|duration|took|elapsed|real|user|sys)"
     r"(?: taken| elapsed)?\s?[:=]?\s?(?:\d{1,6}m)?[\d.]{1,12} ?(?:m?s|secs?|seconds?|milliseconds?|min(?:ute)?s?)"
     r"|(?:command |error |standard )?(?:output|stdout|stderr|error|errors)|chunk id: ?\w{1,40}"
-    r"|script (?:completed|failed|error)|(?:total output lines|original token count): ?\d{1,12})\W{0,6}",
+    r"|script (?:completed|failed|error)|(?:total output lines|original token count): ?\d{1,12}"
+    r"|(?:open file|current (?:working )?directory|python interpreter): [^\n]{1,300}|observation:)\W{0,6}",
     re.IGNORECASE,
 )
 _DURATION = re.compile(
@@ -146,6 +149,11 @@ def is_frame(line: str) -> bool:
     return any(pattern.fullmatch(line) for pattern in (FRAME, _FRAMING, _DURATION, _PROMPT, _STACK))
 
 
+def is_logged(line: str) -> bool:
+    """Return True for a line of a log."""
+    return _LOGGED.match(line) is not None
+
+
 def _blank(pattern: re.Pattern[str], text: str) -> str:
     """Return the text with spaces in the place of every match, so that a line is quoted from where a word stands."""
     return pattern.sub(_spaces, text) if text else ""
@@ -218,8 +226,8 @@ def _lines_of(text: str) -> list[str]:
 def _said_around(wrapper: str, text: str) -> str:
     """Return the line of a failed result that says more than its wrapper.
 
-    That is a line with an error, else the line after the wrapper. The line before it may not be the reason, so both are
-    returned in one.
+    That is a line with an error, else the line after the wrapper. A wrapper that announces it in some words is returned
+    with it. The line before a wrapper may not be the reason, so both are returned in one.
     """
     told = _lines_of(text)
     at = next((at for at, line in enumerate(told) if line == wrapper), None)
@@ -232,7 +240,8 @@ def _said_around(wrapper: str, text: str) -> str:
         return wrapper
     following = next(iter(told[at + 1 : at + 2]), "")
     if following and not (_is_wrapper(following) or _says_no_why(following)):
-        return following
+        announces = wrapper.endswith((":", "：")) and len(wrapper.split()) >= _ANNOUNCING
+        return line_of(f"{wrapper} {following}") if announces else following
     before = next((line for line in reversed(told[:at]) if not (_is_wrapper(line) or _says_no_why(line))), "")
     if is_tally(before) and _VERDICT.search(before):
         return before

@@ -60,7 +60,7 @@ def notes(*steps: tuple[str, object, str]) -> list[str]:
     return [line.partition("; ")[2] for line in lines if "pytest" in line or "lint" in line]
 
 
-BEFORE = "before the last known change ([2] a.py)"
+BEFORE = "before the last known change ([2])"
 NOT_RERUN = f"{BEFORE}, not run since"
 
 
@@ -76,6 +76,7 @@ NOT_RERUN = f"{BEFORE}, not run since"
         ((PASSED, edit(), ran("./ci.sh", "fine")), [BEFORE]),
         ((PASSED, edit(), ran("pytest tests/a.py", "3 passed in 1s")), [BEFORE, ""]),
         ((ran("pytest tests/a.py", "3 passed in 1s"), edit(), PASSED), ["", ""]),
+        ((PASSED, edit("notes.md")), [""]),
         ((PASSED, ran("sed -i s/x/y/ a.py", "")), [""]),
         ((ran("pytest -q", ""), edit()), [""]),
         ((PASSED, ("Edit", {"file_path": "a.py"}, "Error: old_string not found in file")), [""]),
@@ -91,9 +92,7 @@ def test_it_says_so_beside_what_was_tried_in_vain_and_in_the_conversations_langu
     work = work_behind(Work(), said(FAILED, edit()))
     change = outdated_checks(work.actions, work.files)[call_of(work.attempts[0])]
     assert attempt_line(work.attempts[0], EN, change).endswith(f"30 passed in 2.10s; {NOT_RERUN}")
-    assert attempt_line(work.attempts[0], ZH, change).endswith(
-        "2.10s；早于最近一次已知的改动（[2] a.py），此后未再运行"
-    )
+    assert attempt_line(work.attempts[0], ZH, change).endswith("2.10s；早于最近一次已知的改动（[2]），此后未再运行")
 
 
 def test_a_change_in_a_later_span_makes_an_earlier_check_old() -> None:

@@ -241,13 +241,31 @@ def test_the_working_set_gets_its_share_and_leaves_small_windows_to_the_rest(
         "<error>part_main.py is missing</error>",
         'Traceback (most recent call last): File "run_main.py", line 4',
         '"status": "in_progress",',
+        '  File "/srv/app_v2.py", line 12, in run_main',
+        '  File "/srv/x.py", line 12, in run\n    return self.basket_v2.settle(batch)',
+        "    at Basket_v2.settle (/srv/basket.js:12:3)",
+        "2026-11-18T04:07:09Z INFO tariff-worker[7878] expire id=6bcf98f2 took 784ms",
     ],
 )
 def test_a_line_that_says_nothing_of_the_work_is_carried_for_no_name(line: str) -> None:
     said = [Utterance(0, "tool", line), Utterance(1, "tool", "port_main = 8443 in settings_prod")]
     lines = {use.line for use in name_uses([], said, 2)}
-    assert line.strip() not in lines
+    assert lines.isdisjoint(map(str.strip, line.splitlines()))
     assert "port_main = 8443 in settings_prod" in lines
+
+
+def test_a_name_of_noise_alone_is_none_unless_it_is_a_path() -> None:
+    log = "2026-11-18T04:07:09Z INFO tariff_worker[7878] expire id=6bcf98f2 took 784ms"
+    trace = '  File "/srv/app/rows.py", line 12, in parse_row\n    return self.basket_v2.settle(batch)'
+    said = [Utterance(0, "tool", log), Utterance(1, "user", f"It fails.\n\nTraceback:\n{trace}")]
+    assert names(name_uses([], said, 2)).keys() == {"/srv/app/rows.py"}
+    asked = [*said, Utterance(2, "assistant", "tariff_worker expires 6bcf98f2")]
+    assert {"tariff_worker", "6bcf98f2"} < names(name_uses([], asked, 3)).keys()
+
+
+def test_what_a_person_pastes_counts_as_no_word_of_theirs() -> None:
+    said = [Utterance(0, "user", "Fix parse_row.\n\n```python\ndef parse_cell(): ...\n```")]
+    assert {name: use[2] for name, use in names(name_uses([], said, 1)).items()} == {"parse_row": 1, "parse_cell": 0}
 
 
 def test_statuses_of_a_plan_are_no_names_and_its_items_are() -> None:

@@ -74,6 +74,21 @@ def test_the_first_changed_line_and_the_message_are_told() -> None:
     ]
 
 
+def test_changes_of_one_file_are_counted_until_it_is_made_anew() -> None:
+    def edit(path: str, result: str | None = "The file has been updated.") -> tuple[str, object, str | None]:
+        return "Edit", {"file_path": path, "old_string": "x", "new_string": "y"}, result
+
+    found = changes(edit("a.py"), edit("b.py"), edit("a.py"), edit("a.py", "strange"))
+    assert [(f.path, f.times, f.sure, f.says) for f in found] == [("b.py", 1, True, ""), ("a.py", 3, False, "strange")]
+    gone = changes(edit("a.py"), ("bash", {"command": "rm a.py"}, "ok"), edit("a.py"))
+    assert [(f.path, f.action, f.times) for f in gone] == [("a.py", "modified", 1)]
+
+
+def test_a_renamed_file_that_is_deleted_is_deleted() -> None:
+    found = changes(("bash", {"command": "git mv a.md b.md"}, "ok"), ("bash", {"command": "rm b.md"}, "ok"))
+    assert {(f.path, f.action, f.other) for f in found} == {("a.md", "deleted", ""), ("b.md", "deleted", "")}
+
+
 def test_what_was_made_in_a_folder_is_gone_with_it() -> None:
     found = changes(("bash", {"command": "touch build/a.o"}, "ok"), ("bash", {"command": "rm -rf build"}, "ok"))
     assert [(f.path, f.action) for f in found] == [("build", "deleted")]

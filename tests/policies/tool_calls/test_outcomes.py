@@ -460,6 +460,35 @@ def test_a_failure_is_told_by_no_duration_or_heading(text: str, why: str) -> Non
     assert (found.result, found.why[: len(why)]) == ("failed", why)
 
 
+@pytest.mark.parametrize(
+    ("tool", "text", "expected"),
+    [
+        (
+            "apply_patch",
+            "Exit code: 0\nWall time: 0.1 seconds\nOutput:\nSuccess. Updated the following files:\nM a.py",
+            ("ok", ""),
+        ),
+        ("apply_patch", "Exit code: 1\nWall time: 0 seconds\nOutput:\nno such hunk", ("failed", "no such hunk")),
+        (
+            "apply_patch",
+            "apply_patch verification failed: Failed to find expected lines in a.py:\n    taken = nil",
+            ("failed", "apply_patch verification failed: Failed to find expected lines in a.py: taken = nil"),
+        ),
+        (
+            "exec_command",
+            '{"chunk_id": "0000a8", "wall_time_seconds": 0.04, "exit_code": 0, "output": "0 errors, 4 warnings"}',
+            ("ok", "0 errors, 4 warnings"),
+        ),
+        ("run", "Observation: \n(Open file: n/a)\n(Current directory: /srv/app)\nbash-$", ("unknown", "")),
+        ("run", "strange\n(Open file: n/a)\n(Current directory: /r)\nbash-$", ("unknown", "strange")),
+    ],
+)
+def test_what_a_harness_puts_around_an_output_is_not_told(tool: str, text: str, expected: tuple[str, str]) -> None:
+    arguments = {"input": "*** Begin Patch\n*** End Patch"} if tool == "apply_patch" else {"command": "x"}
+    found = outcome(text, tool=tool, arguments=json.dumps(arguments))
+    assert (found.result, found.why) == expected
+
+
 def test_the_line_that_says_why_is_quoted_whole() -> None:
     line = "The error handler of the 0 errors page was not found"
     assert outcome(f"a\nb\nsome output\n{line}").why == line
