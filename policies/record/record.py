@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -48,6 +49,9 @@ _READ = 2_000
 # A block of code in what an assistant said: the files tell of it.
 _CODE = re.compile(r"```[^`]{0,20000}```")
 _CODE_READ = 40_000
+_CUT_OUT = " …"
+# Of what an assistant said beside its last words before a person's, so many newest are told.
+_NEWEST_SAID = 5
 # Of a message, so many characters tell its language.
 _LANGUAGE_READ = 2_000
 
@@ -442,17 +446,18 @@ def _making(cut: Cut, written: WrittenSummary, occasion: Occasion, summary: int)
 def _deterministic(
     span: Span, parent: Record | None, texts: Texts, budget: Budget, count: CountTokens
 ) -> WrittenSummary:
-    """A summary without a model: what one wrote before, or the client itself, and what the assistant said since, once
-    and newest last."""
-    spoken = [(u.position, text) for u in span.utterances if u.role == "assistant" and (text := u.text.strip())]
-    last = [f"{place(position)}{_line(text)}" for position, text in spoken[-5:]]
+    """Return a summary without a model.
+
+    It holds what a model or the client wrote before, and what the assistant said since: once, the newest last.
+    """
+    last = _spoken(span.utterances)
     older, before = _told_before(parent, texts)
     room = budget.summary
     if told := [u.text for u in span.utterances if u.voice == "summary" and u.position not in span.repeated]:
         quoted = "\n".join(f"> {line}" for line in told[-1].strip().splitlines())
         older, before, room = quoted, [], max(room, budget.record // 2)
-    newest = {without_place(line): line for line in [*before, *last]}
-    said = [line for line in [*before, *last] if newest[without_place(line)] is line]
+    newest = {_said_of(line): line for line in [*before, *last]}
+    said = [line for line in [*before, *last] if newest[_said_of(line)] is line]
     while count(summary := _summary(older, texts.recent, said)) > room and len(said) > 1:
         del said[0]
     while count(summary) > room and len(summary) > 200:
@@ -460,9 +465,34 @@ def _deterministic(
     return WrittenSummary(summary=summary, segment=Segment(""))
 
 
+def _spoken(utterances: Sequence[Utterance]) -> list[str]:
+    """Return lines of what the assistant said: its last words before each message of a person, and the newest of all.
+
+    Names alone say nothing.
+    """
+    said = [u for u in utterances if (u.role == "assistant" and u.text.strip()) or _is_persons(u)]
+    answers = [(u, following) for u, following in pairwise([*said, None]) if u is not None and u.role == "assistant"]
+    newest = len(answers) - _NEWEST_SAID
+    closing = [u for at, (u, following) in enumerate(answers) if at >= newest or (following and _is_persons(following))]
+    lines = ((u.position, _line(u.text.strip())) for u in closing)
+    return [f"{place(position)}{line}" for position, line in lines if not _is_name(line.removesuffix(_CUT_OUT))]
+
+
+def _is_persons(utterance: Utterance) -> bool:
+    return utterance.role == "user" and utterance.voice == "person"
+
+
+def _is_name(text: str) -> bool:
+    return text in names_in(text)
+
+
+def _said_of(line: str) -> str:
+    return without_place(line).removesuffix(_CUT_OUT)
+
+
 def _line(text: str) -> str:
     """Return both ends of a text in one line, without code."""
-    text = _CODE.sub(" … ", text[:_CODE_READ]) + text[_CODE_READ:]
+    text = _CODE.sub(f"{_CUT_OUT} ", text[:_CODE_READ]) + text[_CODE_READ:]
     ends = text if len(text) <= 2 * _READ else f"{text[:_READ]} {text[-_READ:]}"
     return shorten(" ".join(ends.split()), _LINE, len(text) - len(ends)).replace("\n", " ")
 

@@ -251,6 +251,18 @@ def test_a_record_without_a_model_of_which_nothing_was_said_has_no_empty_heading
     assert "Timeline" not in record.text
 
 
+def test_what_the_assistant_said_last_before_a_person_speaks_is_told() -> None:
+    working = [Utterance(at, "assistant", f"Looking into part {at}.") for at in range(1, 9)]
+    closing = [Utterance(9, "assistant", "Done, the cause is a lock."), Utterance(10, "user", "And the test?")]
+    later = [Utterance(at, "assistant", f"Trying number {at}.") for at in range(11, 20)]
+    block = [Utterance(20, "assistant", "src/a.py\n```python\nx = 1\n```"), Utterance(21, "user", "Fine.")]
+    said = made([Utterance(0, "user", "Fix it."), *working, *closing, *later, *block], written=None).summary
+    assert said.splitlines()[1:] == [
+        "- [9] Done, the cause is a lock.",
+        *(f"- [{at}] Trying number {at}." for at in range(16, 20)),
+    ]
+
+
 def test_what_was_said_first_gives_way_first() -> None:
     record = made(silent(0, "oldest " + "a" * 270), written=None)
     for number in range(1, 40):
