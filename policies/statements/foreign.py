@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from policies.statements import words
-from policies.statements.reading import IDENTIFYING, Reading, is_code
+from policies.statements.reading import CODE, IDENTIFYING, Reading, is_code
 from policies.statements.scanning import matches
 from policies.statements.words import Cue, Language
 
@@ -18,6 +18,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _RUN = re.compile(r"[\u4e00-\u9fff々]+|[\u30a0-\u30ff]+|[\uac00-\ud7a3]+|[a-z]+")
 # A text without one of these holds no value.
 _SHAPED = re.compile(r"[\d`\"“「『《$€£¥/@#_]|\w\.\w|[a-z][A-Z]")
+_CLAUSE_END = re.compile(r"[,;.!?，、；。！？](?!\w)")
 _HIRAGANA = re.compile(r"[\u3041-\u3096]+")
 
 
@@ -89,6 +90,9 @@ def read_words(text: str, found: _Words) -> Reading:
         if kind in IDENTIFYING and not text[:start].strip():
             reading.about.add(start)
         reading.values.append((start, (kind, value)))
+        if kind in CODE:
+            stop = _CLAUSE_END.search(text, end)
+            reading.behind_code = range(end, stop.start() if stop else len(text))
         rest[start:end] = " " * (end - start)
     spoken = "".join(rest)
     if found.language.script in _RUNS:

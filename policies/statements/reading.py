@@ -18,6 +18,8 @@ _NAMING = frozenset({"call", "called", "name", "named", "rename", "renamed"})
 _CALLING = frozenset({"called", "named"})
 # Kinds of names that stand for one thing, whatever else is the same in two sentences.
 IDENTIFYING = frozenset({"path", "code", "quoted", "host", "tag", "url"})
+CODE = frozenset({"code", "path"})
+"""Kinds of values of which a piece of work has many."""
 _OWNING = frozenset({"is", "now", "owns", "takes", "took", "handles"})
 # A clause is looked back on, and an imperative looked into, for so many words.
 _CLAUSE = 24
@@ -33,6 +35,7 @@ class Reading:
     free:   what follows the stating word is the value, whatever it is, as in "set the log level to debug".
     stands: an imperative that says how to work from now on.
     about:  places of identifiers that the sentence is about, as in "parse_row must raise" and "raise in parse_row".
+    behind_code: places of words that go on behind the last file or code, if they are not those of tokens.
     """
 
     words: list[tuple[int, str]] = field(default_factory=list)
@@ -42,6 +45,7 @@ class Reading:
     closed: bool = False
     free: bool = False
     stands: bool = False
+    behind_code: range | None = None
 
     def word(self, place: int, word: str) -> None:
         if not self.closed:

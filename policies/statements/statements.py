@@ -9,7 +9,7 @@ import msgspec
 from policies.memo import memoize
 from policies.statements import words
 from policies.statements.foreign import language_of, read_words
-from policies.statements.reading import IDENTIFYING, Reading, Value, take_apart
+from policies.statements.reading import CODE, IDENTIFYING, Reading, Value, take_apart
 from policies.statements.words import Cue
 
 _MAX_READ = 600
@@ -53,8 +53,6 @@ _CLASSES = {
     **dict.fromkeys(("name", "code", "quoted", "url", "email", "path", "host", "tag", "text"), "name"),
     **dict.fromkeys(("software", "language"), "name"),
 }
-CODE = frozenset({"code", "path"})
-"""Kinds of values of which a piece of work has many."""
 # Kinds that cannot be told again without loss.
 IDENTIFIERS = frozenset(
     [
@@ -224,8 +222,9 @@ def _split(reading: Reading) -> tuple[list[Value], list[Value]]:
 def _ends_clause_with_code(reading: Reading) -> bool:
     """Return True if the clause with the last file or code of a sentence ends with it."""
     last = max((place for place, (kind, _) in reading.values if kind in CODE), default=-1)
-    said = {*reading.cues.values(), *(place for place, _ in reading.words)}
-    return last >= 0 and last + 1 not in said
+    behind = reading.behind_code or range(last + 1, last + 2)
+    said = [place for cue, place in reading.cues.items() if cue not in _TELLING] + [place for place, _ in reading.words]
+    return last >= 0 and not any(place in behind for place in said)
 
 
 def _free_value(reading: Reading) -> Value | None:

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Container
 
-from policies.statements.statements import CODE, LABEL, Statement, read_statement
+from policies.statements.reading import CODE
+from policies.statements.statements import LABEL, Statement, read_statement
 
 # Values of these sorts are one a subject also in a rule: "at most 3 retries". Names and paths may be many:
 # "never touch /etc" and "never touch /var" both hold.
@@ -77,7 +78,7 @@ def differ_in_names(one: Statement, other: Statement) -> bool:
 def _may_be_apart(later: Statement, earlier: Statement) -> bool:
     """Return True if they name different code or files, and the later one does not put its own in that place."""
     mine, others = _named(later), _named(earlier)
-    if not mine or not others or not mine.isdisjoint(others):
+    if not mine or not others or mine == others:
         return False
     return not (earlier.puts and (later.puts or later.has("corrects", "updates")))
 

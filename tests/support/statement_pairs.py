@@ -323,6 +323,16 @@ OTHER_THINGS: list[Pair] = [
     ("src/a.py にうるう年のテストを追加して。", "lib/b.py にうるう年のテストを追加して。"),
     ("Fehlt noch: src/a.py braucht einen Test.", "Fehlt noch: lib/b.py braucht einen Test."),
     ("Agora falta em src/a.py um teste.", "Agora falta em lib/b.py um teste."),
+    (
+        "Renomeia o helper de src/a.py para parse_row, fica claro.",
+        "Renomeia o helper de lib/b.py para scan, fica claro.",
+    ),
+    (
+        "次は src/a.py に小数のない通貨のテストを追加してください。",
+        "次は lib/b.py に小数のない通貨のテストを追加してください。",
+    ),
+    ("다음은 src/a.py 에 통화 테스트를 추가해 주세요.", "다음은 lib/b.py 에 통화 테스트를 추가해 주세요."),
+    ("Дальше: в src/a.py нужен тест для валюты.", "Дальше: в lib/b.py нужен тест для валюты."),
     ("Use pytest in services/api.", "Use unittest in services/web instead."),
     ("In src/a.py use 4 spaces.", "In src/b.py use 2 spaces now."),
     ("Worker 3 must restart at 05:00.", "Worker 4 must restart at 06:00 now."),
