@@ -23,6 +23,7 @@ class _Element(NamedTuple):
     alone: bool
     plain: bool
     within: str
+    files: bool
 
 
 class Beginning(NamedTuple):
@@ -53,6 +54,7 @@ def _element(row: Mapping[str, str | bool]) -> _Element:
         alone=bool(row.get("alone")),
         plain=bool(row.get("plain")),
         within=str(row.get("within", "")),
+        files=bool(row.get("files")),
     )
 
 
@@ -64,6 +66,8 @@ _FILE = read_table("policies.authorship", "wrappers")
 _ELEMENTS = tuple(map(_element, _FILE["elements"]))
 ELEMENTS: Mapping[str, Voice] = {row.name: row.voice for row in _ELEMENTS if row.voice != "person"}
 """The voices of what stands in elements that no person types, by the names of those."""
+OF_FILES = frozenset(row.name for row in _ELEMENTS if row.files)
+"""Elements that hold the text of files."""
 TYPED = frozenset(row.name for row in _ELEMENTS if row.voice == "person")
 """Elements that hold a person's words. All else in the same text is a harness's."""
 PLAIN_TYPED = frozenset(row.name for row in _ELEMENTS if row.plain)

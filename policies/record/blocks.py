@@ -14,6 +14,7 @@ from policies.record.call_lines import (
     action_line,
     call_of,
     call_text,
+    covered_checks,
     in_line,
     note_of,
     outdated_checks,
@@ -108,9 +109,7 @@ def _calls_alone(work: Work) -> list[KeyAction]:
     """Return the calls of which no other block tells all: why it failed, that it runs, the plan or file it wrote."""
     failed = {call_of(one) for one in work.attempts[-_MOST_TRIED:]}
     is_planned = bool(work.plan.items or work.plan.text)
-    written = {
-        (file.position, file.path) for file in work.files if file.sure and (file.whole or file.action == "created")
-    }
+    written = {(file.position, file.path) for file in work.files}
     return [
         action
         for action in work.actions
@@ -131,17 +130,18 @@ def _is_told(action: KeyAction, failed: Set[Call], started: Sequence[StartedWork
 
 
 def _call_lines(actions: Sequence[KeyAction], texts: Texts, before: Mapping[Call, Change]) -> list[Line]:
-    """Return lines of calls: first those that failed, changed or checked something, last those that only read.
+    """Return lines of calls, the most important first, see `rank_of_call`.
 
     Of these the newest come first. Reads of files with no other call between them are one line.
     """
     ranked: list[tuple[int, Line]] = []
+    covered = covered_checks(actions)
     for is_read, run in groupby(actions, lambda action: action.is_plain_read):
         together = [*run]
         for start in range(0, len(together), _MOST_READS if is_read else 1):
             some = together[start : start + (_MOST_READS if is_read else 1)]
             text = reads_line(some, texts) if is_read else action_line(some[0], texts, before.get(call_of(some[0])))
-            ranked.append((rank_of_call(some[0]), Line(text, (0, len(ranked)), len(some))))
+            ranked.append((rank_of_call(some[0], covered), Line(text, (0, len(ranked)), len(some))))
     return [line for _, line in sorted(ranked, key=lambda each: (each[0], -each[1].place[1]))]
 
 

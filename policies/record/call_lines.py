@@ -1,7 +1,7 @@
 """Lines of a record about calls: what became of each, and which checks were run before the last change to a file."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -119,11 +119,29 @@ def place(first: int, last: int | None = None) -> str:
     return f"- [{first}] " if last in (None, first) else f"- [{first}-{last}] "
 
 
-def rank_of_call(action: KeyAction) -> int:
-    """Return how early a call is shown: 0 for what failed, changed or checked something, 2 for what only read."""
+def covered_checks(actions: Sequence[KeyAction]) -> set[Call]:
+    """Return the checks that a later check covers, whatever became of either."""
+    found: set[Call] = set()
+    later: list[str] = []
+    for action in reversed(actions):
+        if action.sort == "check":
+            if any(covers(run, action.about) for run in later):
+                found.add(call_of(action))
+            later.append(action.about)
+    return found
+
+
+def rank_of_call(action: KeyAction, covered: Set[Call]) -> int:
+    """Return how early a call is shown, from 0.
+
+    First comes what failed, changed or checked something, then what is of no known sort, then checks that were run
+    again, last what only read.
+    """
+    if call_of(action) in covered:
+        return 2
     if action.outcome == "failed" or action.sort in ("change", "check"):
         return 0
-    return 2 if action.sort == "read" else 1
+    return 3 if action.sort == "read" else 1
 
 
 def note_of(change: Change | None, texts: Texts) -> str:

@@ -13,7 +13,8 @@ from policies.statements.ledger import merge, sentence_of_user
 _MOST = 400_000
 _MOST_STATEMENTS = 1_500
 _MOST_STATEMENT = 1_000
-_PLACE = re.compile(r"- \[(?:\d{1,9}-)?(\d{1,9})\] ")
+_PLACE = re.compile(r"- \[((?:\d{1,9}(?:-|, )){0,20}\d{1,9})\] ")
+_NUMBER = re.compile(r"\d{1,9}")
 _UNSAID = "{statements}"
 
 
@@ -34,7 +35,7 @@ def record_in(text: str) -> Record | None:
             if len(said) > _MOST_STATEMENTS:
                 return None
             named = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-            places = [int(found[1]) for line in lines if (found := _PLACE.match(line))]
+            places = [place for line in lines for place in _places(line)]
             return Record(
                 version=VERSION, digest=named, root=named, parent=None, covered=max(places, default=-1) + 1,
                 generation=1, language=language, text=text, text_tokens=0, summary="\n".join(told).strip(),
@@ -66,7 +67,7 @@ def _part_lines(lines: list[str], texts: Texts) -> tuple[list[str], list[str]]:
 
 def _entries(said: list[str]) -> tuple[Entry, ...]:
     """Of the ledger's lines, in order."""
-    found = [(int(place[1]), line[place.end() :]) for line in said if (place := _PLACE.match(line))]
+    found = [(place, _PLACE.sub("", line, count=1)) for line in said for place in _places(line)]
     first = min((position for position, _ in found), default=0)
     found.sort(key=lambda one: one[0])
     entries = (
@@ -74,6 +75,12 @@ def _entries(said: list[str]) -> tuple[Entry, ...]:
         for order, (position, text) in enumerate(found, start=1)
     )
     return tuple(merge((), entries))
+
+
+def _places(line: str) -> list[int]:
+    """Return the positions that a line begins with."""
+    found = _PLACE.match(line)
+    return [int(number) for number in _NUMBER.findall(found[1])] if found else []
 
 
 def _forgotten(said: list[str], texts: Texts) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from policies.authorship.wrappers import OF_FILES
 from policies.conversation.transcript import Utterance, shorten
 from policies.record.call_lines import in_line
 
@@ -25,11 +26,11 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def reports_in(older: Sequence[Report], utterances: Sequence[Utterance]) -> tuple[Report, ...]:
-    """The newest, those of the span behind the older ones."""
+    """Return the newest, those of the span behind the older ones. The text of a file is no report."""
     newer = [
         Report(one.by, shorten(" ".join(without_tags(one.text).split()), _CHARACTERS), one.position)
         for one in utterances
-        if one.role == "user" and one.voice == "report" and one.by != _OF_TOOLS
+        if one.role == "user" and one.voice == "report" and one.by != _OF_TOOLS and one.by not in OF_FILES
     ]
     return (*older, *newer)[-_STORED:]
 

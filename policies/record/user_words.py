@@ -1,6 +1,8 @@
 """The user's words in a record: which of them come first if the room is short."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from policies.conversation.transcript import CountTokens, escape
@@ -13,6 +15,9 @@ from policies.statements.statements import read_statement
 _REQUEST_SHARE, _MESSAGES_FLOOR = 0.5, 0.1
 # Tokens of a room below which rules and facts need all of it.
 _SMALL_ROOM = 1_500
+# Older messages that are named with a sentence that they say, too.
+_MOST_TIMES = 20
+_NONE: Mapping[str, Sequence[int]] = MappingProxyType({})
 
 
 class WordBlocks(NamedTuple):
@@ -40,18 +45,20 @@ def word_blocks(entries: Sequence[Entry], request: int | None, room: int, title:
     newest, left = _split(left, lambda entry: entry is task or (request is not None and entry.position >= request))
     newest_of = {folded(entry): order_of(entry) for entry in sorted(left, key=order_of)}
     copies, left = _split(left, lambda entry: order_of(entry) != newest_of[folded(entry)])
+    also: defaultdict[str, list[int]] = defaultdict(list)
+    for entry in sorted(copies, key=order_of):
+        also[folded(entry)].append(entry.position)
     rules, left = _split(left, lambda entry: entry.kind == "directive" and entry.rank in (HARD, PREFERENCE))
     stated, left = _split(left, lambda entry: entry.kind not in ("message", "pasted"))
     told = {entry.position for entry in (*newest, *rules, *stated)}
-    left = [*left, *copies]
     lines = {id(entry) for entry in _one_line_a_message(left) if entry.position not in told}
     messages, rest = _split(left, lambda entry: id(entry) in lines)
     return WordBlocks(
         Block(title, _lines(newest), share=_REQUEST_SHARE),
-        Block(title, _lines(rules)),
-        Block(title, _lines(stated)),
-        Block(title, _lines(messages), int(_MESSAGES_FLOOR * room) if room >= _SMALL_ROOM else 0, is_whole=True),
-        Block(title, _lines(rest)),
+        Block(title, _lines(rules, also)),
+        Block(title, _lines(stated, also)),
+        Block(title, _lines(messages, also), int(_MESSAGES_FLOOR * room) if room >= _SMALL_ROOM else 0, is_whole=True),
+        Block(title, _lines(rest, also)),
     )
 
 
@@ -78,5 +85,10 @@ def _tells(entry: Entry) -> int:
     return 0 if entry.kind == "pasted" else 2 if read_statement(entry.text).question else 1
 
 
-def _lines(entries: Sequence[Entry]) -> list[Line]:
-    return [Line(escape(line(entry)), order_of(entry), 1 + entry.replaced) for entry in entries]
+def _lines(entries: Sequence[Entry], also: Mapping[str, Sequence[int]] = _NONE) -> list[Line]:
+    """Return a line for each entry. also: positions of older messages with the same sentence, by its folded text."""
+    lines: list[Line] = []
+    for entry in entries:
+        older = also.get(folded(entry), ())[-_MOST_TIMES:]
+        lines.append(Line(escape(line(entry, older)), order_of(entry), 1 + entry.replaced + len(older)))
+    return lines

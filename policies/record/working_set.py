@@ -21,7 +21,8 @@ from policies.record.names import NamedText, NamesOf, Phrases, names_in, place_o
 from policies.record.reports import without_tags
 from policies.statements.sentences import sentences
 from policies.tool_calls.code_mode import inner_calls, printed_text
-from policies.tool_calls.reasons import is_logged
+from policies.tool_calls.outcomes import output_in
+from policies.tool_calls.reasons import is_frame, is_logged
 from policies.tool_calls.tools import is_plan_tool, words_of
 
 _MOST_NAMES = 2_000
@@ -63,6 +64,11 @@ class NameUse(msgspec.Struct, frozen=True, array_like=True):
     last: int
     line: str = ""
     source: str = ""
+
+    @property
+    def is_used(self) -> bool:
+        """Return True if more than one result holds it: only then its line is worth its room."""
+        return self.agent > 0 or self.user > 0 or self.messages > 1
 
     @property
     def is_shown_number(self) -> bool:
@@ -248,7 +254,7 @@ def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_SpanText]:
     if utterance.text:
         source = paths.get(utterance.answers or "", utterance.tool or utterance.by or utterance.role)
         has_tags = utterance.voice == "report" or utterance.text.startswith(_FAILED)
-        said = without_tags(utterance.text) if has_tags else printed_text(utterance.text)
+        said = without_tags(utterance.text) if has_tags else output_in(utterance.text) or printed_text(utterance.text)
         yield _SpanText(shorten(said, _READ), source)
     for call in (inner for outer in utterance.calls for inner in inner_calls(outer) or (outer,)):
         try:
@@ -306,7 +312,9 @@ def _is_noise(text: str, start: int) -> bool:
     end = text.find("\n", start)
     line = text[start : len(text) if end < 0 else end][:_NOISE_READ]
     above = text.rfind("\n", 0, max(0, start - 1)) + 1
-    return _NOISE.match(line) is not None or is_logged(line) or any(_FRAME.match(text, at) for at in (start, above))
+    if _NOISE.match(line) is not None or is_logged(line) or is_frame(line.strip()):
+        return True
+    return any(_FRAME.match(text, at) for at in (start, above))
 
 
 def _between_words(text: str, least: int, wanted: int, line: int) -> int:
@@ -321,7 +329,7 @@ def _chosen(
 
     Greedy: what a line adds only falls with every other line, so that one whose turn it was may just be weighed again.
     """
-    lines = {use.line: use for use in uses if use.line and use.name in worth}
+    lines = {use.line: use for use in uses if use.line and use.name in worth and use.is_used}
     names = {line: names_of(line) & worth.keys() for line in lines}
     costs = {line: count(line) + 2 for line in lines}
     told: set[str] = set()

@@ -46,7 +46,8 @@ def folded(entry: Entry) -> str:
     return entry.text.lower()
 
 
-def line(entry: Entry) -> str:
-    """One entry as the record shows it."""
+def line(entry: Entry, also: Iterable[int] = ()) -> str:
+    """Return one entry as the record shows it. also: positions of older messages that say the same."""
     mark = "> " if entry.kind == "pasted" else ""
-    return f"- [{entry.position}] {mark}{escape(' '.join(entry.text.split()))}"
+    places = ", ".join(map(str, (*also, entry.position)))
+    return f"- [{places}] {mark}{escape(' '.join(entry.text.split()))}"

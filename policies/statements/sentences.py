@@ -37,6 +37,8 @@ _OUTPUT = re.compile(
     r"|[a-z][\w.-]{0,40}+(?<=\d) +\| |\w{1,60}+=\S{1,200} \w{1,60}=\S"
     r"|export [A-Z][A-Z0-9_]*=|[A-Z][A-Z0-9_]{2,}=\S*\Z|\[[\w.-]+\]\s*\Z)"
 )
+_TRACE = re.compile(r"\s{0,40}Traceback ")
+_FRAME = re.compile(r"\s{0,40}File \"")
 _SENTENCE_END = re.compile(r"[.!?。！？](?<!\.\.)\s*\Z")
 # Right below such a line, also these.
 _OUTPUT_BELOW = re.compile(
@@ -146,8 +148,9 @@ def sentences(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _ends(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Return the first and the last line of what was pasted."""
-    for line in dict.fromkeys([*lines[:1], *lines[-1:]]):
+    """Return the first and the last line of what was pasted. A trace begins with its newest frame, not its heading."""
+    frames = [line for line in lines if _FRAME.match(line)] if lines and _TRACE.match(lines[0]) else []
+    for line in dict.fromkeys([*(frames[-1:] or lines[:1]), *lines[-1:]]):
         yield shorten(" ".join(line.split()), _MAX_PASTED), False
 
 

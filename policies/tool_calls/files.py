@@ -141,7 +141,7 @@ class _Files:
         if action == "renamed":
             self.seen[effect.other] = None
         whole = action == "modified" and effect.deed in ("written", "created", "overwritten")
-        line = _shorten_line(effect.line)
+        line = "" if action == "created" else _shorten_line(effect.line)
         goes_on = known is not None and action in _EDITS and known.action in _EDITS
         times = known.times + 1 if known is not None and goes_on else 1
         says = "" if sure else _shorten_line(says)

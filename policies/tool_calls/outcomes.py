@@ -163,7 +163,7 @@ def _quotation(text: str) -> str:
     """Return the last line of a result that says something; of data all of it if it is short, else nothing."""
     if words := _whole(text):
         return words
-    if (output := _output_in(text)) is not None:
+    if (output := output_in(text)) is not None:
         return _quotation(output)
     if text.lstrip()[:1] in ("{", "["):
         words = " ".join(text[: 4 * WHY].split())
@@ -178,7 +178,7 @@ def _quotation(text: str) -> str:
 
 def _whole(text: str) -> str:
     """A result of a line or two beside what frames it; empty for a longer one, and for a lone word of success."""
-    if (output := _output_in(text)) is not None:
+    if (output := output_in(text)) is not None:
         text = output
     text = text[: 2 * _SHORT].partition(_REMINDER)[0]
     if len(text) > _SHORT or text.count("\n") > _MOST_FRAMED:
@@ -193,7 +193,7 @@ def _whole(text: str) -> str:
     return words if len(words) <= WHY and len(told) <= _MOST_LINES and not is_word else ""
 
 
-def _output_in(text: str) -> str | None:
+def output_in(text: str) -> str | None:
     """Return the output of a shell in the JSON that a harness puts it into; None for any other text."""
     if _ENVELOPE.match(text[:_NEAR]) is None or len(text) > _MOST_JSON:
         return None

@@ -15,7 +15,7 @@ from policies.tables import read_table
 
 FILE = read_table("policies.authorship", "wrappers")
 _KEYS = {
-    "elements": {"name", "voice", "version", "known", "alone", "plain", "within"},
+    "elements": {"name", "voice", "version", "known", "alone", "plain", "files", "within"},
     "beginnings": {"begins", "voice", "by", "example", "version"},
     "endings": {"has", "ends", "voice", "by", "example", "version"},
     "frames": {"begins", "ends", "open", "example", "typed", "version"},

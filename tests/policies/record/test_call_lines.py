@@ -116,6 +116,13 @@ def test_reads_of_one_file_are_one_line_also_across_records() -> None:
     assert told(later.actions, ZH)[-1] == "- [6] 已读取: a.py (3 次)"
 
 
+def test_what_did_something_comes_before_checks_that_were_run_again() -> None:
+    again = [ran("pytest tests/a.py", "1 failed, 3 passed in 1s")] * 9 + [ran("pytest tests/a.py", "4 passed in 1s")]
+    actions = work_behind(Work(), said(ran("./bin/enqueue all", "Scheduled 9 jobs"), *again, read("b.py"))).actions
+    lines = call_lines(actions, 60)
+    assert [line.partition("]")[0] for line in lines[:2]] == ["- [0", "- [20"]
+
+
 def test_searches_edits_and_reads_that_failed_are_never_one() -> None:
     grep = ("Grep", {"pattern": "x", "path": "a.py"}, "a.py:1:x = 1")
     missing = ("Read", {"file_path": "a.py"}, "Error: File does not exist")
@@ -172,11 +179,14 @@ def test_lines_of_calls_never_exceed_their_room_and_count_what_they_leave_out(ro
 def test_what_another_block_tells_of_a_call_is_not_told_among_the_calls() -> None:
     todo = ("TodoWrite", {"todos": [{"content": "Write it", "status": "pending"}]}, "Todos have been modified.")
     server = ("Bash", {"command": "npm run dev", "run_in_background": True}, "Running in background with ID: b3")
-    text = made([Utterance(0, "user", "Fix it."), *said("Go on.", todo, server, FAILED, edit())], written=None).text
+    deploy = ran("deploy now", "strange")
+    text = made(
+        [Utterance(0, "user", "Fix it."), *said("Go on.", todo, server, FAILED, edit(), deploy)], written=None
+    ).text
     assert "- [ ] Write it" in text
     assert "Bash: npm run dev (b3)" in text
     calls = text.partition(f"## {EN.actions}\n")[2].partition("\n\n")[0].splitlines()
-    assert [line.partition("(")[0] for line in calls] == ["- [8] Edit"]
+    assert [line.partition("(")[0] for line in calls] == ["- [10] bash"]
 
 
 @pytest.mark.parametrize(
@@ -187,13 +197,14 @@ def test_what_another_block_tells_of_a_call_is_not_told_among_the_calls() -> Non
             [read("a.py"), ("Write", {"file_path": "a.py", "content": "z"}, "The file has been updated.")],
             ["[0] read: a.py"],
         ),
-        ([edit()], ["[0] Edit"]),
+        ([edit()], []),
+        ([edit(), edit("b.py"), edit()], ["[0] Edit"]),
         ([ran("echo z > a.py && echo fine", "fine")], ["[0] bash"]),
-        ([("Write", {"file_path": "a.py", "content": "z"}, "ok"), edit()], ["[0] Write", "[2] Edit"]),
-        ([("Write", {"file_path": "a.py", "content": "z"}, "what?")], ["[0] Write"]),
+        ([("Write", {"file_path": "a.py", "content": "z"}, "ok"), edit()], ["[0] Write"]),
+        ([("Write", {"file_path": "a.py", "content": "z"}, "what?")], []),
     ],
 )
-def test_a_file_that_was_written_whole_is_told_among_the_files_alone(
+def test_the_last_change_to_a_file_is_told_among_the_files_alone(
     steps: list[tuple[str, object, str]], calls: list[str]
 ) -> None:
     text = made([*said(*steps), Utterance(20, "user", "Fix it.")], written=None).text

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from policies.conversation.transcript import Utterance
 from policies.decision.budget import budget_of
 from policies.record.actions import FileChange, KeyAction, Work
+from policies.record.reading import record_in
 from policies.record.render import Contents, render
 from policies.record.texts import texts_for
 from policies.settings import LedgerSettings
@@ -67,6 +68,20 @@ def test_every_block_is_there_when_there_is_room() -> None:
         assert part in text
     assert text.startswith(TEXTS.opening)
     assert text.endswith(TEXTS.closing)
+
+
+def test_a_sentence_of_several_messages_stands_once_with_all_of_them() -> None:
+    often = [f"part_{at} returns nothing. Find out why and tell me before you change it." for at in range(30)]
+    entries = entries_of("Port the app.", *often)
+    text = injected(40_000, "x", entries)
+    (line,) = (line for line in text.splitlines() if "Find out why" in line)
+    numbers = ", ".join(str(2 * at) for at in range(10, 31))
+    assert line == f"- [{numbers}] Find out why and tell me before you change it."
+    assert TEXTS.unsaid.format(statements=9) in text
+    read = record_in(text)
+    assert read is not None
+    assert read.covered == 61
+    assert sorted(entry.position for entry in read.entries if "Find out" in entry.text) == [*range(20, 61, 2)]
 
 
 def test_the_first_message_is_not_injected_twice() -> None:

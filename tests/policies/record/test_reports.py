@@ -10,6 +10,7 @@ def test_reports_are_carried_by_whom_and_bounded() -> None:
         Utterance(0, "user", "Fix it."),
         Utterance(2, "user", "x " * 900, voice="report", by="task-notification"),
         Utterance(4, "user", "[read_file] Result:", voice="report", by="tool"),
+        Utterance(5, "user", "1|import logging", voice="report", by="attached_files"),
         Utterance(6, "user", "Be brief.", voice="harness", by="system-reminder"),
     ]
     (report,) = reports_in((), said)

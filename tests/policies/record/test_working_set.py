@@ -58,8 +58,12 @@ def test_a_line_comes_with_the_file_it_is_from_and_what_stands_elsewhere_is_not_
     said = [
         *read(0, "rows.py", "import csv\ndef parse_row(line, dialect_name):\n    pass"),
         *read(2, "log", "error E1234x"),
+        Utterance(4, "assistant", "parse_row and dialect_name are fine."),
     ]
-    lines, bare = name_lines(name_uses((), said, 4), 60, 4, {"E1234x"}.__contains__, count)
+    lines, bare = name_lines(name_uses((), said[:-1], 4), 60, 4, {"E1234x"}.__contains__, count)
+    assert lines == []
+    assert bare == ["dialect_name", "parse_row", "rows.py"]
+    lines, bare = name_lines(name_uses((), said, 5), 60, 5, {"E1234x"}.__contains__, count)
     assert lines == ["rows.py:", "- def parse_row(line, dialect_name):"]
     assert bare == []
 
@@ -77,8 +81,10 @@ def test_lines_of_one_source_stand_under_its_name_once_however_the_work_went_bac
         *read(0, "rows.py", "def parse_row(line):"),
         *read(2, "cells.py", "def parse_cell(text):"),
         *read(4, "rows.py", "def write_row(cells):"),
+        *read(6, "cells.py", "def parse_cell(text):"),
+        *read(8, "rows.py", "def parse_row(line):\ndef write_row(cells):"),
     ]
-    lines, _ = name_lines(name_uses((), said, 6), 400, 6, nothing, count)
+    lines, _ = name_lines(name_uses((), said, 10), 400, 10, nothing, count)
     assert lines == [
         *("cells.py:", "- def parse_cell(text):"),
         *("rows.py:", "- def parse_row(line):", "- def write_row(cells):"),
@@ -183,7 +189,10 @@ def test_a_record_does_not_bring_a_replaced_value_back() -> None:
 
 def test_it_goes_on_from_record_to_record_and_shows_what_the_kept_messages_do_not_say() -> None:
     record = made(
-        [Utterance(0, "user", "Fix it."), *read(1, "rows.py", "def parse_row(line):\n    pass")],
+        [
+            Utterance(0, "user", "Fix it."),
+            *(u for at in (1, 3) for u in read(at, "rows.py", "def parse_row(line):\n    pass")),
+        ],
         written=None,
         budget=ROOMY,
     )
