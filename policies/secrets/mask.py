@@ -7,14 +7,15 @@ beside the name of a secret, which must not be a type, a placeholder, an identif
 import re
 from base64 import b64decode
 from binascii import Error as BinasciiError
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from policies.conversation.transcript import Utterance
 from policies.searching import has_any
-from policies.secrets.formats import FORMATS
+from policies.secrets.formats import FORMATS, Format
+from policies.secrets.prefilter import Form, Prefilter
 
 _LAST = 4
 # Of what is shorter, its last characters would be most of it.
@@ -31,11 +32,6 @@ _NO_KEY = re.compile(r"-----?[A-Z0-9 ]+-----?|\\[nr]|[^A-Za-z0-9+/=]")
 _ALPHABET = "abcdefghijklmnopqrst"
 # Changes between large and small letters, of a text at random.
 _RANDOM_SWITCHES = 0.36
-
-
-# The fewest characters of a key in a known format, and what all of such a key is made of.
-_LEAST_KEY = 15
-_RUN = re.compile(r"[\w+/=.~:$@*|%-]{15,}", re.ASCII)
 
 
 class _SecretSpan(NamedTuple):
@@ -70,7 +66,7 @@ _PUTTY = re.compile(
     r"(?P<value>[A-Za-z0-9+/=]{4,80}(?:(?:\r?\n|\\{1,7}n)[A-Za-z0-9+/=]{4,80}(?![A-Za-z0-9+/=:-])){0,400})"
 )
 
-_DSN = re.compile(r"(?<=[a-zA-Z0-9])://[^\s:/@\"'<>\\`?#\[]{0,100}:(?P<value>[^\s/\"'<>\\`]{1,300})(?=@[\w\[$%{-])")
+_DSN = re.compile(r"://(?<=[a-zA-Z0-9]://)[^\s:/@\"'<>\\`?#\[]{0,100}:(?P<value>[^\s/\"'<>\\`]{1,300})(?=@[\w\[$%{-])")
 _BEARER = re.compile(
     r"(?:(?:earer|SSWS)[ \t]{1,4}|uthorization\\{0,7}[\"']?[ \t]{0,2}[:=][ \t]{0,4}\\{0,7}[\"']?(?!AWS4-|Digest"
     r"|Basic)(?:[A-Za-z-]{2,20}[ \t]{1,4})?)"
@@ -84,14 +80,14 @@ _SIGNATURE = re.compile(
     r"(?:[?&;](?:sig|[Ss]ignature|X-(?:Amz|Goog)-Signature|auth|key|jwt|pat|hmac|code)|,[ \t]?Signature)="
     r"(?P<value>[\w%+/=.-]{20,600})"
 )
-_LOGIN_OF_URL = re.compile(r"(?<=[a-z])://(?P<value>[\w.~-]{20,300})@(?!o\d{1,12}\.ingest|[\w.-]{0,60}sentry)")
+_LOGIN_OF_URL = re.compile(r"://(?<=[a-z]://)(?P<value>[\w.~-]{20,300})@(?!o\d{1,12}\.ingest|[\w.-]{0,60}sentry)")
 _ORACLE = re.compile(r":(?:thin|oci):[\w$]{1,60}/(?P<value>[^@\s\"'/]{4,100})@")
 _CURL_USER = re.compile(
     r"\b(?:curl|xh|http)\b[^|;]{0,400}?[ \t\n](?:-[a-zA-Z]{0,6}u|--(?:proxy-)?user|-a|--auth)[ \t=]{0,2}\\{0,7}[\"']?"
     r"(?:[A-Za-z][\w.@+-]{0,80})?:(?P<value>[^\s\"'\\:]{4,200})"
 )
 _CURL_KEY = re.compile(
-    r"[ \t](?:-[a-zA-Z]{0,6}u|--user)[ \t=]{0,2}\\{0,7}[\"']?(?P<value>[\w.-]{16,200}):(?=[\s\"'\\])"
+    r"-(?<=[ \t]-)(?:[a-zA-Z]{0,6}u|-user)[ \t=]{0,2}\\{0,7}[\"']?(?P<value>[\w.-]{16,200}):(?=[\s\"'\\])"
 )
 _USER_OPTION = re.compile(
     r"(?<![\w-])(?:-u|--(?:proxy-)?user)[ \t=]{0,2}[\"']?[A-Za-z][\w.@+-]{0,80}:(?P<value>[^\s\"'\\:]{4,200})"
@@ -168,6 +164,8 @@ _SQL = re.compile(
 _SHADOW = re.compile(
     r"(?:^|(?<=[\s\"'`])|(?<=\\n))[a-z_][\w.-]{0,31}:!?(?P<value>\$(?:\d|2[abxy]|g?y|sha1|md5)\$[\w./$=,+-]{8,400}):(?=\d{0,6}:)"
 )
+# What stands in it behind the number or name of an algorithm.
+_SHADOW_SIGNS = tuple(f"{sign}$" for sign in "0123456789abxy")
 # The private members of a key in JSON, which a member "kty" makes one.
 _JSON_OBJECT = re.compile(r"\{(?P<members>[^{}]{1,12000})")
 _JWK_MEMBER = re.compile(
@@ -187,6 +185,8 @@ _HEAD = re.compile(
     rf"(?:^|(?<=\n)|(?<=\\n))(?P<head>(?=[^\n|,;\t]{{0,300}}[|,;\t]){_LINE})(?P<rule>(?:\r?\n"
     rf"|\\{{1,7}}n)[ \t]{{0,8}}[|+:]?[-+|: ]{{3,500}})?(?:\r?\n|\\{{1,7}}n)"
 )
+_LONGEST_HEAD = 1_000
+_CSV_BEGIN = re.compile(r"\"?[A-Za-z][\w .-]{0,40}\"?[,;\t]")
 _CSV_HEAD = re.compile(r"\"?[A-Za-z][\w .-]{0,40}\"?(?:[,;\t]\"?[A-Za-z][\w .-]{0,40}\"?){1,60}")
 _AROUND_CELL = ' \t`*"\\'
 _ROW = re.compile(rf"(?P<row>{_LINE})(?:\r?\n|\\{{1,7}}n)?")
@@ -262,8 +262,6 @@ _KEY_OF = re.compile(
 )
 # chosen: may be a password, and must look like one.
 Strength = Literal["strong", "chosen", "weak", "faint"]
-_NAMES: tuple[tuple[Strength, tuple[str, ...]], ...] = (("strong", _STRONG), ("weak", _WEAK))
-_NAMES_ABROAD: tuple[tuple[Strength, tuple[str, ...]], ...] = (("strong", _STRONG_ABROAD), ("weak", _WEAK_ABROAD))
 _PREFIX = re.compile(r"[\w.-]{0,40}\Z")
 # What may follow in a name; these make it the name of something else, and so do those before it.
 _SUFFIX = re.compile(r"(?:[_-][\w-]{1,30}|(?i:key|value|base)(?![a-z])|\d{1,2}(?!\w))?")
@@ -410,10 +408,24 @@ _CHOSEN_SIGNS = frozenset("!@#$%^&*+~?")
 _CODE_WORD = re.compile(r"\A(?:[A-Za-z]+|v?\d{1,4}|[A-Z]?[a-z]+\d{1,2}|[A-Z]+\d{1,2})\Z")
 
 
-def masked_in(said: Utterance) -> Utterance:
-    """What a role says and thinks, without secrets, and what its calls are given."""
-    calls = tuple(replace(call, arguments=mask_secrets(call.arguments)) for call in said.calls)
-    return replace(said, text=mask_secrets(said.text), calls=calls, reasoning=mask_secrets(said.reasoning))
+def mask_utterances(said: Sequence[Utterance]) -> list[Utterance]:
+    """Return what roles say, think and give to calls, without secrets. Many at once take less time."""
+    texts = [_texts_of(each) for each in said]
+    masked = iter(_mask_texts([text for each in texts for text in each]))
+    return [
+        each if (found := [next(masked) for _ in of]) == of else _with_texts(each, found)
+        for each, of in zip(said, texts, strict=True)
+    ]
+
+
+def _texts_of(said: Utterance) -> list[str]:
+    return [said.text, said.reasoning, *(call.arguments for call in said.calls)]
+
+
+def _with_texts(said: Utterance, texts: Sequence[str]) -> Utterance:
+    text, reasoning, *arguments = texts
+    calls = tuple(replace(call, arguments=given) for call, given in zip(said.calls, arguments, strict=True))
+    return replace(said, text=text, calls=calls, reasoning=reasoning)
 
 
 def masked_within(value: object) -> object:
@@ -429,33 +441,47 @@ def masked_within(value: object) -> object:
 
 def mask_secrets(text: str) -> str:
     """The text with a mask in the place of every secret; words around them stay. Masking again changes nothing."""
-    if not text:
-        return text
-    text = _mask_text(text)
+    return _mask_texts([text])[0]
+
+
+def _mask_texts(texts: Sequence[str]) -> list[str]:
+    return [_mask_text(text, forms) for text, forms in zip(texts, _PREFILTER.possible(texts), strict=True)]
+
+
+def _mask_text(text: str, forms: Sequence[int]) -> str:
+    text = _without_secrets(text, forms)
     if "\\u" not in text:
         return text
     # JSON in ASCII: "密码" is a name as well where it is escaped.
     plain = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
-    return text if (found := _mask_text(plain)) == plain else found
+    return text if plain == text or (found := _without_secrets(plain, _forms_in(plain))) == plain else found
+
+
+def _without_secrets(text: str, forms: Sequence[int]) -> str:
+    """Return the text without secrets as it stands. forms: numbers of those that may stand in it."""
+    for _ in range(_MOST_PASSES):
+        if not (spans := _spans(text, forms)):
+            break
+        text = _without(text, spans)
+        forms = _forms_in(text)
+    return text
 
 
 def values_in(text: str) -> dict[str, str]:
     """The secrets of a text, with what stands in their place, but for short ones: for where they stand alone."""
-    found = ((text[start:end], kind) for start, end, kind in _spans(text))
+    found = ((text[start:end], kind) for start, end, kind in _spans(text, _forms_in(text)))
     return {value: _mask(kind, value) for value, kind in found if len(value) >= _LEAST_SHOWN}
 
 
-def _mask_text(text: str) -> str:
-    for _ in range(_MOST_PASSES):
-        if not (spans := _spans(text)):
-            break
-        text = _without(text, spans)
-    return text
+def _forms_in(text: str) -> Sequence[int]:
+    return _PREFILTER.possible([text])[0]
 
 
-def _spans(text: str) -> list[_SecretSpan]:
-    small = _lower(text)
-    found = (*_by_format(text), *_by_place(text, small), *_by_name(text, small))
+def _spans(text: str, forms: Sequence[int]) -> list[_SecretSpan]:
+    """Return the secrets in a text. forms: numbers of those that may stand in it."""
+    found = [span for number in forms if number < len(_FINDERS) for span in _FINDERS[number][1](text)]
+    if names := [_NAMES[number - len(_FINDERS)][1] for number in forms if number >= len(_FINDERS)]:
+        found += _by_name(text, names)
     return sorted(found, key=lambda span: (span.start, -span.end))
 
 
@@ -488,14 +514,28 @@ def _places(text: str, part: str) -> Iterator[int]:
         at = text.find(part, at + 1)
 
 
-def _by_format(text: str) -> Iterator[_SecretSpan]:
-    # Nearly all text is short words, and there are hundreds of formats.
-    dense = "\n".join(_RUN.findall(" ".join(word for word in text.split() if len(word) >= _LEAST_KEY)))
-    for begin in FORMATS if dense else ():
-        if begin not in dense:
-            continue
-        kind, left, pattern, lead = FORMATS[begin]
-        for place in _places(text, begin):
+class _Text(NamedTuple):
+    """A text as it is written and in lower case, of the same length."""
+
+    written: str
+    small: str
+
+
+_FindSecrets = Callable[[str], Iterator[_SecretSpan]]
+# Yields start, end and strength of each name of a secret.
+_FindNames = Callable[[_Text], Iterator[tuple[int, int, Strength]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """Finds keys of a known format by their beginning."""
+
+    begin: str
+    form: Format
+
+    def __call__(self, text: str) -> Iterator[_SecretSpan]:
+        kind, left, pattern, lead = self.form
+        for place in _places(text, self.begin):
             found = pattern.match(text, place - lead) if place >= lead else None
             if found is None or not left.match(text, found.start()):
                 continue
@@ -505,22 +545,23 @@ def _by_format(text: str) -> Iterator[_SecretSpan]:
                 yield _SecretSpan(start, found.end(), kind)
 
 
-def _by_place(text: str, small: str) -> Iterator[_SecretSpan]:
-    if "ATE KEY" in text:
-        yield from _pem(text)
-    if has_any(text, _KEY_DATA_SIGNS):
-        yield from _key_data(text)
-    for parts, pattern, kind, is_secret in _PLACES:
-        if has_any(text, parts):
-            yield from _values(text, pattern, kind, is_secret)
-    if '"kty' in text:
-        yield from _jwk_members(text)
-    if has_any(text, _SEPARATORS):
-        yield from _columns(text, small)
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Finds secrets that stand in a place for them."""
+
+    pattern: re.Pattern[str]
+    kind: str
+    is_secret: Callable[[str], bool]
+
+    def __call__(self, text: str) -> Iterator[_SecretSpan]:
+        for found in self.pattern.finditer(text):
+            if self.is_secret(found["value"]):
+                yield _SecretSpan(*found.span("value"), self.kind)
+
+
+def _by_port(text: str) -> Iterator[_SecretSpan]:
     if _PORT.search(text):
-        yield from _values(text, _PGPASS_ELSEWHERE, "value", _is_chosen)
-    if "ookie" in text:
-        yield from _cookies(text)
+        yield from _Place(_PGPASS_ELSEWHERE, "value", _is_chosen)(text)
 
 
 def _cookies(text: str) -> Iterator[_SecretSpan]:
@@ -540,10 +581,13 @@ def _jwk_members(text: str) -> Iterator[_SecretSpan]:
                 yield _SecretSpan(*member.span("value"), "private_key")
 
 
-def _columns(text: str, small: str) -> Iterator[_SecretSpan]:
+def _columns(text: str) -> Iterator[_SecretSpan]:
     """Yield the values below a column of secrets: of a table with a line below its head, and of CSV."""
     at = line = looked_at = 0
     headless = -1
+    if not has_any(text, _SEPARATORS):
+        return
+    small = _lower(text)
     for place in sorted(place for name in _COLUMN_NAMES for place in _places(small, name)):
         if place < at:
             continue
@@ -553,7 +597,8 @@ def _columns(text: str, small: str) -> Iterator[_SecretSpan]:
         looked_at = place
         if line == headless:
             continue
-        if (head := _HEAD.match(text, line)) is None:
+        may_be_head = text.find("|", line, line + _LONGEST_HEAD) >= 0 or _CSV_BEGIN.match(text, line)
+        if not may_be_head or (head := _HEAD.match(text, line)) is None:
             headless = line
             continue
         at = head.end()
@@ -577,12 +622,6 @@ def _cells(cells: list[str], columns: set[int], start: int) -> Iterator[_SecretS
             place = start + cell.index(value)
             yield _SecretSpan(place, place + len(value), "value")
         start += len(cell) + 1
-
-
-def _values(text: str, pattern: re.Pattern[str], kind: str, is_secret: Callable[[str], bool]) -> Iterator[_SecretSpan]:
-    for found in pattern.finditer(text):
-        if is_secret(found["value"]):
-            yield _SecretSpan(*found.span("value"), kind)
 
 
 def _pem(text: str) -> Iterator[_SecretSpan]:
@@ -628,9 +667,10 @@ def _key_data(text: str) -> Iterator[_SecretSpan]:
         yield _SecretSpan(*found.span("value"), "private_key")
 
 
-def _by_name(text: str, small: str) -> Iterator[_SecretSpan]:
+def _by_name(text: str, names: Sequence[_FindNames]) -> Iterator[_SecretSpan]:
     passed = 0
-    for start, stem, strength in sorted(_names(text, small)):
+    both = _Text(text, _lower(text))
+    for start, stem, strength in sorted(place for name in names for place in name(both)):
         if start < passed:
             continue
         prefix, suffix = _prefix(text, start), None if strength == "faint" else _SUFFIX.match(text, stem)
@@ -677,21 +717,31 @@ def _operator(text: str, end: int, *, is_flag: bool) -> re.Match[str] | None:
     return operator or (_FLAG.match(text, end) if is_flag else None)
 
 
-def _names(text: str, small: str) -> Iterator[tuple[int, int, Strength]]:
-    """Yield start, end and strength of each name of a secret. small: the text in lower case."""
-    for strength, names in _NAMES if text.isascii() else (*_NAMES, *_NAMES_ABROAD):
-        for name in filter(small.__contains__, names):
-            for start in _places(small, name):
-                yield start, start + len(name), strength
-    for start in _places(small, "pass"):
-        if found := _PASS.match(small, start):
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """Finds the places of one name of a secret."""
+
+    name: str
+    strength: Strength
+
+    def __call__(self, text: _Text) -> Iterator[tuple[int, int, Strength]]:
+        for start in _places(text.small, self.name):
+            yield start, start + len(self.name), self.strength
+
+
+def _pass_names(text: _Text) -> Iterator[tuple[int, int, Strength]]:
+    for start in _places(text.small, "pass"):
+        if found := _PASS.match(text.small, start):
             yield start, found.end(), "weak" if found["weak"] else "strong"
+
+
+def _short_names(text: _Text) -> Iterator[tuple[int, int, Strength]]:
+    small = text.small
     for found in _SHORT.finditer(small):
         start, end = found.span()
         is_word = small[start - 1 : start] not in _WORD_SIGNS and small[end : end + 1] not in _WORD_SIGNS
         if is_word or (found["pass"] and small.endswith(_BEFORE_PASS, 0, start)):
             yield start, end, "weak" if found["weak"] else "chosen"
-    yield from _key_names(text, small)
 
 
 def _lower(text: str) -> str:
@@ -702,14 +752,15 @@ def _lower(text: str) -> str:
     return "".join(sign.lower() if len(sign.lower()) == 1 else sign for sign in text)
 
 
-def _key_names(text: str, small: str) -> Iterator[tuple[int, int, Strength]]:
+def _key_names(text: _Text) -> Iterator[tuple[int, int, Strength]]:
     """Yield where `key` stands for a secret key, or for any key."""
-    for start in _places(small, "key"):
-        before = text[max(0, start - 2) : start]
-        if _KEY_OF.search(text, max(0, start - 14), start):
+    written = text.written
+    for start in _places(text.small, "key"):
+        before = written[max(0, start - 2) : start]
+        if _KEY_OF.search(written, max(0, start - 14), start):
             yield start, start + 3, "weak"
         elif (
-            text[start - 1 : start + 3] == "_KEY"
+            written[start - 1 : start + 3] == "_KEY"
             or before in ("\\n", "\\r", "\\t")
             or not (before[-1:].isalnum() or before[-1:] in ("_", "-"))
         ):
@@ -915,31 +966,52 @@ _COMMANDS = (
     ),
     "ssh-keygen",
 )
-# What stands in a place for secrets: what a text must hold for it, how it is found, and which values are secrets.
-_PLACES: tuple[tuple[tuple[str, ...], re.Pattern[str], str, Callable[[str], bool]], ...] = (
-    (("://",), _DSN, "dsn", _is_password_of_address),
-    (("earer", "uthorization", "SSWS "), _BEARER, "bearer", _is_random),
-    (("asic ", '"auth'), _BASIC, "basic", _is_encoded_login),
-    ((":AA",), _TELEGRAM, "telegram", _is_random),
-    (("sig=", "ignature=", "auth=", "key=", "jwt=", "pat=", "hmac=", "code="), _SIGNATURE, "signature", _is_random),
-    (("://",), _LOGIN_OF_URL, "dsn", _is_random),
-    ((":thin:", ":oci:"), _ORACLE, "dsn", _is_password_of_address),
-    (("curl", "xh ", "http "), _CURL_USER, "value", _is_word),
-    (("u ", "-user"), _CURL_KEY, "value", _is_random),
-    ((" -u", "-user"), _USER_OPTION, "value", _is_chosen),
-    (("mysql", "mariadb", "7z"), _MYSQL, "value", _is_word),
-    (_COMMANDS, _COMMAND, "value", _is_word),
-    ((" -U", " -pass", "htpasswd", "lftp", "poetry", "bundle", "openssl"), _OPTION, "value", _is_word),
-    (("/p", "/rp", "/user:", "net "), _OF_WINDOWS, "value", _is_chosen),
-    (("echo ", "printf "), _PIPED, "value", _is_word),
-    (("SecureString", "uth"), _ARGUMENT, "value", _is_chosen),
-    (("<<<",), _HERE, "value", _is_word),
-    (("--from-literal",), _LITERAL, "value", _is_random_or_chosen),
-    (("dockerc",), _DOCKER_CONFIG, "value", _is_random),
-    (("_auth",), _NPM_AUTH, "basic", _is_encoded_login),
-    (("requirepass", "masterauth", "AUTH"), _REDIS, "value", _is_random_or_chosen),
-    ((":54", ":6432:", ":6543:", ":2506", ":26257:", ":*:"), _PGPASS, "value", _is_word),
-    (("$:", ":$", ":!$"), _SHADOW, "value", bool),
-    (("dentified", "DENTIFIED", "assword(", "ASSWORD("), _SQL, "value", _is_word),
-    (("password",), _MACHINE, "value", _is_word),
+# What a text with such a secret holds, and how it is found.
+_FINDERS: tuple[tuple[Form, _FindSecrets], ...] = (
+    *((Form((begin,), long=True), _Key(begin, form)) for begin, form in FORMATS.items()),
+    (Form(("ATE KEY",)), _pem),
+    (Form(_KEY_DATA_SIGNS), _key_data),
+    (Form(("://",)), _Place(_DSN, "dsn", _is_password_of_address)),
+    (Form(("earer", "uthorization", "SSWS ")), _Place(_BEARER, "bearer", _is_random)),
+    (Form(("asic ", '"auth')), _Place(_BASIC, "basic", _is_encoded_login)),
+    (Form((":AA",)), _Place(_TELEGRAM, "telegram", _is_random)),
+    (
+        Form(("sig=", "ignature=", "auth=", "key=", "jwt=", "pat=", "hmac=", "code=")),
+        _Place(_SIGNATURE, "signature", _is_random),
+    ),
+    (Form(("://",)), _Place(_LOGIN_OF_URL, "dsn", _is_random)),
+    (Form((":thin:", ":oci:")), _Place(_ORACLE, "dsn", _is_password_of_address)),
+    (Form(("curl", "xh ", "http ")), _Place(_CURL_USER, "value", _is_word)),
+    (Form(("u ", "-user")), _Place(_CURL_KEY, "value", _is_random)),
+    (Form((" -u", "-user")), _Place(_USER_OPTION, "value", _is_chosen)),
+    (Form(("mysql", "mariadb", "7z")), _Place(_MYSQL, "value", _is_word)),
+    (Form(_COMMANDS), _Place(_COMMAND, "value", _is_word)),
+    (Form((" -U", " -pass", "htpasswd", "lftp", "poetry", "bundle", "openssl")), _Place(_OPTION, "value", _is_word)),
+    (
+        Form((" /p", "\t/p", " /rp", "\t/rp", " /user:", "\t/user:", "net ", "net\t")),
+        _Place(_OF_WINDOWS, "value", _is_chosen),
+    ),
+    (Form(("echo ", "printf ")), _Place(_PIPED, "value", _is_word)),
+    (Form(("SecureString", "uth(", "uth=", "uth =", "uth\t=")), _Place(_ARGUMENT, "value", _is_chosen)),
+    (Form(("<<<",)), _Place(_HERE, "value", _is_word)),
+    (Form(("--from-literal",)), _Place(_LITERAL, "value", _is_random_or_chosen)),
+    (Form(("dockerc",)), _Place(_DOCKER_CONFIG, "value", _is_random)),
+    (Form(("_auth",)), _Place(_NPM_AUTH, "basic", _is_encoded_login)),
+    (Form(("requirepass", "masterauth", "AUTH")), _Place(_REDIS, "value", _is_random_or_chosen)),
+    (Form((":54", ":6432:", ":6543:", ":2506", ":26257:", ":*:")), _Place(_PGPASS, "value", _is_word)),
+    (Form(_SHADOW_SIGNS), _Place(_SHADOW, "value", bool)),
+    (Form(("dentified", "DENTIFIED", "assword(", "ASSWORD(")), _Place(_SQL, "value", _is_word)),
+    (Form(("password",)), _Place(_MACHINE, "value", _is_word)),
+    (Form(('"kty',)), _jwk_members),
+    (Form(_COLUMN_NAMES, small=True), _columns),
+    (Form((":",)), _by_port),
+    (Form(("ookie",)), _cookies),
 )
+_NAMES: tuple[tuple[Form, _FindNames], ...] = (
+    *((Form((name,), small=True), _Name(name, "strong")) for name in (*_STRONG, *_STRONG_ABROAD)),
+    *((Form((name,), small=True), _Name(name, "weak")) for name in (*_WEAK, *_WEAK_ABROAD)),
+    (Form(("pass",), small=True), _pass_names),
+    (Form(("pw", "psk", "pass", "pat"), small=True), _short_names),
+    (Form(("key",), small=True), _key_names),
+)
+_PREFILTER = Prefilter([form for form, _ in (*_FINDERS, *_NAMES)], _lower)

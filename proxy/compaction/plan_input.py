@@ -1,5 +1,6 @@
 """A request with all that its plan depends on, in two stages of knowledge."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -19,7 +20,7 @@ from policies.numbers import ESTIMATE_MARGIN, RETRY_TARGETS
 from policies.record import text_protocol
 from policies.record.masking import as_allowed
 from policies.record.record import Record
-from policies.secrets.mask import mask_secrets, masked_in
+from policies.secrets.mask import mask_secrets, mask_utterances
 from proxy.callers.api_head import ApiHead
 from proxy.callers.session_label import label_given, label_of
 from proxy.callers.tenants import Caller
@@ -64,10 +65,10 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     def said_in(self, position: int) -> list[Utterance]:
         """Return the contents of one message, without secrets unless the policy keeps them."""
-        return [self._allow_utterance(said) for said in self.request.said_in(position)]
+        return self._allow_utterances(self.request.said_in(position))
 
-    def _allow_utterance(self, said: Utterance) -> Utterance:
-        return masked_in(said) if self.caller.policy.secrets == "mask" else said
+    def _allow_utterances(self, said: list[Utterance]) -> list[Utterance]:
+        return mask_utterances(said) if self.caller.policy.secrets == "mask" else said
 
     def allowed_text(self, text: str) -> str:
         """Mask the secrets of a text about the conversation, unless the policy keeps them."""
@@ -327,19 +328,20 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
 
         answered: with the output of a last call in plain text, which is in the message after it.
         """
-        found = [said for at in range(start, end) for said in self._allowed(at)]
+        self._read_messages(range(start, end))
+        found = [said for at in range(start, end) for said in self._read[at]]
         if self.has_tools_in_text:
             before, after = self._last(start - 1), self._last(end) if answered else None
             found = text_protocol.as_tools(found, before, after)
         return told_apart(found, self._spoken, self._foreign)
 
-    def _allowed(self, position: int) -> list[Utterance]:
-        """Return the utterances of one message, decoded and masked once."""
-        known = self._read.get(position)
-        if known is None:
-            said = self.request.utterances(position, position + 1)
-            known = self._read[position] = [self._allow_utterance(each) for each in said]
-        return known
+    def _read_messages(self, positions: Iterable[int]) -> None:
+        """Decode and mask the messages at these positions, each once, and all of them together."""
+        unread = [at for at in positions if at not in self._read]
+        said = [self.request.utterances(at, at + 1) for at in unread]
+        allowed = iter(self._allow_utterances([each for one in said for each in one]))
+        for at, one in zip(unread, said, strict=True):
+            self._read[at] = [next(allowed) for _ in one]
 
     @cached_property
     def _read(self) -> dict[int, list[Utterance]]:
@@ -349,7 +351,8 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
         """Return the last utterance of a message, None without such a message."""
         if not 0 <= position < len(self.conversation.body):
             return None
-        return next(reversed(self._allowed(position)), None)
+        self._read_messages((position,))
+        return next(reversed(self._read[position]), None)
 
     @cached_property
     def _spoken(self) -> frozenset[int]:

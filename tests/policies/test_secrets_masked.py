@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.conversation.transcript import ToolCall, Utterance
-from policies.secrets.mask import mask_secrets, masked_in
+from policies.secrets.mask import mask_secrets, mask_utterances
 from tests.policies.secrets_table import (
     HELD_OUT_LOOKALIKES,
     HELD_OUT_SECRETS,
@@ -153,8 +153,11 @@ def test_escapes_stay_where_no_secret_is() -> None:
 
 
 def test_reasoning_and_arguments_are_masked_with_the_text() -> None:
-    said = masked_in(Utterance(0, "assistant", "x", (ToolCall("sh", "API_KEY=" + LONG),), reasoning=f"API_KEY={LONG}"))
+    harmless = Utterance(1, "user", "hello")
+    told = Utterance(0, "assistant", "x", (ToolCall("sh", "API_KEY=" + LONG),), reasoning=f"API_KEY={LONG}")
+    said, other = mask_utterances([told, harmless])
     assert LONG not in said.reasoning + said.calls[0].arguments
+    assert other is harmless
 
 
 def test_a_short_secret_shows_none_of_its_characters() -> None:
