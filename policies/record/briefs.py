@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 from policies.authorship.arguments import UnreadError, read, strings_in
 from policies.authorship.wrappers import RULE_FILES
 from policies.conversation.transcript import ToolCall, Utterance
-from policies.record.rules import RuleFile, content_of_file, file_read_by
+from policies.record.rules import FileReadBy, RuleFile, content_of_file, file_read_by
 
 _MOST_CHARACTERS = 8_000
 _MOST_BRIEFS = 4
@@ -16,7 +16,9 @@ _ISSUE = re.compile(r"(?:\bissues?\b[\s:/#]{0,3}(?:(?:no|nr|number)\b[\s.:#]{0,3
 _NUMBER = re.compile(r"(?<![\w.])#?(\d{1,7})(?![\w.])")
 
 
-def briefs_in(older: Sequence[RuleFile], utterances: Sequence[Utterance], said: Sequence[str]) -> tuple[RuleFile, ...]:
+def briefs_in(
+    older: Sequence[RuleFile], utterances: Sequence[Utterance], said: Sequence[str], read_by: FileReadBy = file_read_by
+) -> tuple[RuleFile, ...]:
     """The newest reading of each document and issue that a person names; `said`: his statements in all that is covered.
 
     Results that failed are none, and files of rules are kept as those.
@@ -28,7 +30,9 @@ def briefs_in(older: Sequence[RuleFile], utterances: Sequence[Utterance], said: 
     issues = {*_ISSUE.findall(words)}
     reading: dict[str, str] = {}
     for utterance in utterances:
-        reading |= {call.id: name for call in utterance.calls if (name := _named_by(call, words, issues))}
+        reading |= {
+            call.id: name for call in utterance.calls if (name := _named_by(call, read_by(call), words, issues))
+        }
         name = reading.get(utterance.answers or "")
         if name is not None and utterance.role == "tool" and (text := content_of_file(utterance)):
             found.pop(name, None)
@@ -36,9 +40,8 @@ def briefs_in(older: Sequence[RuleFile], utterances: Sequence[Utterance], said: 
     return tuple([*found.values()][-_MOST_BRIEFS:])
 
 
-def _named_by(call: ToolCall, words: str, issues: Set[str]) -> str | None:
-    """What a call reads, if a person's words name it; None for all others."""
-    path = file_read_by(call)
+def _named_by(call: ToolCall, path: str | None, words: str, issues: Set[str]) -> str | None:
+    """What a call reads, if a person's words name it; None for all others. path: of the file that it reads."""
     if path is not None:
         name = _DOCUMENT.search(path)
         return path if name and name[0].lower() in words and not RULE_FILES.search(path) else None

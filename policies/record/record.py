@@ -21,7 +21,7 @@ from policies.record.call_lines import place, without_place
 from policies.record.names import NamesOf, names_in
 from policies.record.render import Contents, names_weight, render, with_files, with_names
 from policies.record.reports import Report, reports_in
-from policies.record.rules import RuleFile, files_block, rule_files
+from policies.record.rules import FileReadBy, RuleFile, file_read_by, files_block, rule_files
 from policies.record.texts import Language, Texts, language_of, texts_for
 from policies.record.working_set import NameUse
 from policies.settings import LedgerSettings
@@ -241,7 +241,7 @@ class RecordContext:
 
     segments:   how many of the newest are shown. kept: the texts that are sent next to the record.
     most_names: tokens that the working set may take of what the rest leaves; None for its own budget.
-    names, judge: read the names of a text and the outcome of a call.
+    names, judge, read_by: read the names of a text, the outcome of a call, and the file that it reads.
     """
 
     span: Span
@@ -255,6 +255,7 @@ class RecordContext:
     most_names: int | None = None
     names: NamesOf = names_in
     judge: Judge = judge_call
+    read_by: FileReadBy = file_read_by
 
 
 class Occasion(NamedTuple):
@@ -300,9 +301,11 @@ def build(context: RecordContext, written: WrittenSummary | None, occasion: Occa
     )  # fmt: skip
 
 
-def files_weight(span: Span, parent: Record | None, budget: Budget, count: CountTokens) -> int:
+def files_weight(
+    span: Span, parent: Record | None, budget: Budget, count: CountTokens, read_by: FileReadBy = file_read_by
+) -> int:
     """Return the tokens of the files of rules, and of what the user pointed to, in a record that is not made yet."""
-    files = _files(span, parent, budget, (), texts_for(language_for(parent, span)), count).lines
+    files = _files(span, parent, budget, (), texts_for(language_for(parent, span)), count, read_by).lines
     return count("\n".join(files)) if files else 0
 
 
@@ -315,12 +318,13 @@ class _Files(NamedTuple):
 
 
 def _files(
-    span: Span, parent: Record | None, budget: Budget, told: Sequence[str], texts: Texts, count: CountTokens
-) -> _Files:
+    span: Span, parent: Record | None, budget: Budget, told: Sequence[str], texts: Texts, count: CountTokens,
+    read_by: FileReadBy,
+) -> _Files:  # fmt: skip
     """Return the files of everything covered. told: what a person said in it, beside the new messages."""
-    rules = rule_files(parent.rules if parent else (), span.utterances, {*span.ruled, *span.repeated})
+    rules = rule_files(parent.rules if parent else (), span.utterances, {*span.ruled, *span.repeated}, read_by)
     lines = files_block(texts.rules, rules, texts, _room_for_rules(budget) - span.rules_sent, count)
-    briefs = briefs_in(parent.briefs if parent else (), span.utterances, told)
+    briefs = briefs_in(parent.briefs if parent else (), span.utterances, told, read_by)
     lines += files_block(texts.briefs, briefs, texts, min(_BRIEFS, budget.record), count)
     return _Files(rules, briefs, lines)
 
@@ -350,7 +354,7 @@ def _draft(context: RecordContext, written: WrittenSummary | None) -> _Draft:
     work = work_behind(parent.work if parent else Work(), span.utterances, context.judge)
     reports = reports_in(parent.reports if parent else (), span.utterances)
     told = [entry.text for entry in entries if entry.opening or entry.kind in ("task", "directive", "message")]
-    files = _files(span, parent, budget, told, texts, count)
+    files = _files(span, parent, budget, told, texts, count, context.read_by)
     uses = _uses(span, parent, context.statements, entries, context.names)
     shown = [segment.text for segment in timeline[-context.segments :] if segment.text] if context.segments else []
     contents = Contents(

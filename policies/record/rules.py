@@ -5,7 +5,7 @@ was too large for that.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import msgspec
 
@@ -40,28 +40,6 @@ class RuleFile(msgspec.Struct, frozen=True):
     position: int
 
 
-def rule_files(
-    older: Sequence[RuleFile], utterances: Sequence[Utterance], sent: Collection[int]
-) -> tuple[RuleFile, ...]:
-    """The files in everything covered, of each the newest reading; without those in messages that are `sent`."""
-    found = {file.name: file for file in older if file.position not in sent}
-    reading: dict[str, str] = {}
-    for utterance in utterances:
-        reading |= {call.id: name for call in utterance.calls if (name := _read_by(call))}
-        if utterance.role == "user" and utterance.voice == "instructions" and utterance.position not in sent:
-            found |= {utterance.by: RuleFile(utterance.by, utterance.text[:_MOST_CHARACTERS], utterance.position)}
-        name = reading.get(utterance.answers or "")
-        if name is not None and utterance.role == "tool" and (text := content_of_file(utterance)):
-            found |= {name: RuleFile(name, text[:_MOST_CHARACTERS], utterance.position)}
-    return tuple([*found.values()][-_MOST_FILES:])
-
-
-def _read_by(call: ToolCall) -> str | None:
-    """The file of rules that a call reads as a whole; None for all others."""
-    path = file_read_by(call)
-    return path if path and RULE_FILES.search(path) else None
-
-
 def file_read_by(call: ToolCall) -> str | None:
     """Return the file that a call reads as a whole, by a tool or a shell. None for searches, changes and all others."""
     call = answered_call(call)
@@ -86,6 +64,29 @@ def _file_printed_by(command: Command) -> str | None:
         return None
     files = [word for word in command.words[1:] if not word.startswith("-")]
     return command.path(files[0]) if len(files) == 1 else None
+
+
+FileReadBy = Callable[[ToolCall], str | None]
+"""`file_read_by`, or a version of it with a cache."""
+
+
+def rule_files(
+    older: Sequence[RuleFile],
+    utterances: Sequence[Utterance],
+    sent: Collection[int],
+    read_by: FileReadBy = file_read_by,
+) -> tuple[RuleFile, ...]:
+    """The files in everything covered, of each the newest reading; without those in messages that are `sent`."""
+    found = {file.name: file for file in older if file.position not in sent}
+    reading: dict[str, str] = {}
+    for utterance in utterances:
+        reading |= {call.id: name for call in utterance.calls if (name := read_by(call)) and RULE_FILES.search(name)}
+        if utterance.role == "user" and utterance.voice == "instructions" and utterance.position not in sent:
+            found |= {utterance.by: RuleFile(utterance.by, utterance.text[:_MOST_CHARACTERS], utterance.position)}
+        name = reading.get(utterance.answers or "")
+        if name is not None and utterance.role == "tool" and (text := content_of_file(utterance)):
+            found |= {name: RuleFile(name, text[:_MOST_CHARACTERS], utterance.position)}
+    return tuple([*found.values()][-_MOST_FILES:])
 
 
 def content_of_file(utterance: Utterance) -> str:

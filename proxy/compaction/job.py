@@ -14,6 +14,7 @@ from policies.decision.plan import Compact, most_names
 from policies.record import record as records
 from policies.record.names import NamesOf, names_in
 from policies.record.record import Record, RecordContext, Span, Statements
+from policies.record.rules import FileReadBy, file_read_by
 from policies.settings import PolicySettings
 from policies.tool_calls.calls import Judge, judge_call
 from proxy.compaction.plan_input import PlanInput
@@ -31,7 +32,7 @@ class Job:
     started:  the time when the conversation was first seen, in Unix seconds.
     deadline: seconds that all calls together may take.
     rebuild:  True if the whole history is summarized anew, and not from the parent's summary on.
-    names, judge: names in texts and outcomes of calls, each read once.
+    names, judge, read_by: names in texts, outcomes of calls and files that calls read, each read once.
     counted:  tokens of texts.
 
     JOIN_WAIT: seconds that a request which still fits waits for a record that another request makes.
@@ -49,6 +50,7 @@ class Job:
     rebuild: bool = False
     names: NamesOf = field(default_factory=lambda: cache(names_in), compare=False)
     judge: Judge = field(default_factory=lambda: cache(judge_call), compare=False)
+    read_by: FileReadBy = field(default_factory=lambda: cache(file_read_by), compare=False)
     counted: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
@@ -131,6 +133,7 @@ class Job:
             most_names=self.most_names,
             names=self.names,
             judge=self.judge,
+            read_by=self.read_by,
         )
 
     def _request(self, cut: int) -> int | None:

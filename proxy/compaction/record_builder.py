@@ -156,7 +156,7 @@ def _fitted_job(job: Job, count: CountTokens) -> Job:
         return job
     before = job.parent.text_tokens if job.parent else 0
     covered = job.cooled.conversation.body[job.covered : job.plan.cut.position]
-    files = records.files_weight(job.span, job.parent, job.plan.budget, count)
+    files = records.files_weight(job.span, job.parent, job.plan.budget, count, job.read_by)
     weight = expected_weight(before, covered, job.plan.budget, files)
     plan = fit_cut(job.plan, job.cooled.conversation, job.policy, weight)
     return job if plan is job.plan else replace(job, plan=replace(plan, target=None))
