@@ -70,13 +70,13 @@ class Phrases:
     """A set of texts, found within another text in a time that does not grow with their number."""
 
     def __init__(self, phrases: Iterable[str]) -> None:
-        self._phrases = frozenset(phrases)
-        self._lengths = sorted({len(phrase) for phrase in self._phrases if phrase})
+        self._phrases = frozenset(filter(None, phrases))
+        self._lengths = sorted({*map(len, self._phrases)})
 
     def stand_in(self, text: str) -> bool:
         """Return True if one of them stands in the text, alone or within a longer one that is made of names."""
         if len(self._phrases) <= _FEW:
-            return any(has_name(text, phrase) for phrase in self._phrases if phrase)
+            return any(has_name(text, phrase) for phrase in self._phrases if phrase in text)
         starts = (at for at in range(len(text)) if text[at - 1 : at] not in _LETTERS)
         return any(
             text[start : start + length] in self._phrases
@@ -96,7 +96,7 @@ def place_of(text: str, name: str) -> int:
     at = text.find(name)
     while at >= 0:
         end = at + len(name)
-        if not {text[max(0, at - 1) : at], text[end : end + 1]} & _LETTERS:
+        if text[max(0, at - 1) : at] not in _LETTERS and text[end : end + 1] not in _LETTERS:
             return at
         at = text.find(name, at + 1)
     return -1
