@@ -13,6 +13,7 @@ from policies.conversation.transcript import CountTokens, Utterance, escape, sho
 from policies.decision.budget import Budget
 from policies.decision.cut import Cut
 from policies.decision.plan import Trigger
+from policies.memo import memoize
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction, Work, work_behind
 from policies.record.bisect import BisectOutcome
@@ -52,8 +53,8 @@ _CODE_READ = 40_000
 _CUT_OUT = " …"
 # Of what an assistant said beside its last words before a person's, so many newest are told.
 _NEWEST_SAID = 5
-# Of a message, so many characters tell its language.
-_LANGUAGE_READ = 2_000
+# Of a message, so many characters tell its language; and those of messages that were read and are remembered.
+_LANGUAGE_READ, _LANGUAGE_REMEMBERED = 2_000, 200_000
 
 Algorithm = Literal["single", "bisect_v1", "deterministic"]
 
@@ -419,8 +420,14 @@ def language_for(parent: Record | None, span: Span) -> Language:
         return parent.language
     users = [u for u in span.utterances if u.role == "user"]
     texts = [u.text for u in [u for u in users if u.voice == "person"] or users]
-    prose = [sentence for text in texts for sentence, is_prose in sentences(text[:_LANGUAGE_READ]) if is_prose]
+    prose = [sentence for text in texts for sentence in _prose_of(text[:_LANGUAGE_READ])]
     return language_of(prose or texts)
+
+
+@memoize(characters=_LANGUAGE_REMEMBERED)
+def _prose_of(text: str) -> list[str]:
+    """Return the sentences of a text without what was pasted. It is asked for more than once a compaction."""
+    return [sentence for sentence, is_prose in sentences(text) if is_prose]
 
 
 def _making(cut: Cut, written: WrittenSummary, occasion: Occasion, summary: int) -> Making:

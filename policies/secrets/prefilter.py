@@ -97,8 +97,10 @@ class Prefilter:
         found: defaultdict[bytes, set[int]] = defaultdict(set)
         for (small, long), parts in self._parts.items():
             text = b" %b " % b" ".join([word for word in words if len(word) >= _LEAST_LONG] if long else words)
-            seen = text.lower() if small else text
+            seen, is_ascii = text.lower() if small else text, text.isascii()
             for part, forms in parts.items():
+                if is_ascii and not part.isascii():
+                    continue
                 at = seen.find(part)
                 while at >= 0:
                     end = text.index(b" ", at)

@@ -54,7 +54,7 @@ def steps_behind(older: Sequence[BrowserStep], utterances: Sequence[Utterance]) 
 
 def _page_in(text: str) -> tuple[str, str] | None:
     """Address and title of the page that a message shows; None if it shows none."""
-    address = _URL.search(text)
+    address = _URL.search(text) if "url:" in text.lower() else None
     if address is None:
         return None
     url = address[1]
