@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 from policies.searching import has_any
 
-# What words are made of, beside all beyond ASCII; everything else stands between them.
+# What words are made of; everything else stands between them.
 _SIGNS = f"{ascii_letters}{digits}_+/=.~:$@*|%-"
-_WORDS_ONLY = bytes(sign if sign > 127 or chr(sign) in _SIGNS else ord(" ") for sign in range(256))
-_IN_WORD = re.compile(rf"(?:[{re.escape(_SIGNS)}]|[^\x00-\x7f]){{1,200}}")
+_WORDS_ONLY = bytes(sign if chr(sign) in _SIGNS else ord(" ") for sign in range(256))
+_IN_WORD = re.compile(rf"[{re.escape(_SIGNS)}]{{1,200}}")
+# Letters beyond ASCII that are read as letters of ASCII in lower case.
+_ASCII_IN_SMALL = ("ſ", "\N{KELVIN SIGN}")
 # A shorter part stands in nearly every text.
 _LEAST_PART = 2
 # The fewest characters of a word that holds a long form.
@@ -41,19 +43,24 @@ class Form(NamedTuple):
 class Prefilter:
     """Says by number which forms may stand in a text.
 
-    lower: returns a text in lower case; it differs from that of bytes only beyond ASCII. Words without a part of a form
-    are remembered. It needs no lock: a word that is forgotten is read anew.
+    lower: returns a text in lower case, of the same length. Words without a part of a form are remembered. It needs no
+    lock: a word that is forgotten is read anew.
     """
 
     def __init__(self, forms: Sequence[Form], lower: Callable[[str], str]) -> None:
         self._forms = [(form.small, form.parts) for form in forms]
         self._lower = lower
+        # Forms that may stand in any text, and in any that is not ASCII.
         self._anywhere: set[int] = set()
+        self._abroad: set[int] = set()
         self._parts: defaultdict[tuple[bool, bool], defaultdict[bytes, set[int]]] = defaultdict(
             lambda: defaultdict(set)
         )
         self._harmless: set[bytes] = set()
         for number, form in enumerate(forms):
+            if not all(map(str.isascii, form.parts)):
+                self._abroad.add(number)
+                continue
             stems = [max(_IN_WORD.findall(part), key=len, default="").encode() for part in form.parts]
             if min(map(len, stems)) < _LEAST_PART:
                 self._anywhere.add(number)
@@ -82,7 +89,7 @@ class Prefilter:
 
     def _parts_of(self, text: str, numbers: Set[int]) -> list[int]:
         small, found = self._lower(text), []
-        for number in sorted(numbers):
+        for number in sorted(numbers if text.isascii() else numbers | self._abroad):
             is_small, parts = self._forms[number]
             if has_any(small if is_small else text, parts):
                 found.append(number)
@@ -90,22 +97,24 @@ class Prefilter:
 
     def _words(self, text: str) -> set[bytes]:
         words = set(_words_of(text))
-        return words if text.isascii() else words.union(_words_of(self._lower(text)))
+        if not text.isascii() and has_any(text, _ASCII_IN_SMALL):
+            words.update(_words_of(self._lower(text)))
+        return words
 
     def _telling_words(self, words: Set[bytes]) -> Mapping[bytes, Set[int]]:
         """Return the words that hold parts of forms, with these forms."""
         found: defaultdict[bytes, set[int]] = defaultdict(set)
         for (small, long), parts in self._parts.items():
             text = b" %b " % b" ".join([word for word in words if len(word) >= _LEAST_LONG] if long else words)
-            seen, is_ascii = text.lower() if small else text, text.isascii()
+            seen = text.lower() if small else text
+            starts: defaultdict[int, set[int]] = defaultdict(set)
             for part, forms in parts.items():
-                if is_ascii and not part.isascii():
-                    continue
                 at = seen.find(part)
                 while at >= 0:
-                    end = text.index(b" ", at)
-                    found[text[text.rindex(b" ", 0, at) + 1 : end]].update(forms)
-                    at = seen.find(part, end)
+                    starts[text.rindex(b" ", 0, at) + 1].update(forms)
+                    at = seen.find(part, text.index(b" ", at))
+            for start, forms in starts.items():
+                found[text[start : text.index(b" ", start)]].update(forms)
         if len(self._harmless) + len(words) > _MOST_KNOWN:
             self._harmless = set()
         self._harmless.update([w for w in words if len(w) <= _LONGEST_KNOWN and w not in found][:_MOST_KNOWN])
