@@ -255,11 +255,13 @@ _PASS = re.compile(r"pass(?:word|wd|phrase|[_-]?code|wort|ord\b)|(?<=mot[ _]de[ 
 _SHORT = re.compile(r"p(?:w|sk|(?P<pass>ass)|(?P<weak>at))(?![a-z])")
 _BEFORE_PASS = ("pg", "db", "key", "user", "root", "smtp", "mail", "store", "admin")
 _WORD_SIGNS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
-_KEY_OF = re.compile(
-    r"(?i:api|access|private|account|auth|secret|encrypt(?:ion)?|sign(?:ing)?|master|license|service|storage|client|app"
-    r"|deploy|consumer|admin|webhook|subscription|application|functions?|session|(?:pre)?shared|fernet|recovery|server"
-    r"|wallet|root|team|project|personal|ingest(?:ion)?|hmac|jwt|merchant|partner|bot|write)[ _-]?\Z"
-)
+# What stands before `key`, whatever is before that.
+_KEYS_OF = """
+api access private account auth secret encrypt encryption sign signing master license service storage client app deploy
+consumer admin webhook subscription application function functions session shared fernet recovery server wallet root
+team project personal ingest ingestion hmac jwt merchant partner bot write
+"""
+_KEY_OF = tuple(_KEYS_OF.split())
 # chosen: may be a password, and must look like one.
 Strength = Literal["strong", "chosen", "weak", "faint"]
 _PREFIX = re.compile(r"[\w.-]{0,40}\Z")
@@ -749,7 +751,7 @@ def _lower(text: str) -> str:
     small = text.lower().replace("ſ", "s")  # as patterns without case read it
     if len(small) == len(text):
         return small
-    return "".join(sign.lower() if len(sign.lower()) == 1 else sign for sign in text)
+    return "".join(sign.lower() if len(sign.lower()) == 1 else sign for sign in text).replace("ſ", "s")
 
 
 def _key_names(text: _Text) -> Iterator[tuple[int, int, Strength]]:
@@ -757,7 +759,8 @@ def _key_names(text: _Text) -> Iterator[tuple[int, int, Strength]]:
     written = text.written
     for start in _places(text.small, "key"):
         before = written[max(0, start - 2) : start]
-        if _KEY_OF.search(written, max(0, start - 14), start):
+        end = start - (text.small[start - 1 : start] in (" ", "_", "-"))
+        if text.small.endswith(_KEY_OF, 0, end):
             yield start, start + 3, "weak"
         elif (
             written[start - 1 : start + 3] == "_KEY"
