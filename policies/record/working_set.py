@@ -123,7 +123,7 @@ class _SpanText:
     source: str
 
 
-@dataclass
+@dataclass(slots=True)
 class _NameSpan:
     """What one span says of a name. texts: the indexes of those it stands in, oldest first."""
 
@@ -229,16 +229,18 @@ def _find_names(utterances: Iterable[Utterance], texts: list[_SpanText], names: 
             continue
         counted: set[str] = set()
         for text in _texts(utterance, paths):
+            at = len(texts)
             texts.append(text)
             here = names(text.text)
             for name in here:
-                found[name].texts.append(len(texts) - 1)
+                found[name].texts.append(at)
             counted |= here
+        by_agent = utterance.role == "assistant"
         said = _names_said(utterance, names) if utterance.role == "user" and utterance.voice == "person" else ()
         for name in counted:
             new = found[name]
             new.messages += 1
-            new.agent += utterance.role == "assistant"
+            new.agent += by_agent
             new.user += name in said
             new.last = utterance.position
     return found
