@@ -72,20 +72,23 @@ def call_of(one: KeyAction | Attempt) -> Call:
 
 
 def action_line(action: KeyAction, texts: Texts, change: Change | None = None) -> str:
-    """A call and what became of it: why it failed, the line of a check or a commit that says so, else its own words.
+    """Return the line of a call and of what became of it: why it failed, the line of a check that says so, else a quote.
 
+    A call that worked may have started work of which nothing is known, so that its words stand without a label.
     change: the one that it, a check, was run before.
     """
     told, why = texts.outcomes[action.outcome], in_line(action.why)
     if action.outcome != "failed" and is_asking(action.tool):
         told = texts.asked
-    elif action.outcome == "unknown" and action.sure and why:
+    elif why and action.sure and _is_quoted(action):
         told = texts.says.format(text=texts.told.format(text=why))
-    elif why and action.outcome == "ok" and action.sort not in ("check", "change"):
-        told = f"{told}: {texts.told.format(text=why)}"
     elif why:
         told = f"{told}: {why}"
     return f"{place(action.position)}{call_text(action)} -> {told}{note_of(change, texts)}"
+
+
+def _is_quoted(action: KeyAction) -> bool:
+    return action.outcome == "unknown" or (action.outcome == "ok" and action.sort not in ("check", "change"))
 
 
 def call_text(one: KeyAction | Attempt) -> str:

@@ -123,6 +123,12 @@ def test_what_did_something_comes_before_checks_that_were_run_again() -> None:
     assert [line.partition("]")[0] for line in lines[:2]] == ["- [0", "- [20"]
 
 
+def test_what_started_work_is_quoted_and_not_called_ok() -> None:
+    started = KeyAction("bash", "./bin/enqueue all", ok=True, position=2, why="Scheduled 9 jobs", sure=True)
+    assert action_line(started, EN) == '- [2] bash(./bin/enqueue all) -> says: "Scheduled 9 jobs"'
+    assert action_line(msgspec.structs.replace(started, why=""), EN).endswith("-> ok")
+
+
 def test_searches_edits_and_reads_that_failed_are_never_one() -> None:
     grep = ("Grep", {"pattern": "x", "path": "a.py"}, "a.py:1:x = 1")
     missing = ("Read", {"file_path": "a.py"}, "Error: File does not exist")
