@@ -72,7 +72,7 @@ def call_of(one: KeyAction | Attempt) -> Call:
 
 
 def action_line(action: KeyAction, texts: Texts, change: Change | None = None) -> str:
-    """Return the line of a call and of what became of it: why it failed, the line of a check that says so, else a quote.
+    """Return the line of a call and of what became of it: why it failed, the line of a check, else a quote.
 
     A call that worked may have started work of which nothing is known, so that its words stand without a label.
     change: the one that it, a check, was run before.

@@ -1,10 +1,11 @@
 """The record of a compaction: what is stored once and injected ever after (docs/design.md, "The record")."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from policies.decision.plan import Trigger
 from policies.memo import memoize
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction, Work, work_behind
+from policies.record.allocate import cost_of
 from policies.record.bisect import BisectOutcome
 from policies.record.briefs import briefs_in
 from policies.record.call_lines import place, without_place
@@ -53,6 +55,7 @@ _CODE_READ = 40_000
 _CUT_OUT = " …"
 # Of what an assistant said beside its last words before a person's, so many newest are told.
 _NEWEST_SAID = 5
+_MOST_SAID = 200
 # Of a message, so many characters tell its language; and those of messages that were read and are remembered.
 _LANGUAGE_READ, _LANGUAGE_REMEMBERED = 2_000, 200_000
 
@@ -468,7 +471,9 @@ def _deterministic(
         quoted = "\n".join(f"> {line}" for line in told[-1].strip().splitlines())
         older, before, room = quoted, [], max(room, budget.record // 2)
     newest = {_said_of(line): line for line in [*before, *last]}
-    said = [line for line in [*before, *last] if newest[_said_of(line)] is line]
+    said = [line for line in [*before, *last] if newest[_said_of(line)] is line][-_MOST_SAID:]
+    taken = [*accumulate(cost_of([line], count) for line in reversed(said))]
+    said = said[len(said) - max(1, bisect_right(taken, room)) :] if said else []
     while count(summary := _summary(older, texts.recent, said)) > room and len(said) > 1:
         del said[0]
     while count(summary) > room and len(summary) > 200:

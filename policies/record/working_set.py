@@ -17,6 +17,7 @@ import msgspec
 
 from policies.authorship.arguments import UnreadError, path_of, read, strings_in
 from policies.conversation.transcript import CountTokens, Utterance, escape, shorten
+from policies.memo import memoize
 from policies.record.names import NamedText, NamesOf, Phrases, names_in, place_of
 from policies.record.reports import without_tags
 from policies.statements.sentences import sentences
@@ -46,6 +47,8 @@ _READ = 200_000
 _MOST_BYTES = 4_000_000
 # Characters of a line in which noise is looked for.
 _NOISE_READ = 400
+# Characters of lines that were read for it and are remembered: many names stand in one line.
+_NOISE_REMEMBERED = 400_000
 _FAILED = "<tool_use_error>"
 # What clients put into the user role is sent as it came, or nobody works with it.
 _UNUSED = ("harness", "instructions")
@@ -314,9 +317,13 @@ def _is_noise(text: str, start: int) -> bool:
     end = text.find("\n", start)
     line = text[start : len(text) if end < 0 else end][:_NOISE_READ]
     above = text.rfind("\n", 0, max(0, start - 1)) + 1
-    if _NOISE.match(line) is not None or is_logged(line) or is_frame(line.strip()):
-        return True
-    return any(_FRAME.match(text, at) for at in (start, above))
+    return _FRAME.match(text, above) is not None or _says_nothing(line)
+
+
+@memoize(characters=_NOISE_REMEMBERED)
+def _says_nothing(line: str) -> bool:
+    forms = (_NOISE, _FRAME)
+    return any(form.match(line) for form in forms) or is_logged(line) or is_frame(line.strip())
 
 
 def _between_words(text: str, least: int, wanted: int, line: int) -> int:
