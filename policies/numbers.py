@@ -25,11 +25,6 @@ MOST_NAMES = 12_000
 # The cut.
 ROUNDS_TO_BUY = 8
 """Rounds of the average size that a compaction must leave room for, or it buys no time."""
-LARGE_ROOM = 120_000
-"""Tokens of room from which on a compaction leaves a fixed number: what stays is read again with every request;
-`python -m benchmarks.price`."""
-LARGE_TARGET = 16_000
-"""Tokens that a compaction leaves at most in a large room; `python -m benchmarks.price`."""
 LEAST_TAIL_SMALL = 0.20
 """Share of a small room that stays word for word even if the record needs it; `python -m benchmarks.memory`."""
 LEAST_TAIL = 0.25

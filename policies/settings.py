@@ -238,7 +238,10 @@ class PolicySettings(Settings):
     """Lowest share the target is lowered to when too few rounds would fit before the next compaction."""
 
     max_target: int | None = Field(default=None, ge=1_000)
-    """Tokens beside tools and instructions that a compaction leaves at most; unset: 16,000 in rooms above 120,000."""
+    """Tokens beside tools and instructions that a compaction leaves at most; unset: by `target_root`."""
+
+    target_root: int = Field(default=50, ge=1)
+    """The same by the root of the room, from some 12,000 tokens of room on: 50 leaves 12,000 tokens of 57,000."""
 
     token_limit: int = Field(default=2_000_000, ge=1_000)
     """Tokens not yet summarized from which a request is compacted, whatever the window; every share counts from it."""

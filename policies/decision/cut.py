@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import sqrt
 from typing import Literal
 
 from policies import numbers
@@ -50,10 +51,13 @@ def target_tokens(conversation: Conversation, budget: Budget, policy: PolicySett
 
 
 def measured_room(budget: Budget, policy: PolicySettings) -> int:
-    """The room of which a compaction leaves a share: beyond some size it is not M, since what a conversation needs word
-    for word does not grow with the window, and what stays is paid anew."""
-    most = policy.max_target or (numbers.LARGE_TARGET if budget.movable > numbers.LARGE_ROOM else None)
-    return budget.movable if most is None else min(budget.movable, int(most / policy.target_ratio))
+    """Return the tokens of room of which a compaction leaves `target_ratio`.
+
+    In a small room these are M. In a larger one what stays grows with the root of M: a conversation needs little more
+    word for word there, and each request reads what stays.
+    """
+    most = policy.max_target or policy.target_root * sqrt(budget.movable)
+    return min(budget.movable, int(most / policy.target_ratio))
 
 
 def choose_cut(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policies.decision.budget import budget_of
 from policies.decision.cut import Cut, choose_cut, least_kept, target_tokens
@@ -126,29 +128,45 @@ def test_the_target_is_lowered_where_fewer_than_eight_rounds_would_fit_before_th
 @pytest.mark.parametrize(
     ("room", "most", "target"),
     [
-        (28_000, None, 12_600),
-        (112_000, None, 50_400),
-        (175_000, None, 16_000),
-        (900_000, None, 16_000),
+        (7_000, None, 3_150),
+        (28_000, None, 8_366),
+        (112_000, None, 16_733),
+        (900_000, None, 47_434),
         (112_000, 20_000, 20_000),
         (28_000, 20_000, 12_600),
         (900_000, 80_000, 80_000),
     ],
 )
-def test_in_a_large_room_what_stays_is_a_size_and_no_share(room: int, most: int | None, target: int) -> None:
+def test_what_stays_grows_with_the_root_of_the_room(room: int, most: int | None, target: int) -> None:
     policy = PolicySettings(max_target=most)
     found = target_tokens(conversation([user("x"), *rounds(50, size=40)]), budget_of(room, room), policy)
     assert found == pytest.approx(target, abs=1)
 
 
+@given(
+    rooms=st.tuples(st.integers(1_000, 2_000_000), st.integers(0, 500_000)),
+    root=st.integers(5, 500),
+    ratio=st.floats(0.1, 0.7),
+    size=st.integers(10, 20_000),
+)
+def test_a_larger_room_leaves_no_less(rooms: tuple[int, int], root: int, ratio: float, size: int) -> None:
+    policy = PolicySettings(target_root=root, target_ratio=ratio, min_target_ratio=min(ratio, 0.4))
+    messages = conversation([user("x"), *rounds(20, size=size)])
+    least, more = rooms
+    left = [target_tokens(messages, budget_of(room, room), policy) for room in (least, least + more)]
+    assert left[0] <= left[1]
+    assert left[1] <= ratio * (least + more)
+
+
 @pytest.mark.parametrize(
     ("room", "target", "least"),
     [
-        (16_000, 0.45, 3_200),
-        (56_000, 0.45, 14_000),
-        (56_000, 0.55, 14_000),
-        (56_000, 0.25, 7_777),
-        (175_000, 0.45, 8_888),
+        (7_000, 0.45, 1_400),
+        (16_000, 0.45, 2_810),
+        (56_000, 0.45, 6_573),
+        (56_000, 0.55, 5_378),
+        (56_000, 0.25, 6_573),
+        (175_000, 0.45, 11_620),
     ],
 )
 def test_the_least_tail_falls_with_a_target_below_the_usual_one(room: int, target: float, least: int) -> None:

@@ -35,7 +35,7 @@ def test_a_batch_waits_until_it_saves_more_than_the_cache_that_it_breaks(rounds:
     """Six large results behind 4,000 tokens of small ones: the more rounds there were, the longer it may go on."""
     small = [4_000 // rounds] * rounds if rounds else []
     view = conversation(loop(*small, *[LARGE] * 6, *[100] * 9))
-    assert len(replaced(zone_of(view, WINDOW, DEFAULTS))) == taken
+    assert len(replaced(zone_of(view, WINDOW, policy()))) == taken
 
 
 def test_what_a_record_has_taken_the_place_of_is_in_no_batch() -> None:
@@ -45,7 +45,7 @@ def test_what_a_record_has_taken_the_place_of_is_in_no_batch() -> None:
 
 
 def test_the_oldest_that_have_cooled_go_together_until_the_valve_is_relieved() -> None:
-    zone = zone_of(conversation(loop(*[LARGE] * 10, *[100] * 9)), WINDOW, DEFAULTS)
+    zone = zone_of(conversation(loop(*[LARGE] * 10, *[100] * 9)), WINDOW, policy())
     assert replaced(zone) == [result(i) for i in range(len(replaced(zone)))]
     assert zone.batches[0].seen > zone.batches[0].members[-1]
     assert len(zone.batches[0].members) >= 2
@@ -64,7 +64,7 @@ def test_a_batch_tells_what_it_takes_out_and_what_it_breaks() -> None:
 def test_the_newest_rounds_stay_whole_whatever_they_weigh() -> None:
     view = conversation(loop(*[LARGE] * 8, 9_000, 9_000, 9_000, 9_000, 9_000, 50))
     hot = set(view.units[-6:])
-    members = replaced(zone_of(view, WINDOW, DEFAULTS))
+    members = replaced(zone_of(view, WINDOW, policy()))
     assert members
     assert all(member < min(hot) for member in members)
     assert len(replaced(zone_of(view, WINDOW, policy(hot_rounds=1)))) > len(members)
@@ -171,7 +171,7 @@ def test_a_message_of_several_results_is_as_large_as_they_are(number: int, is_re
     call = Message("assistant", 10, b"call", calls=tuple(Call(name, "bash") for name in ids), continues=True)
     held = Message("tool", 2 * 4_000 + 500, b"held", results=ids, joins=True)
     body = [Message("user", 10, b"go"), *[message for _ in range(30) for message in (call, held)]]
-    assert bool(zone_of(Conversation(body), 100_000, DEFAULTS).batches) == is_replaced
+    assert bool(zone_of(Conversation(body), 100_000, policy()).batches) == is_replaced
 
 
 def shots(*tokens: int, name: str = "screenshot") -> Conversation:

@@ -255,7 +255,12 @@ def test_a_compaction_made_ahead_lasts_as_long_as_one_made_when_it_is_needed() -
 
 @pytest.mark.parametrize(
     ("room", "soft", "share"),
-    [(28_000, 0.7, 0.7), (112_000, 0.7, 0.7), (900_000, 0.7, 0.8 - 3_555 / 900_000), (900_000, 1.0, 1.0)],
+    [
+        (7_000, 0.7, 0.7),
+        (28_000, 0.7, 0.8 - 1_859 / 28_000),
+        (900_000, 0.7, 0.8 - 10_541 / 900_000),
+        (900_000, 1.0, 1.0),
+    ],
 )
 def test_a_record_is_made_ahead_by_a_share_of_the_room_or_a_size(room: int, soft: float, share: float) -> None:
     found = soft_share(budget_of(room, room), settings(soft_threshold=soft))

@@ -11,7 +11,8 @@ LARGE = 3_000
 
 
 def policy(**large: object) -> PolicySettings:
-    return PolicySettings.model_validate({"large_messages": large})
+    """A policy of which a compaction leaves so much that a batch is worth more than the next one."""
+    return PolicySettings.model_validate({"target_root": 200, "large_messages": large})
 
 
 def loop(*sizes: int, name: str = "bash") -> list[Json]:
