@@ -34,6 +34,23 @@ def payoff_of(removed: int, rewritten: int) -> Payoff:
     return Payoff(removed, rewritten, ceil(rewritten * REWRITTEN / (removed * CACHED)) if removed else None)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadSoFar:
+    """Tokens that requests have read of what a compaction would take out now, and what that compaction costs.
+
+    requests: how many have read them. price: of the compaction, in tokens that the provider's cache serves.
+    """
+
+    read: int
+    requests: int
+    price: int
+
+    @property
+    def times(self) -> float:
+        """How many compactions could have been paid from what was read."""
+        return self.read / max(1, self.price)
+
+
 class Tokens(NamedTuple):
     """Of one call. prompt: all of it, with those that the provider's cache served (cached), took for its usual time
     (written) and took for an hour (written_long)."""
@@ -80,6 +97,16 @@ class Price:
             + written_long * self.written_long
             + output * self.completion
         )
+
+    def of_compaction(self, prompt: int, kept: int, summary: int) -> float | None:
+        """Return what a compaction costs, in tokens that the cache serves; None if those cost nothing.
+
+        Its model reads the `prompt` from the cache and writes the `summary`. The next request writes anew what is
+        `kept` behind tools and head.
+        """
+        if not self.cached:
+            return None
+        return prompt + (kept * (self.written - self.cached) + summary * self.completion) / self.cached
 
     @property
     def bills_writes(self) -> bool:

@@ -243,6 +243,12 @@ class PolicySettings(Settings):
     target_root: int = Field(default=50, ge=1)
     """The same by the root of the room, from some 12,000 tokens of room on: 50 leaves 12,000 tokens of 57,000."""
 
+    economy: float = Field(default=4.0, ge=0)
+    """A compaction is made early once reading what it takes out has cost so many times its price; 0: never."""
+
+    economy_from: Ratio = 0.5
+    """Share of the room below which no compaction is made for that."""
+
     token_limit: int = Field(default=2_000_000, ge=1_000)
     """Tokens not yet summarized from which a request is compacted, whatever the window; every share counts from it."""
 

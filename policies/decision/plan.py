@@ -10,10 +10,13 @@ from policies.conversation.conversation import Conversation
 from policies.conversation.message import Message
 from policies.decision.budget import Budget, usual_names, with_limit
 from policies.decision.cut import Cut, by_target, choose_cut, least_kept, longer_tail, measured_room, target_tokens
-from policies.price import Payoff, payoff_of
+from policies.price import Payoff, Price, ReadSoFar, payoff_of
 from policies.settings import PolicySettings
 
-Trigger = Literal["proactive", "tool_execution", "overflow_retry", "manual", "background", "client"]
+Trigger = Literal["proactive", "tool_execution", "overflow_retry", "manual", "background", "economy", "client"]
+
+AHEAD: frozenset[Trigger] = frozenset({"background", "economy"})
+"""Triggers of compactions that are made after an answer, and that no request waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Compact:
     budget: what the record and the rest of the request may take. target: what the request is to come down to, in
     tokens, if the cut may still move to what the record leaves (`RecordBuilder.fit`); None if it may not, since the
     request is not full. growth: tokens by which the tail of a record made ahead grows until the record is needed.
+    read_so_far: why it pays, if it is made for that.
     """
 
     cut: Cut
@@ -58,6 +62,7 @@ class Compact:
     with_model: bool = True
     target: int | None = None
     growth: int = 0
+    read_so_far: ReadSoFar | None = None
 
     @property
     def payoff(self) -> Payoff:
@@ -120,13 +125,22 @@ def _share_of_names(budget: Budget, policy: PolicySettings) -> int:
 def is_far_below(tokens: int, window: int, calibration: float, policy: PolicySettings) -> bool:
     """Whether a request is so small for its window that nothing is done with it, whatever else is known of it."""
     least = min(numbers.LEAST_USABLE * window / calibration, policy.token_limit)
-    return tokens + 1 < min(policy.apply_floor, numbers.MESSAGES_COUNT_FROM) * least
+    return tokens + 1 < min(attention_floor(policy), numbers.MESSAGES_COUNT_FROM) * least
+
+
+def attention_floor(policy: PolicySettings) -> float:
+    """Return the share of M below which a request goes out as it came, without a look at the store.
+
+    A record may have been made from `economy_from` on. The floor lies well below, since estimates may sink.
+    """
+    return min(policy.apply_floor, policy.economy_from / 2) if policy.economy else policy.apply_floor
 
 
 def needs_attention(conversation: Conversation, limits: Limits, policy: PolicySettings) -> bool:
     """Whether a request is large enough to look for a checkpoint; below, its bytes go out without store access."""
     total = conversation.total_tokens
-    return total >= limits.budget.at(policy.apply_floor) or is_crowded(conversation, 0, total, limits, policy)
+    floor = attention_floor(policy) if limits.known else policy.apply_floor
+    return total >= limits.budget.at(floor) or is_crowded(conversation, 0, total, limits, policy)
 
 
 def tokens_with(conversation: Conversation, standing: ActiveCheckpoint | None) -> int:
@@ -192,8 +206,70 @@ def decide_ahead(
     It aims lower than one made when it is needed, by as much as the request may still grow until then: so a summary
     lasts as long either way.
     """
-    budget = limits.budget
-    growth = int(max(0.0, policy.compaction_threshold - soft_share(budget, policy)) * budget.movable)
+    growth = int(max(0.0, policy.compaction_threshold - soft_share(limits.budget, policy)) * limits.budget.movable)
+    return _ahead(conversation, limits.budget, policy, standing, "background", growth)
+
+
+def decide_economy(
+    conversation: Conversation,
+    limits: Limits,
+    policy: PolicySettings,
+    standing: ActiveCheckpoint | None,
+    price: Price | None,
+) -> Compact | None:
+    """The compaction that pays by now, None while none does.
+
+    It pays once reading what it takes out has cost `economy` times its price. That is a function of the history and
+    of the model's price, so that all replicas decide alike.
+    """
+    budget, now = limits.budget, tokens_with(conversation, standing)
+    if price is None or not (policy.economy and limits.known) or now < budget.at(policy.economy_from):
+        return None
+    target = target_tokens(conversation, budget, policy)
+    read = read_so_far(conversation, budget, standing, price, target)
+    if read is None or read.times < policy.economy:
+        return None
+    plan = _ahead(conversation, budget, policy, standing, "economy", 0)
+    if plan is None:
+        return None
+    left = budget.fixed + plan.budget.injected + plan.cut.kept
+    if left > target:
+        read = read_so_far(conversation, budget, standing, price, left)
+    return replace(plan, read_so_far=read) if read is not None and read.times >= policy.economy else None
+
+
+def read_so_far(
+    conversation: Conversation, budget: Budget, standing: ActiveCheckpoint | None, price: Price, left: int
+) -> ReadSoFar | None:
+    """Return what was read since the standing checkpoint of what a compaction down to `left` tokens would take out.
+
+    Requests are counted by their answers. None if what the cache serves costs nothing.
+    """
+    now = tokens_with(conversation, standing)
+    cost = price.of_compaction(now, left - budget.fixed, budget.summary)
+    if cost is None:
+        return None
+    covered = standing.covered if standing else 0
+    read = requests = 0
+    for unit in reversed(conversation.units):
+        more = now - conversation.tokens_from[unit] - left
+        if unit < covered or more <= 0:
+            break
+        if conversation.body[unit].role == "assistant":
+            read += more
+            requests += 1
+    return ReadSoFar(read, requests, int(cost))
+
+
+def _ahead(
+    conversation: Conversation,
+    budget: Budget,
+    policy: PolicySettings,
+    standing: ActiveCheckpoint | None,
+    trigger: Trigger,
+    growth: int,
+) -> Compact | None:
+    """The compaction to make in the background, by `growth` tokens below the target; None if it frees too little."""
     target = target_tokens(conversation, budget, policy) - growth
     now = tokens_with(conversation, standing)
     cut = choose_cut(conversation, budget, policy, covered=standing.covered if standing else 0, target=target)
@@ -203,7 +279,7 @@ def decide_ahead(
     gain = now - (conversation.fixed_tokens + budget.injected + cut.kept)
     if gain < _least_gain(budget, policy, now, full=True):
         return None
-    return Compact(cut, budget, standing, False, "background", now, target=target, growth=growth)
+    return Compact(cut, budget, standing, False, trigger, now, target=target, growth=growth)
 
 
 def may_be_fitted(plan: Compact, conversation: Conversation, policy: PolicySettings) -> bool:

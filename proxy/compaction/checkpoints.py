@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection
 
-from policies.decision.plan import is_crowded, tokens_with
+from policies.decision.plan import decide_economy, is_crowded, tokens_with
 from policies.record.record import Record
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.prompt import standing_of
@@ -35,10 +35,12 @@ class Checkpoints:
         """Return the share of M below which the prompt before a record is sent in its place, None if it never is.
 
         It is well below the threshold, since a learned reserve must not make a session change to and fro. A forced
-        record stays, and so does one of a session with bound thinking. A record after a refusal stays until a prompt as
-        large may be tried again.
+        record stays, and so does one that was made because it pays, and one of a session with bound thinking. A record
+        after a refusal stays until a prompt as large may be tried again.
         """
         policy = case.caller.policy
+        if record.making.trigger == "economy":
+            return None
         if record.making.trigger == "background":
             return policy.compaction_threshold
         share = (min(policy.soft_threshold, policy.compaction_threshold) + policy.compaction_threshold) / 2
@@ -57,7 +59,7 @@ class Checkpoints:
 
     async def _newest(self, case: PlanInput) -> Record | None:
         known = self._records.recall(case.chain, case.cuts)
-        if known is not None and self._fits(case, known, case.caller.policy.compaction_threshold):
+        if known is not None and self._serves(case, known):
             self.lookups["memory"] += 1
             return known
         newer = [cut for cut in case.cuts if known is None or cut > known.covered]
@@ -79,6 +81,16 @@ class Checkpoints:
     async def _known_record(self, case: PlanInput, cuts: Collection[int]) -> Record | None:
         record = await self._records.find_newest(case.chain, cuts)
         return None if record is None else case.allowed_record(record)
+
+    def _serves(self, case: PlanInput, known: Record) -> bool:
+        """Return True if no newer record than a known one can be due, so that the store need not be asked.
+
+        A compaction that pays by now may have been made by another replica.
+        """
+        if not self._fits(case, known, case.caller.policy.compaction_threshold):
+            return False
+        due = decide_economy(case.conversation, case.limits, case.caller.policy, standing_of(known), case.route.price)
+        return due is None
 
     def _fits(self, case: PlanInput, record: Record | None, share: float) -> bool:
         return tokens_with(case.conversation, standing_of(record)) < case.limits.budget.at(share)

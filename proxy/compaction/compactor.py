@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from policies.decision.plan import AHEAD
 from policies.record.record import Record
 from proxy.compaction.checkpoints import Checkpoints
 from proxy.compaction.job import Job
@@ -161,7 +162,7 @@ class Compactor:
         """
         if job.plan.trigger == "overflow_retry" or (key := _claim_key(job)) in self._claims:
             return await self._make(job)
-        seconds = 0.0 if job.plan.trigger == "background" else job.JOIN_WAIT
+        seconds = 0.0 if job.plan.trigger in AHEAD else job.JOIN_WAIT
         store = self._sessions.sealed.store
         self._claims.add(key)
         try:
@@ -211,7 +212,7 @@ class Compactor:
 
 def _is_as_firm(other: Job, job: Job) -> bool:
     """Return True if the other job gives up no sooner. One in the background gives up if another has the claim."""
-    return other.plan.must >= job.plan.must and other.plan.trigger != "background"
+    return other.plan.must >= job.plan.must and other.plan.trigger not in AHEAD
 
 
 def _claim_key(job: Job) -> str:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from policies.cached import cached_property
 from policies.conversation.message import INSTRUCTION_ROLES
 from policies.conversation.transcript import CountTokens, Utterance
-from policies.decision.plan import Compact, most_names
+from policies.decision.plan import AHEAD, Compact, most_names
 from policies.record import record as records
 from policies.record.names import NamesOf, names_in
 from policies.record.record import Record, RecordContext, Span, Statements
@@ -66,7 +66,7 @@ class Job:
     def most_names(self) -> int:
         """Return the tokens that the working set may take of the room that the rest of the record leaves."""
         budget = self.plan.budget
-        return budget.names if self.plan.trigger == "background" else most_names(budget, self.policy)
+        return budget.names if self.plan.trigger in AHEAD else most_names(budget, self.policy)
 
     @property
     def covered(self) -> int:

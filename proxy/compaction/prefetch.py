@@ -5,7 +5,7 @@ from math import ceil
 
 from msgspec.structs import replace
 
-from policies.decision.plan import Compact, decide_ahead, soft_share
+from policies.decision.plan import Compact, decide_ahead, decide_economy, soft_share
 from policies.model_profile import was_cut_off
 from policies.record.lineage import may_rebuild
 from policies.record.record import Record
@@ -24,7 +24,7 @@ from proxy.telemetry.events import Hook, PromptBilled
 from proxy.upstreams.routes import SummaryTarget
 from proxy.upstreams.summarizer import Summarizer
 
-# Share of M below which nothing is prepared for the next request.
+# Share of M below which nothing is prepared for the next request, unless a compaction may pay there already.
 _WORTH_FOLLOWING = 0.5
 # Seconds that all calls together may take. No request waits for them.
 _DEADLINE = 300.0
@@ -39,8 +39,11 @@ def is_worth_following(case: PlanInput, sent: Prompt) -> bool:
     """Return True if a prompt is large enough to prepare something for the next request."""
     if case.is_far_below(sent.tokens):
         return False
-    real = case.limits.real
-    return real is not None and sent.tokens >= real.at(_WORTH_FOLLOWING)
+    limits, policy = case.limits, case.caller.policy
+    if limits.real is None:
+        return False
+    is_half_full = sent.tokens >= limits.real.at(_WORTH_FOLLOWING)
+    return is_half_full or (policy.economy > 0 and sent.tokens >= limits.budget.at(policy.economy_from))
 
 
 @dataclass(eq=False, repr=False)
@@ -105,17 +108,20 @@ class Prefetch:
         view = sent.view or PromptView(case.conversation)
         if positions := _worth_an_excerpt(case, sent, view):
             await self._excerpt_writer.prepare(case, target, positions)
-        if total >= soft_share(case.limits.budget, policy):
-            await self._compact(case, view, sent.record, target)
+        limits, standing = case.limits, standing_of(sent.record)
+        plan = decide_economy(view.conversation, limits, policy, standing, case.route.price)
+        if plan is None and total >= soft_share(limits.budget, policy):
+            plan = decide_ahead(view.conversation, limits, policy, standing)
+        if plan is not None:
+            await self._compact(case, view, plan, sent.record, target)
 
-    async def _compact(self, case: PlanInput, view: PromptView, used: Record | None, target: SummaryTarget) -> None:
-        """Make the summary that a later request would have to wait for, unless there is one already."""
+    async def _compact(
+        self, case: PlanInput, view: PromptView, plan: Compact, used: Record | None, target: SummaryTarget
+    ) -> None:
+        """Make a summary that no request waits for, unless there is a newer one than the prompt had already."""
         budget = case.limits.budget
         standing = await self._checkpoints.newest(case)
         if (standing and standing.digest) != (used and used.digest):
-            return
-        plan = decide_ahead(view.conversation, case.limits, case.caller.policy, standing_of(standing))
-        if plan is None:
             return
         if not await self._sessions.lineages.may_ask_model(case.chain.tag, standing, budget, case.request.tokens):
             return

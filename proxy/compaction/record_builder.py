@@ -253,6 +253,8 @@ def _threshold(job: Job) -> float | None:
     match job.plan.trigger:
         case "background":
             return round(soft_share(job.plan.budget, job.policy), 3)
+        case "economy":
+            return job.policy.economy_from
         case "proactive" | "tool_execution":
             due = job.policy.compaction_threshold
             return due if job.plan.budget.share(job.plan.tokens_before) >= due else None  # due by its messages

@@ -29,6 +29,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from policies.decision.plan import AHEAD
 from proxy.telemetry.events import CompactionEnded, Event, RequestEnded, SummarizerCalled, Traced
 from proxy.telemetry.hooks import NotTakenError
 from proxy.telemetry.trace import Trace
@@ -99,7 +100,7 @@ class Spans:
         """One that is prepared in the background outlives the request, and is a trace of its own."""
         until = _nanoseconds(ended.at)
         times = until - _duration(ended.ms), until
-        is_own = ended.trigger == "background"
+        is_own = ended.trigger in AHEAD
         ids = (self._ids.new(16), self._ids.new(8)) if is_own else (trace.id, self._ids.new(8))
         within = Context() if is_own else _within(trace.id, trace.server)
         links = [Link(_context(trace.id, trace.server))] if is_own else []

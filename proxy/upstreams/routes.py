@@ -10,6 +10,7 @@ import msgspec
 from policies.conversation.prefix_digests import Chain
 from policies.decision.media import MANY, NO_MEDIA_LIMITS, MediaLimits
 from policies.model_profile import ModelProfile
+from policies.price import Price
 from proxy.callers.api_head import ApiHead
 from proxy.callers.api_headers import KEY_HEADERS, credential, for_questions, is_login, to_upstream, window_beta
 from proxy.callers.api_paths import MODEL_PATHS, NO_MOUNT, Mount, allows, reading, resource, resource_url
@@ -46,6 +47,7 @@ class Route(msgspec.Struct, frozen=True):
     trace:  of the request, None if it is not traced.
     mount:  the path at which its client has its API.
     media:  the limits for media, by the config or as its maker states them (`media_source`).
+    price:  of the model, None if it is unknown.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Route(msgspec.Struct, frozen=True):
     mount: Mount = NO_MOUNT
     media: MediaLimits = NO_MEDIA_LIMITS
     media_source: MediaSource = "provider"
+    price: Price | None = None
 
     @property
     def is_login(self) -> bool:
@@ -163,14 +166,17 @@ class Router:
         return msgspec.structs.replace(route, headers=headers, trace=head.trace)
 
     def measure(self, route: Route) -> Route:
-        """Return the route with the newest window of its model."""
+        """Return the route with the newest window of its model, and its price."""
         window, model = self._window(route.place), route.place.model
         is_exact = window is not None and self._model(model).exact
         rule, media = self._config.rule_for(model), self._media(route, window)
         source: MediaSource = "provider"
         if rule is not None and (rule.max_pictures or rule.max_request_bytes):
             source = "config"
-        return msgspec.structs.replace(route, window=window, exact=is_exact, media=media, media_source=source)
+        price = self._windows.price(model)
+        return msgspec.structs.replace(
+            route, window=window, exact=is_exact, media=media, media_source=source, price=price
+        )
 
     def _media(self, route: Route, window: Window | None) -> MediaLimits:
         """Return the limits for media by the model's rule, else as Anthropic states them for its models."""

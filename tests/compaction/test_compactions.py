@@ -327,7 +327,8 @@ async def test_every_large_result_that_is_summarized_is_shown_so_but_where_the_s
 ) -> None:
     chance, shown = random.Random(1), set[int]()
     models = [{"match": "*", "context_window": window}]
-    async with playing(tmp_path, seconds=0.5, models=models) as play:
+    late: dict[str, object] = {"default": {"economy": 0}}
+    async with playing(tmp_path, seconds=0.5, models=models, policies=late) as play:
         agent = Agent()
         agent.says(FIRST)
         for _ in range(rounds):

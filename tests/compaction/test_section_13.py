@@ -129,7 +129,7 @@ async def test_a_client_that_compacts_by_itself_is_left_alone(tmp_path: Path) ->
     async with stage(tmp_path, policies=QUIET) as play:
         assert outcome(await play.send(body(history(0.85))))[0] == "applied"
         own = body([history(0.1)[0], user("Summary of the conversation so far: all went well."), *history(0.3)[2:]])
-        assert outcome(await play.send(own)) == ("none", "below_floor")
+        assert outcome(await play.send(own)) == ("none", "below_threshold")
         assert play.sent[-1].body == own
 
 

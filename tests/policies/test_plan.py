@@ -45,7 +45,7 @@ def of_tokens(tokens: int) -> list[dict[str, object]]:
 
 @pytest.mark.requirement("R3 7.1 sum")
 @pytest.mark.parametrize(
-    ("share", "attention"), [(0.10, False), (0.599, False), (0.60, True), (0.95, True), (10.0, True)]
+    ("share", "attention"), [(0.10, False), (0.249, False), (0.25, True), (0.95, True), (10.0, True)]
 )
 def test_only_large_requests_get_attention(share: float, attention: bool) -> None:
     size = 4 * (int(share * BUDGET.usable) - 8 + 4 * attention)

@@ -48,6 +48,22 @@ def test_after_how_many_requests_a_shorter_prompt_pays(removed: int, rewritten: 
 
 
 @pytest.mark.parametrize(
+    ("price", "tokens"),
+    [
+        # Read once more; 1.15 or 0.9 of the price for what stays, 5 times for the summary, at a tenth of it.
+        (ANTHROPIC, 60_000 + 11.5 * 10_000 + 50 * 2_000),
+        (OPENAI, 60_000 + 9 * 10_000 + 50 * 2_000),
+        (Price(4.0, 20.0, 4.0, 4.0, 4.0), 60_000 + 5 * 2_000),
+        (Price(4.0, 20.0, 0.0, 4.0, 4.0), None),
+        (Price(0.0, 0.0, 0.0, 0.0, 0.0), None),
+    ],
+)
+def test_what_a_compaction_costs_in_tokens_that_the_cache_serves(price: Price, tokens: float | None) -> None:
+    found = price.of_compaction(60_000, kept=10_000, summary=2_000)
+    assert found == (None if tokens is None else pytest.approx(tokens))
+
+
+@pytest.mark.parametrize(
     ("price", "caches", "is_warm", "call"),
     [
         (OPENAI, True, True, Tokens(100, cached=80)),

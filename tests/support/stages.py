@@ -132,7 +132,7 @@ def body(messages: object, **more: object) -> bytes:
 
 
 SMALL = body([user(CONTENT)])
-COUNTED = body(history(0.4))
+COUNTED = body(history(0.24))
 FLOOR = body(history(0.7))
 DUE = body(history(0.85))
 MUST = body(history(1.2))

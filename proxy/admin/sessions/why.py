@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from policies.decision.plan import AHEAD
 from proxy.admin import words
 from proxy.telemetry.events import CompactionEnded
 
@@ -67,6 +68,7 @@ _TRIGGERS: Mapping[str, str] = MappingProxyType(
         "tool_execution": "amid tool calls a request filled {used} of its room (it is compacted from {threshold})",
         "many": "a request of many messages filled {used} of its room",
         "background": "the upstream reported {used} of the room used (prepared from {threshold})",
+        "economy": "reading what it takes out had cost more than the compaction does, at {used} of the room",
         "manual": "a compaction was asked for at {used} of the room",
         "client": "the client asked for it at {used} of the room",
         "overflow_retry": "the upstream refused a request as too long at {used} of the room that we believed in",
@@ -103,7 +105,7 @@ def _outcome(event: CompactionEnded) -> str:
     asked = (f" {_summarizer_text(event)}" if event.calls else "") + _refusal_text(event)
     if event.digest is None:
         return f"No summary was made: {reason(event.reason or event.result)}{asked}"
-    where = "in the background " if event.trigger == "background" else ""
+    where = "in the background " if event.trigger in AHEAD else ""
     cut = f"{_CUTS[event.strategy]} ({event.cut})"
     made = (
         f"So {where}the first {words.plural(event.covered, 'message')} became a record of"

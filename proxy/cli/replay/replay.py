@@ -8,7 +8,7 @@ from itertools import count, takewhile
 from typing import Protocol
 
 from policies.decision.overflow_retries import Retry, StatedLimit, next_retry, retries
-from policies.decision.plan import Trigger
+from policies.decision.plan import AHEAD, Trigger
 from policies.price import Tokens, prompt_behind
 from proxy.callers.api_head import ApiHead
 from proxy.callers.tenants import Caller
@@ -156,7 +156,7 @@ class _Player:
                 await self._add_call(tally, call, case, sent, before)
             before = sent
             advance()
-        tally.background = self._triggers.count("background")
+        tally.background = sum(trigger in AHEAD for trigger in self._triggers)
         tally.inline = len(self._triggers) - tally.background
         return tally
 

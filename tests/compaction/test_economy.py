@@ -1,0 +1,83 @@
+"""A compaction that pays is made in the background, and used from the next request on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.compaction.test_ahead import made, until
+from tests.support.model_server import ModelServer
+from tests.support.scenarios import MODEL, WINDOW, Agent, one_user
+from tests.support.stages import B, Stage, body, history, ours, outcome, stage
+
+pytestmark = pytest.mark.anyio
+# Due within a few requests of a small window, well below the threshold.
+EARLY: dict[str, object] = {"default": {"economy": 0.4, "economy_from": 0.5}}
+
+
+async def test_it_is_used_from_the_next_request_on_and_does_not_give_way(tmp_path: Path) -> None:
+    async with stage(tmp_path, policies=EARLY) as play:
+        assert outcome(await play.send(body(history(0.7)))) == ("none", "below_threshold")
+        await play.settled()
+        assert made(play) == [("economy", "single")]
+        for share in (0.72, 0.75, 0.85):
+            reply = await play.send(body(history(share)))
+            assert outcome(reply) == ("reused", "below_threshold")
+            assert int(ours(reply)["tokens-sent"]) < 0.65 * B
+        assert play.model.summary_calls == 1
+
+
+async def test_no_request_waits_for_it(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW, summaries="slow")
+    async with stage(tmp_path, model, policies=EARLY) as play:
+        await play.send(body(history(0.7)))
+        await until(lambda: model.summary_calls == 1)
+        for share in (0.72, 0.75, 0.77):
+            assert outcome(await play.send(body(history(share)))) == ("none", "below_threshold")
+        model.let_summaries_go.set()
+        await play.settled()
+        assert outcome(await play.send(body(history(0.77)))) == ("reused", "below_threshold")
+        assert model.summary_calls == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "model"),
+    [({"economy": 0}, MODEL), ({}, "of-our-own"), ({"summarizer": {"model": "none"}}, MODEL)],
+    ids=["not wanted", "no price is known", "no model summarizes"],
+)
+async def test_none_is_made_without_a_reason(tmp_path: Path, policy: dict[str, object], model: str) -> None:
+    policies = {"default": {"economy": 0.05, "economy_from": 0.5, **policy}}
+    models = [{"match": "*", "context_window": WINDOW}]
+    async with stage(tmp_path, policies=policies, models=models) as play:
+        await play.send(body(history(0.6)).replace(MODEL.encode(), model.encode()))
+        await play.settled()
+        assert made(play) == []
+
+
+async def sent_by(plays: list[Stage]) -> tuple[list[object], list[object]]:
+    """Send a growing session to the replicas in turns; return what went upstream, and which outcomes were told."""
+    outcomes, arrays = list[object](), list[object]()
+    for number, request in enumerate(one_user(Agent(words=60), rounds=90)):
+        play = plays[number % len(plays)]
+        outcomes.append(outcome(await play.send(body(request))))
+        arrays.append(json.loads(play.sent[-1].body)["messages"])
+        for each in plays:
+            await each.settled()
+    return arrays, outcomes
+
+
+async def test_two_replicas_over_one_store_decide_as_one_does(tmp_path: Path) -> None:
+    def shared(name: str) -> dict[str, object]:
+        return {"store": {"url": f"sqlite:///{tmp_path}/{name}.db", "secret": "s"}, "policies": EARLY}
+
+    async with stage(tmp_path, **shared("alone")) as play:
+        alone = await sent_by([play])
+        triggers = [trigger for trigger, _ in made(play)]
+    assert triggers.count("economy") >= 2
+    async with stage(tmp_path, **shared("both")) as one, stage(tmp_path, **shared("both")) as other:
+        together = await sent_by([one, other])
+        assert one.model.summary_calls + other.model.summary_calls == len(triggers)
+    assert together[1] == alone[1]
+    assert [len(array) for array in together[0]] == [len(array) for array in alone[0]]
