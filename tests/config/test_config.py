@@ -117,7 +117,7 @@ def test_a_policy_is_a_preset_or_extends_one_or_another_policy() -> None:
         "  after: default\n"
     ).policies
     assert config["default"].message_limit == config["after"].message_limit == 60
-    assert config["plain"].token_limit == config["top"].token_limit == 50_000
+    assert config["plain"].token_limit == config["top"].token_limit == 62_500
     summarizer = config["top"].summarizer
     assert (summarizer.model, summarizer.timeout) == ("small", 5.0)
     assert config["bare"] == config["blank"] == DEFAULTS
