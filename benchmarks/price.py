@@ -2,10 +2,10 @@
 
 FOLDER holds recorded sessions in any form that `concertina replay` reads. Each is played once per policy, its summaries
 written by a stand-in; then every prompt is priced at each provider's list price (`policies.price`), with the cache warm
-(every request comes while the cache holds the one before it) and cold (none does). Answers cost the same everywhere and
-are left out. The baseline, 0 %: the agent itself summarises at 95 % of the window, is asked with the cache it has,
-writes 3,000 tokens and reads 10,000 of its files again. recall: of the
-names that answers needed of more than 20,000 tokens back.
+(every request comes while the cache holds the one before it) and cold (none does). Compactions that are made since they
+pay (`economy`) are decided by one price list for all (`--decides`). Answers cost the same everywhere and are left out.
+The baseline, 0 %: the agent itself summarises at 95 % of the window, is asked with the cache it has, writes 3,000
+tokens and reads 10,000 of its files again. recall: of the names that answers needed of more than 20,000 tokens back.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from rich.console import Console
 from rich.table import Table
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _MODEL = "gpt-4o"
-PROVIDERS = ("claude-sonnet-4-5", "gpt-5", "gpt-4o")
+PROVIDERS = ("claude-sonnet-4-5", "gpt-5", "deepseek-chat", "gpt-4o")
 _PRESETS = ("default", "coding-agent", "chat", "cost")
 # An agent's own compaction: what its summary has, what it reads again, and what it asks with.
 _OWN_SUMMARY, _OWN_READ, _OWN_QUESTION = 3_000, 10_000, 500
@@ -58,7 +59,18 @@ class Played:
     recall: dict[str, float | None] = field(default_factory=dict)
 
 
-def played(file: Path, window: int, points: dict[str, object], common: frozenset[str]) -> list[Played]:
+class _PricedAs(ModelTable):
+    """The table of models, in which each has the price of one of them."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__()
+        self._model = model
+
+    def price(self, model: str) -> Price | None:  # noqa: ARG002 - all have the price of one
+        return super().price(self._model)
+
+
+def played(file: Path, window: int, points: dict[str, object], common: frozenset[str], decides: str) -> list[Played]:
     config = load_text(
         "benchmark",
         json.dumps({"upstreams": {"main": {"base_url": "http://127.0.0.1:9/v1"}}, "policies": points}),
@@ -85,7 +97,8 @@ def played(file: Path, window: int, points: dict[str, object], common: frozenset
             paid=paid,
             answered=measure,
         )
-        (session,) = asyncio.run(playing).sessions
+        with patch("proxy.wiring.ModelTable", partial(_PricedAs, decides)):
+            (session,) = asyncio.run(playing).sessions
         met = {name: measure.of(recording.name, name) for name in session.policies}
         recall = {name: each.recall if each else None for name, each in met.items()}
         sessions.append(Played(recording.name, calls[NO_PROXY][0].prompt, calls, summaries, recall))
@@ -130,11 +143,12 @@ def main() -> None:
     parser.add_argument(
         "--point", action="append", default=[], help="NAME={JSON of settings}: a policy of one's own; may be repeated"
     )
+    parser.add_argument("--decides", default=PROVIDERS[0], help="model by whose price a compaction pays")
     options = parser.parse_args()
     points: dict[str, object] = {f"as-{name}": {"extends": name} for name in options.policies}
     points |= {name: json.loads(settings) for name, _, settings in (each.partition("=") for each in options.point)}
     files = sorted(options.folder.glob("*.json*"))
-    play = partial(played, window=options.window, points=points, common=common_names(files))
+    play = partial(played, window=options.window, points=points, common=common_names(files), decides=options.decides)
     with ProcessPoolExecutor(2) as workers:
         sessions = [each for some in workers.map(play, files) for each in some]
     _show(sessions, [*points], options.window)
@@ -145,7 +159,7 @@ def _show(sessions: Sequence[Played], policies: Sequence[str], window: int) -> N
     table = Table(title=f"window {window:,}, {len(sessions)} sessions: mean, worst", header_style="bold")
     table.add_column("policy")
     for name in prices:
-        table.add_column(f"{name}, warm", justify="right")
+        table.add_column(f"{name.removesuffix('-chat').removesuffix('-4-5')}, warm", justify="right")
         table.add_column("cold", justify="right")
     table.add_column("recall", justify="right")
     table.add_column("summaries", justify="right")
@@ -158,7 +172,7 @@ def _show(sessions: Sequence[Played], policies: Sequence[str], window: int) -> N
         summaries = sum(each.summaries.get(policy, 0) for each in sessions)
         told = f"{fmean(recalled):.3f}" if recalled else ""
         table.add_row(policy, *_cells(sessions, rows, prices, window), told, str(summaries))
-    Console(width=160).print(table)
+    Console(width=200).print(table)
 
 
 def _cells(
