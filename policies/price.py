@@ -15,6 +15,14 @@ CACHED, _WRITTEN = 0.1, 1.25
 REWRITTEN = _WRITTEN - CACHED
 
 
+def is_gone(idle: float, *, is_long: bool = False) -> bool:
+    """Return True if a provider's cache no longer holds a prompt that nobody has asked for in `idle` seconds.
+
+    is_long: it was paid to hold it for longer.
+    """
+    return idle >= (LONG_CACHE_TTL if is_long else CACHE_TTL)
+
+
 @dataclass(frozen=True, slots=True)
 class Payoff:
     """What it saves, and what it breaks, to take tokens out of a prompt: an estimate, since nobody knows what follows.

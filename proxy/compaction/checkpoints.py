@@ -4,10 +4,14 @@ from collections import Counter
 from collections.abc import Collection
 
 from policies.decision.plan import decide_economy, is_crowded, tokens_with
+from policies.price import is_gone
 from policies.record.record import Record
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.prompt import standing_of
 from proxy.sessions.sessions import Sessions
+
+# Share of M that a request took for which a record was made ahead, unless the session has a larger window by now.
+_SAME_WINDOW = 0.5
 
 
 class Checkpoints:
@@ -15,6 +19,7 @@ class Checkpoints:
 
     def __init__(self, sessions: Sessions) -> None:
         self._records = sessions.records
+        self._lineages = sessions.lineages
         self.lookups: Counter[str] = Counter()
 
     async def in_use(self, case: PlanInput) -> Record | None:
@@ -27,6 +32,8 @@ class Checkpoints:
         while record is not None and (share := self._revert_threshold(case, record)) is not None:
             before = await self._parent(case, record)
             if (before is None and record.parent is not None) or not self._may_stand(case, before, share):
+                break
+            if await self._is_used_early(case, record):
                 break
             record = before
         return record
@@ -51,6 +58,19 @@ class Checkpoints:
         if record.making.tokens.before >= case.limits.budget.at(share):
             return None
         return share
+
+    async def _is_used_early(self, case: PlanInput, record: Record) -> bool:
+        """Return True if a record made ahead is used before it is needed.
+
+        It is, from the first request on that finds the provider's cache cold: that pays for all of its prompt, so the
+        smaller one is cheaper. It stays in use: the cache holds it from then on.
+        """
+        if record.making.trigger != "background" or record.making.tokens.before < case.limits.budget.at(_SAME_WINDOW):
+            return False
+        if case.is_cold and is_gone(self._lineages.now() - record.compacted):
+            return True
+        lineage = await self._lineages.look_up(case.chain.tag, record)
+        return lineage is not None and lineage.judged == record.digest
 
     async def newest(self, case: PlanInput) -> Record | None:
         """Return the longest checkpoint of this prefix, from memory if that fits, else from the store."""

@@ -155,6 +155,7 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
     overflowed:  True if its session has overflowed there, so that a record may be in use whatever its size.
     may_try_larger: True if a prompt that was too long was refused there long enough ago.
     learned_media: the learned limits of its upstream for media.
+    is_cold:     True if the provider's cache no longer holds the prompt of its session.
     newest_media_only: True if only the newest turn's media are sent, since its upstream refused more.
     """
 
@@ -164,6 +165,7 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
     overflowed: bool = False
     may_try_larger: bool = False
     learned_media: MediaLimits = NO_MEDIA_LIMITS
+    is_cold: bool = False
     newest_media_only: bool = False
 
     @cached_property
@@ -438,6 +440,7 @@ def with_lessons(named: RoutedRequest, router: Router) -> PlanInput:
         is_copied=router.takes_copies(named.place),
         overflowed=router.has_overflowed(named.place, named.chain),
         may_try_larger=router.may_try_larger(named.place),
+        is_cold=router.is_cold(named.place, named.chain.session),
         learned_media=router.media_limits(named.place),
     )
 

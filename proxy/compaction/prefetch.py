@@ -36,11 +36,16 @@ _USED_WINDOW = 0.7
 
 
 def is_worth_following(case: PlanInput, sent: Prompt) -> bool:
-    """Return True if a prompt is large enough to prepare something for the next request."""
-    if case.is_far_below(sent.tokens):
-        return False
+    """Return True if a prompt is large enough to prepare something for the next request.
+
+    Or if it may have a record that is not needed yet: that it was sent is noted.
+    """
     limits, policy = case.limits, case.caller.policy
     if limits.real is None:
+        return False
+    if sent.record is not None and sent.record.making.trigger == "background":
+        return True
+    if case.is_far_below(sent.tokens):
         return False
     is_half_full = sent.tokens >= limits.real.at(_WORTH_FOLLOWING)
     return is_half_full or (policy.economy > 0 and sent.tokens >= limits.budget.at(policy.economy_from))
@@ -70,6 +75,7 @@ class Prefetch:
             usage.prompt_tokens,
             usage.completion_tokens,
             is_enlarged=named.request.settings.is_enlarged,
+            is_held_long=bool(usage.cache_written_long),
         )
         self._observe(
             PromptBilled(

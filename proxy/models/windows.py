@@ -12,7 +12,7 @@ from policies.decision.assemble import Shape
 from policies.decision.media import MediaLimits
 from policies.decision.overflow_retries import StatedLimit
 from policies.model_profile import LEARNED_TTL, ModelProfile
-from policies.price import CACHE_TTL, Price
+from policies.price import Price, is_gone
 from proxy.lru import remember
 from proxy.models.table import MAX_ENTRIES, MAX_NAME, ModelTable, Window
 from proxy.sessions.stores.sealing import SealedStore
@@ -90,7 +90,7 @@ class Windows:
         self._known: OrderedDict[ModelKey, _KnownWindow] = OrderedDict()
         self._asked: OrderedDict[str, tuple[float, Mapping[str, int]]] = OrderedDict()
         self._answers: OrderedDict[tuple[ModelKey, bytes], tuple[int, ...]] = OrderedDict()
-        self._answered: OrderedDict[tuple[ModelKey, bytes], float] = OrderedDict()
+        self._answered: OrderedDict[tuple[ModelKey, bytes], tuple[float, bool]] = OrderedDict()
         self._overflowed: OrderedDict[tuple[ModelKey, bytes], None] = OrderedDict()
         self._sealed_refused: OrderedDict[tuple[ModelKey, bytes], None] = OrderedDict()
         self._largest: OrderedDict[ModelKey, int] = OrderedDict()
@@ -226,13 +226,16 @@ class Windows:
         output: int,
         *,
         is_enlarged: bool = False,
+        is_held_long: bool = False,
     ) -> None:
         """Learn from an answer in a session.
 
         estimated, prompt: the tokens of its prompt, by our estimate and as billed. output: the tokens of the answer.
         is_enlarged: the provider may have added to the prompt, so the bill says nothing about other sessions.
+        is_held_long: its cache has taken the prompt for an hour.
         """
-        remember(self._answered, (place, session), self._clock(), _SESSIONS)
+        _, was_long = self._answered.get((place, session), (0.0, False))
+        remember(self._answered, (place, session), (self._clock(), is_held_long or was_long), _SESSIONS)
         name = f"{lessons.ENLARGED}{session_key(session)}" if is_enlarged else session_key(session)
         known = lessons.after_bill(self.experience(place), estimated, prompt, name)
         known = lessons.rose(lessons.after_success(known, prompt, output, self._clock()), estimated, prompt)
@@ -253,7 +256,16 @@ class Windows:
 
     def was_answered_lately(self, place: ModelKey, session: bytes) -> bool:
         """Whether a session had an answer within the time for which a provider's cache holds its prompt."""
-        return self._clock() - self._answered.get((place, session), 0.0) < CACHE_TTL
+        at, _ = self._answered.get((place, session), (0.0, False))
+        return not is_gone(self._clock() - at)
+
+    def is_cold(self, place: ModelKey, session: bytes) -> bool:
+        """Return True if the last answer here is so old that the provider's cache has let go of the prompt.
+
+        False if this process has seen no answer: another one may have.
+        """
+        answered = self._answered.get((place, session))
+        return answered is not None and is_gone(self._clock() - answered[0], is_long=answered[1])
 
     def may_try_larger(self, place: ModelKey) -> bool:
         """Return True if enough time has passed since an overflow to try a prompt of that size again."""

@@ -59,7 +59,8 @@ class Lessons:
             return
         if _teaches(attempt, named):
             engine.prefetch.learn(named, sent, usage)
-            if not named.is_far_below(sent.tokens) and is_worth_following(attempt.counted, sent):
+            is_large = sent.record is not None or not named.is_far_below(sent.tokens)
+            if is_large and is_worth_following(attempt.counted, sent):
                 following = with_newest_lessons(attempt.counted, attempt.active.router)
                 engine.background.start("follow_up", engine.prefetch.after(following, sent, usage))
         is_shown = sent.copy is not None or not named.is_far_below(sent.tokens)

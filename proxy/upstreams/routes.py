@@ -240,6 +240,10 @@ class Router:
         """Return True if a conversation has overflowed there, and may go on from the record that this led to."""
         return self._windows.has_overflowed(place, lambda: chain.session)
 
+    def is_cold(self, place: ModelKey, session: bytes) -> bool:
+        """Return True if the provider's cache has let go of a session's prompt, as far as this process has seen."""
+        return self._windows.is_cold(place, session)
+
     def may_try_larger(self, place: ModelKey) -> bool:
         return self._windows.may_try_larger(place)
 

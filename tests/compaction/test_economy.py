@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from policies.price import CACHE_TTL
+from proxy.models.windows import Windows
+from proxy.sessions.lineages import Lineages
 from tests.compaction.test_ahead import made, until
 from tests.support.model_server import ModelServer
 from tests.support.scenarios import MODEL, WINDOW, Agent, one_user
@@ -81,3 +84,61 @@ async def test_two_replicas_over_one_store_decide_as_one_does(tmp_path: Path) ->
         assert one.model.summary_calls + other.model.summary_calls == len(triggers)
     assert together[1] == alone[1]
     assert [len(array) for array in together[0]] == [len(array) for array in alone[0]]
+
+
+class Later:
+    """A clock that can be put forward."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.by = 0.0
+        for kind in (Windows, Lineages):
+            begin = kind.__init__
+
+            def opened(
+                self: object, *given: object, _begin: object = begin, _later: Later = self, **named: object
+            ) -> None:
+                _begin(self, *given, **named)  # type: ignore[operator]
+                clock = self._clock  # type: ignore[attr-defined]
+                self._clock = lambda: clock() + _later.by  # type: ignore[attr-defined]
+
+            monkeypatch.setattr(kind, "__init__", opened)
+
+
+LATE: dict[str, object] = {"default": {"economy": 0}}
+
+
+async def test_a_record_that_stands_ready_is_used_once_the_cache_is_cold_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = Later(monkeypatch)
+    async with stage(tmp_path, policies=LATE) as play:
+        await play.send(body(history(0.72)))
+        await play.settled()
+        assert made(play) == [("background", "single")]
+        later.by += CACHE_TTL - 30
+        assert outcome(await play.send(body(history(0.73))))[0] == "none"
+        await play.settled()
+        later.by += CACHE_TTL + 1
+        for share in (0.74, 0.75, 0.76):
+            assert outcome(await play.send(body(history(share)))) == ("reused", "below_threshold")
+            await play.settled()
+        assert play.model.summary_calls == 1
+
+
+async def test_a_record_in_use_since_the_cache_was_cold_is_used_by_every_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = Later(monkeypatch)
+    shared: dict[str, object] = {
+        "store": {"url": f"sqlite:///{tmp_path}/both.db", "secret": "s"},
+        "policies": LATE,
+    }
+    async with stage(tmp_path, **shared) as one, stage(tmp_path, **shared) as other:
+        for play in (one, other):
+            await play.send(body(history(0.72)))
+            await play.settled()
+        later.by += CACHE_TTL + 1
+        for play, share in ((one, 0.73), (other, 0.74), (one, 0.75)):
+            assert outcome(await play.send(body(history(share))))[0] == "reused"
+            await play.settled()
+        assert one.model.summary_calls + other.model.summary_calls == 1

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from policies.decision.overflow_retries import StatedLimit
 from policies.model_profile import FIRST_TRIAL, LEARNED_TTL
+from policies.price import CACHE_TTL, LONG_CACHE_TTL
 from proxy.models.table import MAX_NAME, ModelTable, Window
 from proxy.models.windows import ASKED_TTL, REFRESH, ModelKey, Windows, session_key
 from proxy.sessions.stores import Sealer
@@ -97,6 +98,21 @@ def test_what_upstreams_say_and_what_they_teach_expires(windows: Windows, clock:
     windows.saw_overflow(UNHEARD, LIMIT, 1)
     clock.now += LEARNED_TTL
     assert windows.resolve(UNHEARD, None) is None
+
+
+def test_the_cache_of_a_session_is_cold_once_it_was_silent_for_as_long_as_that_holds(
+    windows: Windows, clock: Clock
+) -> None:
+    assert not windows.is_cold(GPT, b"never seen")
+    windows.saw_answer(GPT, b"usual", 2_000, 2_000, 10)
+    windows.saw_answer(GPT, b"long", 2_000, 2_000, 10, is_held_long=True)
+    clock.now += CACHE_TTL - 1
+    assert not windows.is_cold(GPT, b"usual")
+    windows.saw_answer(GPT, b"long", 2_000, 2_000, 10)
+    clock.now += 1
+    assert [windows.is_cold(GPT, session) for session in (b"usual", b"long")] == [True, False]
+    clock.now += LONG_CACHE_TTL
+    assert windows.is_cold(GPT, b"long")
 
 
 def test_nobody_else_learns_from_it(windows: Windows) -> None:
