@@ -122,6 +122,12 @@ class Price:
         return self.written > self.prompt
 
 
+def price_in_seconds(prefill: float, decode: float, cached: float) -> Price:
+    """Return the price of a server of one's own, in seconds. All are for a million tokens."""
+    prompt = prefill / 1e6
+    return Price(prompt, decode / 1e6, cached=cached / 1e6, written=prompt, written_long=prompt)
+
+
 def prompt_behind(before: int, prompt: int, *, price: Price, caches: bool, is_warm: bool) -> Tokens:
     """A prompt of so many tokens that repeats one of `before` tokens from its start and goes on.
 

@@ -236,6 +236,19 @@ class Upstream(Settings):
         return ("chat",) if self.provider == "litellm" else _spoken_at(self.base_url)
 
 
+class SecondsPerMillion(Settings):
+    """How long a server of one's own takes, in seconds for a million tokens."""
+
+    prefill: float = Field(gt=0)
+    """For a prompt that its cache does not hold."""
+
+    decode: float = Field(gt=0)
+    """For an answer."""
+
+    cached: float = Field(default=0.0, ge=0)
+    """For a prompt that its cache holds; 0: nothing, and no compaction pays by being early."""
+
+
 class ModelRule(Settings):
     """What is known about the models whose name matches."""
 
@@ -253,6 +266,9 @@ class ModelRule(Settings):
 
     max_pictures: int | None = Field(default=None, ge=1)
     """Pictures and papers of a request that they take; unset: as above."""
+
+    seconds_per_million: SecondsPerMillion | None = None
+    """What their tokens take, in place of a price where a compaction has to pay; unset: the table's price."""
 
     encoding: EncodingName | None = None
     """Tokenizer that counts: o200k_base, cl100k_base, claude (2), or a tokenizer.json's path; unset: by their name."""

@@ -10,7 +10,7 @@ import msgspec
 from policies.conversation.prefix_digests import Chain
 from policies.decision.media import MANY, NO_MEDIA_LIMITS, MediaLimits
 from policies.model_profile import ModelProfile
-from policies.price import Price
+from policies.price import Price, price_in_seconds
 from proxy.callers.api_head import ApiHead
 from proxy.callers.api_headers import KEY_HEADERS, credential, for_questions, is_login, to_upstream, window_beta
 from proxy.callers.api_paths import MODEL_PATHS, NO_MOUNT, Mount, allows, reading, resource, resource_url
@@ -47,7 +47,7 @@ class Route(msgspec.Struct, frozen=True):
     trace:  of the request, None if it is not traced.
     mount:  the path at which its client has its API.
     media:  the limits for media, by the config or as its maker states them (`media_source`).
-    price:  of the model, None if it is unknown.
+    price:  of the model's tokens, in dollars, or in seconds if the config says how many; None if it is unknown.
     """
 
     name: str
@@ -173,7 +173,8 @@ class Router:
         source: MediaSource = "provider"
         if rule is not None and (rule.max_pictures or rule.max_request_bytes):
             source = "config"
-        price = self._windows.price(model)
+        seconds = rule.seconds_per_million if rule is not None else None
+        price = price_in_seconds(**dict(seconds)) if seconds is not None else self._windows.price(model)
         return msgspec.structs.replace(
             route, window=window, exact=is_exact, media=media, media_source=source, price=price
         )

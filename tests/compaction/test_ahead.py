@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,22 +14,9 @@ from tests.support.model_server import Fault, ModelServer, ReceivedRequest
 from tests.support.model_server.answers import ReplyUsage, completion
 from tests.support.model_server.replies import Reply
 from tests.support.scenarios import LOUD, MODEL, RULES, WINDOW, Agent, Message, loud, most_calls, one_user, user
-from tests.support.stages import B, Stage, body, history, ours, outcome, stage
+from tests.support.stages import B, Stage, body, history, made, ours, outcome, stage, until
 
 pytestmark = pytest.mark.anyio
-SOON = 60.0
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what happens in the background; sleeping lets it."""
-    async with asyncio.timeout(SOON):
-        while not holds():  # noqa: ASYNC110 - a log line and a model's call set no event
-            await asyncio.sleep(0.005)
-
-
-def made(play: Stage) -> list[object]:
-    """The results of the compactions that have ended, by trigger."""
-    return [(line["trigger"], line["result"]) for line in play.logged("compaction")]
 
 
 @pytest.mark.requirement("R1 3 trace", "R3 4.1 afterTool", "R3 8.3 summary")

@@ -10,10 +10,9 @@ import pytest
 from policies.price import CACHE_TTL
 from proxy.models.windows import Windows
 from proxy.sessions.lineages import Lineages
-from tests.compaction.test_ahead import made, until
 from tests.support.model_server import ModelServer
 from tests.support.scenarios import MODEL, WINDOW, Agent, one_user
-from tests.support.stages import B, Stage, body, history, ours, outcome, stage
+from tests.support.stages import B, Stage, body, history, made, ours, outcome, stage, until
 
 pytestmark = pytest.mark.anyio
 # Due within a few requests of a small window, well below the threshold.
@@ -57,6 +56,17 @@ async def test_none_is_made_without_a_reason(tmp_path: Path, policy: dict[str, o
         await play.send(body(history(0.6)).replace(MODEL.encode(), model.encode()))
         await play.settled()
         assert made(play) == []
+
+
+@pytest.mark.parametrize(("cached", "triggers"), [(0, []), (400, ["economy"])])
+async def test_seconds_take_the_place_of_the_price(tmp_path: Path, cached: int, triggers: list[str]) -> None:
+    seconds = {"prefill": 400, "decode": 20_000, "cached": cached}
+    models = [{"match": MODEL, "context_window": WINDOW, "seconds_per_million": seconds}]
+    policies = {"default": {"economy": 0.05, "economy_from": 0.5}}
+    async with stage(tmp_path, policies=policies, models=models) as play:
+        await play.send(body(history(0.65)))
+        await play.settled()
+        assert [trigger for trigger, _ in made(play)] == triggers
 
 
 async def sent_by(plays: list[Stage]) -> tuple[list[object], list[object]]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.price import Payoff, Price, Tokens, payoff_of, prompt_behind
+from policies.price import Payoff, Price, Tokens, is_gone, payoff_of, price_in_seconds, prompt_behind
 
 ANTHROPIC = Price(prompt=4.0, completion=20.0, cached=0.4, written=5.0, written_long=8.0)
 OPENAI = Price(prompt=4.0, completion=20.0, cached=0.4, written=4.0, written_long=4.0)
@@ -61,6 +61,21 @@ def test_after_how_many_requests_a_shorter_prompt_pays(removed: int, rewritten: 
 def test_what_a_compaction_costs_in_tokens_that_the_cache_serves(price: Price, tokens: float | None) -> None:
     found = price.of_compaction(60_000, kept=10_000, summary=2_000)
     assert found == (None if tokens is None else pytest.approx(tokens))
+
+
+def test_seconds_of_a_server_are_a_price() -> None:
+    seconds = price_in_seconds(prefill=400, decode=20_000, cached=100)
+    assert seconds.of(Tokens(10_000, output=500, cached=8_000)) == pytest.approx(0.8 + 10 + 0.8)
+    assert seconds.of_compaction(10_000, kept=2_000, summary=500) == pytest.approx(10_000 + 6_000 + 100_000)
+    assert price_in_seconds(400, 20_000, 0).of_compaction(10_000, kept=2_000, summary=500) is None
+
+
+@pytest.mark.parametrize(
+    ("idle", "is_long", "gone"),
+    [(0, False, False), (299, False, False), (300, False, True), (300, True, False), (3_600, True, True)],
+)
+def test_a_cache_lets_go_of_what_nobody_asks_for(idle: float, is_long: bool, gone: bool) -> None:
+    assert is_gone(idle, is_long=is_long) is gone
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.support.servers import configured, serve
 from tests.support.upstreams import CHAT, ask
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from proxy.compaction.engine import Engine
@@ -32,6 +32,8 @@ CONTENT = "the client's own words"
 LOG_FIELDS = {"ts", "level", "event", *RequestEnded.__struct_fields__}
 
 
+# Seconds that something in the background may take.
+SOON = 60.0
 # Seconds after which a test that waits for what never comes fails, and says where it waited.
 _PATIENCE = 240
 
@@ -151,3 +153,15 @@ def ours(reply: Reply) -> dict[str, str]:
 def outcome(reply: Reply) -> tuple[str, str]:
     told = ours(reply)
     return told[""], told["reason"]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for what happens in the background; sleeping lets it."""
+    async with asyncio.timeout(SOON):
+        while not holds():  # noqa: ASYNC110 - a log line and a model's call set no event
+            await asyncio.sleep(0.005)
+
+
+def made(play: Stage) -> list[object]:
+    """The results of the compactions that have ended, by trigger."""
+    return [(line["trigger"], line["result"]) for line in play.logged("compaction")]
