@@ -15,6 +15,7 @@ from policies.decision.budget import Budget
 from policies.decision.cut import Cut
 from policies.decision.plan import Trigger
 from policies.memo import memoize
+from policies.price import ReadSoFar
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction, Work, work_behind
 from policies.record.allocate import cost_of
@@ -97,7 +98,7 @@ class Cause(msgspec.Struct, frozen=True):
     used, threshold: shares of the room: what the request took, and from which on that was too much; None for the
     latter if the record was due for something else. reason: why no model wrote it. refused: why answers were of no use.
     ms: of the whole compaction. upstream, model: of the summarizer that was to be asked. fixed: tokens of tools and
-    system prompt.
+    system prompt. read_so_far: what had been read, if it was made because it pays.
     """
 
     used: float
@@ -110,6 +111,7 @@ class Cause(msgspec.Struct, frozen=True):
     calls: int
     spent: Spent
     fixed: int
+    read_so_far: ReadSoFar | None = None
 
 
 class Making(msgspec.Struct, frozen=True):

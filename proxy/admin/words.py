@@ -140,6 +140,26 @@ def payoff(each: Weighed) -> str:
     return f"By estimate every later request is {exact(each.removed)} tokens smaller, and {broken}: {pays}."
 
 
+class Read(Protocol):
+    """What was read of what a compaction takes out, and how many times its price that cost."""
+
+    @property
+    def read(self) -> int | None: ...
+
+    @property
+    def read_by(self) -> int | None: ...
+
+    @property
+    def paid(self) -> float | None: ...
+
+
+def reading(each: Read) -> str:
+    """Return what was read in words, as the cause of a compaction."""
+    requests = plural(each.read_by or 0, "request")
+    read = f"reading what a compaction takes out ({exact(each.read)} tokens over {requests})"
+    return f"{read} had cost {each.paid or 0:g} times what it costs"
+
+
 def media(told: MediaLeftOut | MediaFigures, now: float) -> str:
     """How many of a request's media are left out, and why."""
     most = [f"{size(told.max_bytes)} a request"] if told.max_bytes is not None else []
@@ -181,6 +201,7 @@ FILTERS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "name": name,
         "plural": plural,
         "payoff": payoff,
+        "reading": reading,
         "media": media,
         "limits": limits,
         "setting": setting,

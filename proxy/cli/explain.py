@@ -156,6 +156,8 @@ def _cut(explanation: Explanation) -> Iterator[str]:
         )
     if explanation.payoff is not None:
         yield f"{'the record' if cut else 'new short forms'}: {words.payoff(explanation.payoff)}"
+    if (told := explanation.reading) is not None and told.read:
+        yield f"so far {words.reading(told)}; an early one is made at {told.due:g} times"
     if explanation.media is not None:
         yield words.media(explanation.media, time.time())
     for one in explanation.recalled:

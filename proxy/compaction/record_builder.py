@@ -20,7 +20,7 @@ from proxy.models.table import MAX_NAME
 from proxy.models.tokenizer import Tokenizer
 from proxy.runtime.deadlines import within
 from proxy.runtime.workers import Workers
-from proxy.telemetry.compactions import ended_by
+from proxy.telemetry.compactions import ended_by, reading_fields
 from proxy.telemetry.events import CompactionEnded, CompactionStarted, Hook
 from proxy.telemetry.hooks import observe_traced
 from proxy.upstreams.routes import NO_MODEL, SummaryTarget
@@ -200,6 +200,7 @@ def _with_cause(record: Record, job: Job, bill: Bill, ms: float) -> Record:
         calls=bill.calls,
         spent=bill.spent,
         fixed=job.cooled.conversation.fixed_tokens,
+        read_so_far=job.plan.read_so_far,
     )
     return structs.replace(record, making=structs.replace(record.making, cause=cause))
 
@@ -238,6 +239,7 @@ def _failed_event(job: Job, result: str, at: float, ms: float, bill: Bill) -> Co
         tokens_in=spent.prompt_tokens,
         tokens_out=spent.completion_tokens,
         usd=spent.usd,
+        **reading_fields(plan.read_so_far),
     )
 
 

@@ -1,6 +1,8 @@
 """The event of a compaction that made a record, told by the record alone: the same whenever and wherever it is read."""
 
-from policies.price import payoff_of
+from typing import TypedDict
+
+from policies.price import ReadSoFar, payoff_of
 from policies.record.record import Record
 from proxy.telemetry.events import CompactionEnded
 
@@ -56,8 +58,24 @@ def ended_by(
         removed=payoff.removed if payoff else None,
         rewritten=payoff.rewritten if payoff else None,
         pays_after=payoff.pays_after if payoff else None,
+        **reading_fields(cause.read_so_far if cause else None),
         chunks=making.chunk_count,
         depth=making.max_depth,
         truncated=making.truncated,
         summarizer_ms=making.latency_ms,
     )
+
+
+class Reading(TypedDict):
+    """The fields of `CompactionEnded` for what was read."""
+
+    read: int | None
+    read_by: int | None
+    paid: float | None
+
+
+def reading_fields(so_far: ReadSoFar | None) -> Reading:
+    """Return the fields of an event that say why a compaction paid; None each if it was made for something else."""
+    if so_far is None:
+        return {"read": None, "read_by": None, "paid": None}
+    return {"read": so_far.read, "read_by": so_far.requests, "paid": round(so_far.times, 1)}

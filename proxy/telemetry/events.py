@@ -171,6 +171,8 @@ class CompactionEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     tokens_in, tokens_out, usd: what the model's answers cost, useless ones too.
     tokens_summary: of the whole record; what a model wrote is a part of it.
     removed, rewritten, pays_after: what the record saves and breaks, an estimate (`price.Payoff`).
+    read, read_by, paid: tokens that were read of what it takes out, by how many requests, and how many times its price
+                that cost; None if it was made for something else (`price.ReadSoFar`).
     digest, parent: of the record and the one that it continues; checkpoint: the first digits of `digest`.
     """
 
@@ -211,6 +213,9 @@ class CompactionEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     removed: int | None = None
     rewritten: int | None = None
     pays_after: int | None = None
+    read: int | None = None
+    read_by: int | None = None
+    paid: float | None = None
     chunks: int | None = None
     depth: int | None = None
     truncated: bool | None = None

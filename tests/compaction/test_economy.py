@@ -31,6 +31,21 @@ async def test_it_is_used_from_the_next_request_on_and_does_not_give_way(tmp_pat
         assert play.model.summary_calls == 1
 
 
+async def test_log_and_explanation_say_what_was_read_and_how_often_that_paid_for_it(tmp_path: Path) -> None:
+    async with stage(tmp_path, policies=EARLY) as play:
+        asked = body(history(0.7))
+        reply = await play.send(asked, path="/v1/compaction/explain")
+        told = json.loads(reply.body)["reading"]
+        assert told["read"] > 0
+        assert told["paid"] >= told["due"] == 0.4
+        await play.send(asked)
+        await play.settled()
+        (line,) = play.logged("compaction")
+        assert (line["trigger"], line["threshold"], line["read_by"]) == ("economy", 0.5, told["read_by"])
+        assert line["read"] == pytest.approx(told["read"], rel=0.2)
+        assert line["paid"] >= 0.4  # type: ignore[operator]
+
+
 async def test_no_request_waits_for_it(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summaries="slow")
     async with stage(tmp_path, model, policies=EARLY) as play:

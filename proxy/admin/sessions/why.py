@@ -68,7 +68,7 @@ _TRIGGERS: Mapping[str, str] = MappingProxyType(
         "tool_execution": "amid tool calls a request filled {used} of its room (it is compacted from {threshold})",
         "many": "a request of many messages filled {used} of its room",
         "background": "the upstream reported {used} of the room used (prepared from {threshold})",
-        "economy": "reading what it takes out had cost more than the compaction does, at {used} of the room",
+        "economy": "{used} of its room were used, and {reading}",
         "manual": "a compaction was asked for at {used} of the room",
         "client": "the client asked for it at {used} of the room",
         "overflow_retry": "the upstream refused a request as too long at {used} of the room that we believed in",
@@ -97,7 +97,7 @@ def compaction(event: CompactionEnded) -> str:
         cause = f"it was compacted ({event.trigger.replace('_', ' ')})"
     else:
         shares = {"used": words.share(event.used), "threshold": words.share(event.threshold)}
-        cause = _TRIGGERS[event.trigger if by_size else "many"].format(**shares)
+        cause = _TRIGGERS[event.trigger if by_size else "many"].format(**shares, reading=words.reading(event))
     return f"At {words.clock(event.at)} {cause}. {_outcome(event)}"
 
 

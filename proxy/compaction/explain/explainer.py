@@ -8,8 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.conversation.transcript import CountTokens
-from policies.decision.cut import Cut
-from policies.decision.plan import Compact, soft_share
+from policies.decision.cut import Cut, target_tokens
+from policies.decision.plan import Compact, read_so_far, soft_share
 from policies.price import Payoff
 from policies.record import working_set
 from policies.record.actions import file_changes, key_actions
@@ -23,7 +23,7 @@ from proxy.compaction.job import Job
 from proxy.compaction.media import media_figures
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.planner import Decision
-from proxy.compaction.prompt import Prompt
+from proxy.compaction.prompt import Prompt, standing_of
 from proxy.dialects.reader import CountedRequest
 
 
@@ -61,6 +61,19 @@ class Preview:
             return self.job.plan.payoff
         view = self.prompt.view
         return view.payoff if view is not None and self.prompt.copy is not None else None
+
+    @property
+    def reading(self) -> explanation.Reading | None:
+        """Return what was read so far of what a compaction would take out; None if the policy or the price is none."""
+        case, policy, view = self.case, self.case.caller.policy, self.decision.view
+        if not policy.economy or case.route.price is None:
+            return None
+        conversation, budget = view.conversation if view else case.conversation, case.limits.budget
+        left, standing = target_tokens(conversation, budget, policy), standing_of(self.decision.record)
+        found = read_so_far(conversation, budget, standing, case.route.price, left)
+        if found is None:
+            return None
+        return explanation.Reading(found.read, found.requests, round(found.times, 1), policy.economy)
 
     @property
     def media(self) -> explanation.MediaLeftOut | None:
@@ -139,6 +152,7 @@ def _explanation(
         tokens_tools=case.request.tools_tokens,
         record_tokens=preview.record_tokens,
         payoff=preview.payoff,
+        reading=preview.reading,
         media=preview.media,
         cut=None if preview.job is None else _cut(case, preview.job.plan.cut, indexes),
         checkpoint=None if record is None else _checkpoint(record),

@@ -107,6 +107,18 @@ class Pinned(msgspec.Struct, frozen=True):
     text: str
 
 
+class Reading(msgspec.Struct, frozen=True):
+    """Tokens that `read_by` requests have read of what a compaction would take out now, since the last one.
+
+    paid: how many times its price that has cost. due: how many times it must have cost for an early one.
+    """
+
+    read: int
+    read_by: int
+    paid: float
+    due: float
+
+
 class MediaLeftOut(msgspec.Struct, frozen=True):
     """Pictures and papers of a request, of so many bytes together; left_out: how many of them a note stands for.
 
@@ -135,6 +147,7 @@ class Explanation(msgspec.Struct, frozen=True):
              and if making it fails, the request goes out without it, unless it must shrink.
     record_tokens: of the record in tokens_sent, None without one.
     payoff:  of the compaction, else of the short forms, that no request has carried before; an estimate.
+    reading: for a compaction that is made since it pays; None if none is.
     media:   if some of its pictures or papers would give way to notes.
     lineage: how the compactions of this conversation went so far, None before the first.
     recalled: what is quoted in front of messages that come back to covered ones.
@@ -155,6 +168,7 @@ class Explanation(msgspec.Struct, frozen=True):
     tokens_tools: int = 0
     record_tokens: int | None = None
     payoff: Payoff | None = None
+    reading: Reading | None = None
     media: MediaLeftOut | None = None
     cut: CutMade | None = None
     checkpoint: Checkpoint | None = None

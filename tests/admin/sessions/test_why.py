@@ -47,6 +47,12 @@ def test_a_number_in_a_reason_does_not_matter() -> None:
             " and 30,000 tokens behind that are new to the provider's cache: it pays after 5 requests.",
         ),
         (
+            {"trigger": "economy", "threshold": 0.5, "calls": 0, "read": 2_440_000, "read_by": 40, "paid": 4.1},
+            "At 08:00:00 72 % of its room were used, and reading what a compaction takes out (2,440,000 tokens over 40"
+            " requests) had cost 4.1 times what it costs. So in the background the first 38 messages became a record"
+            " of 1,367 tokens, cut at the end of a turn (L0).",
+        ),
+        (
             {"trigger": "proactive", "threshold": 0.8, "used": 0.83, "result": "deterministic", "calls": 0,
              "reason": "summarizer_timeout", "strategy": "round-boundary", "cut": "L1"},
             "At 08:00:00 a request filled 83 % of its room (it is compacted from 80 %). So the first 38 messages became"
