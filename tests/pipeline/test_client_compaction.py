@@ -160,7 +160,7 @@ async def test_below_the_threshold_nothing_happens_but_that_the_field_is_gone(tm
         managed = [{"type": "compaction", "compact_threshold": 50_000}]
         reply = await play.send(asked(HISTORY, context_management=managed), path=RESPONSES)
         assert json.loads(play.sent[-1].body) == json.loads(asked(HISTORY))
-    assert outcome(reply) == ("none", "below_floor")
+    assert outcome(reply) == ("none", "below_threshold")
     assert "item" not in ours(reply)
 
 
