@@ -229,7 +229,7 @@ class PolicySettings(Settings):
     """Share of the room from which a summary is prepared in the background for the next request."""
 
     apply_floor: float = Field(default=0.60, ge=0, le=1)
-    """Share of the room below which a request is forwarded as it came, without a look at the store."""
+    """Share of the room below which a request is forwarded as it came; half of `economy_from`, if that is less."""
 
     target_ratio: float = Field(default=0.45, gt=0, le=1)
     """A compaction ends at or below this share; 0.35 below the trigger, growth costs at most one summary per 0.35."""

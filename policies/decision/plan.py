@@ -128,19 +128,20 @@ def is_far_below(tokens: int, window: int, calibration: float, policy: PolicySet
     return tokens + 1 < min(attention_floor(policy), numbers.MESSAGES_COUNT_FROM) * least
 
 
-def attention_floor(policy: PolicySettings) -> float:
+def attention_floor(policy: PolicySettings, *, is_known: bool = True) -> float:
     """Return the share of M below which a request goes out as it came, without a look at the store.
 
-    A record may have been made from `economy_from` on. The floor lies well below, since estimates may sink.
+    A record may have been made from `economy_from` on. The floor lies well below, since estimates may sink. In an
+    unknown window (`is_known`) none is made that early.
     """
-    return min(policy.apply_floor, policy.economy_from / 2) if policy.economy else policy.apply_floor
+    return min(policy.apply_floor, policy.economy_from / 2) if policy.economy and is_known else policy.apply_floor
 
 
 def needs_attention(conversation: Conversation, limits: Limits, policy: PolicySettings) -> bool:
     """Whether a request is large enough to look for a checkpoint; below, its bytes go out without store access."""
     total = conversation.total_tokens
-    floor = attention_floor(policy) if limits.known else policy.apply_floor
-    return total >= limits.budget.at(floor) or is_crowded(conversation, 0, total, limits, policy)
+    floor = limits.budget.at(attention_floor(policy, is_known=limits.known))
+    return total >= floor or is_crowded(conversation, 0, total, limits, policy)
 
 
 def tokens_with(conversation: Conversation, standing: ActiveCheckpoint | None) -> int:

@@ -149,6 +149,7 @@ def test_the_store_is_looked_at_below_the_share_from_which_records_are_made(econ
     assert attention_floor(policy) <= economy_from / 2
     assert attention_floor(policy) <= policy.apply_floor
     assert attention_floor(PolicySettings(economy=0, economy_from=economy_from)) == policy.apply_floor
+    assert attention_floor(policy, is_known=False) == policy.apply_floor
 
 
 def test_a_price_beside_the_summary_is_of_its_length() -> None:

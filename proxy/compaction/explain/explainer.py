@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from policies.conversation.transcript import CountTokens
 from policies.decision.cut import Cut, target_tokens
-from policies.decision.plan import Compact, read_so_far, soft_share
+from policies.decision.plan import Compact, attention_floor, read_so_far, soft_share
 from policies.price import Payoff
 from policies.record import working_set
 from policies.record.actions import file_changes, key_actions
@@ -142,7 +142,7 @@ def _explanation(
         window=None if window is None else explanation.ExplainedWindow(window.tokens, window.source),
         usable=budget.usable,
         thresholds=explanation.Thresholds(
-            budget.at(policy.apply_floor),
+            budget.at(attention_floor(policy, is_known=case.limits.known)),
             budget.at(soft_share(budget, policy)),
             budget.at(policy.compaction_threshold),
             None if real is None else real.at(policy.overflow_threshold),
