@@ -134,8 +134,8 @@ async def test_pictures_of_tools_cool_down_by_their_tokens(tmp_path: Path, form:
     """Where no limit is known: in batches, and never the user's."""
     kind, messages, shown = FORMS[form], [TASK], []
     window = 60_000
-    policies = {"default": {"summarizer": {"model": "none"}, "apply_floor": 0.3, "compaction_threshold": 0.9}}
-    settings = {"models": [{"match": "pictures", "context_window": window}], "policies": policies}
+    policy = {"summarizer": {"model": "none"}, "apply_floor": 0.3, "compaction_threshold": 0.9, "target_root": 200}
+    settings = {"models": [{"match": "pictures", "context_window": window}], "policies": {"default": policy}}
     async with stage(tmp_path, ModelServer(window=10_000_000), **settings) as play:
         for number in range(50):
             messages += kind.round_of(picture(number, SIZE), number)
