@@ -53,11 +53,11 @@ ROOMS: Mapping[str, Room] = {
     "running": Room(0.01, 0.04),
     "browsed": Room(0.03, 0.10),
     "files": Room(0.04, 0.15),
-    "calls": Room(0.03, 0.12),
+    "calls": Room(0.06, 0.20),
     "timeline": Room(0.0, 0.06),
     "reported": Room(0.0, 0.03),
     "recent": Room(0.02, 0.08),
-    "names": Room(0.25, 1.0),
+    "names": Room(0.15, 1.0),
 }
 """Of every block but the user's words and the summary."""
 

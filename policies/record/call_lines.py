@@ -137,14 +137,14 @@ def covered_checks(actions: Sequence[KeyAction]) -> set[Call]:
 def rank_of_call(action: KeyAction, covered: Set[Call]) -> int:
     """Return how early a call is shown, from 0.
 
-    First comes what failed, changed or checked something, then what is of no known sort, then checks that were run
-    again, last what only read.
+    First comes what failed, or did something that no file shows, then changes and checks, then checks that were run
+    again, last what only looked and read.
     """
     if call_of(action) in covered:
         return 2
-    if action.outcome == "failed" or action.sort in ("change", "check"):
+    if action.outcome == "failed" or not action.sort:
         return 0
-    return 3 if action.sort == "read" else 1
+    return 3 if action.sort in ("look", "read") else 1
 
 
 def note_of(change: Change | None, texts: Texts) -> str:

@@ -86,11 +86,11 @@ def render(contents: Contents, texts: Texts, budget: Budget, settings: LedgerSet
     shown = _by_title(blocks, allocate(blocks, left, count))
     unsaid = total - sum(line.items for line in shown[texts.said].lines)
     shown[texts.said] = shown[texts.said]._replace(note=texts.unsaid.format(statements=unsaid) if unsaid > 0 else "")
-    said = [texts.claims, *_texts_of(shown[texts.recent].lines)] if shown[texts.recent].lines else []
-    prose = [*_texts_of(shown[""].lines), *said]
+    prose = _texts_of(shown[""].lines)
+    shown[texts.claims] = shown[texts.recent]
     order = (
         *(texts.timeline, texts.said, texts.plan, texts.tried, texts.running, texts.browsed),
-        *(texts.reported, texts.actions, texts.files),
+        *(texts.reported, texts.actions, texts.files, texts.claims),
     )
     body = [line for title in order for line in _lines_under(title, shown[title])]
     return "\n".join([texts.opening, *numbers, *(["", *prose] if prose else []), *body, texts.closing])

@@ -122,6 +122,8 @@ _FRAME = re.compile(r"\s{0,40}File \"[^\"\n]{1,300}\", line \d")
 
 @dataclass(frozen=True, slots=True)
 class _SpanText:
+    """A text with names. source: where it is from; empty if no line of it is quoted."""
+
     text: str
     source: str
 
@@ -260,7 +262,7 @@ def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_SpanText]:
         source = paths.get(utterance.answers or "", utterance.tool or utterance.by or utterance.role)
         has_tags = utterance.voice == "report" or utterance.text.startswith(_FAILED)
         said = without_tags(utterance.text) if has_tags else output_in(utterance.text) or printed_text(utterance.text)
-        yield _SpanText(shorten(said, _READ), source)
+        yield _SpanText(shorten(said, _READ), "" if utterance.voice == "report" else source)
     for call in (inner for outer in utterance.calls for inner in inner_calls(outer) or (outer,)):
         try:
             arguments = read(call.arguments)
@@ -272,7 +274,7 @@ def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_SpanText]:
         told = strings_in(arguments)
         if not path and is_plan_tool(words_of(call.name)):
             told = (text for text in told if " " in text)  # items, and no statuses
-        yield _SpanText(shorten("\n".join(told), _READ), path or call.name)
+        yield _SpanText(shorten("\n".join(told), _READ), path or "")
 
 
 def _with_line(use: NameUse, new: _NameSpan | None, texts: Sequence[_SpanText], names: NamesOf) -> NameUse | None:
@@ -283,11 +285,12 @@ def _with_line(use: NameUse, new: _NameSpan | None, texts: Sequence[_SpanText], 
     if new is None:
         return use
     found = [texts[at] for at in new.texts[-_NEWEST:]]
-    lines = [(line, text.source) for text in found if (line := _line(text.text, use.name)) and line != text.source]
+    seen = [(line, text.source) for text in found if (line := _line(text.text, use.name))]
+    lines = [(line, source) for line, source in seen if source and line != source]
     if use.line:
         lines.append((use.line, use.source))
     if not lines:
-        return use if use.agent or use.user or "/" in use.name else None
+        return use if seen or use.agent or use.user or "/" in use.name else None
     line, source = max(lines, key=lambda each: (len(names(each[0])) / (len(each[0]) + 30), each[0]))
     return msgspec.structs.replace(use, line=line, source=source)
 

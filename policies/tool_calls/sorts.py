@@ -12,9 +12,9 @@ from policies.tool_calls.tools import reads_file
 from policies.tool_calls.wording import readable
 from policies.vocabulary import words_of_sort
 
-Sort = Literal["", "read", "change", "check", "plan"]
-"""read: of what is there. change: of files, or of what a repository holds. check: whether the work is right. plan: of
-what is to be done."""
+Sort = Literal["", "read", "look", "change", "check", "plan"]
+"""read: of a file that is there. look: at anything else, as a shell shows it. change: of files, or of what a repository
+holds. check: whether the work is right. plan: of what is to be done."""
 
 # Words by which a program, its verb, a script or a tool that only checks is called: tests, builds, lint, types.
 _TOOL_CHECKING = words_of_sort("check")
@@ -58,6 +58,12 @@ _BESIDE = SIDE - _PRINTING - {"grep", "wc", "sort", "tee"}
 # What `sed` is told to show by number.
 _LINE_NUMBERS = re.compile(r"(?:(?:\d{1,7}|\$)(?:,[+~]?(?:\d{1,7}|\$))?[pq]?[; ]{0,2}){1,9}")
 _MOST_CHARACTERS = 400
+# Programs and verbs that show what is there, and what makes `curl` send something.
+_LOOKING = frozenset({"curl", "ps", "df", "du", "env", "which", "ping", "dig", "netstat", "ss", "lsof", "jq", "tree"})
+_LOOKING_VERBS = frozenset(
+    {"logs", "log", "status", "view", "show", "list", "describe", "diff", "inspect", "get", "info"}
+)
+_SENDING = frozenset({"-X", "--request", "-d", "--data", "-F", "--form", "-T", "--data-raw", "--json"})
 
 
 def sort_of(done: Done) -> tuple[Sort, str]:
@@ -68,8 +74,21 @@ def sort_of(done: Done) -> tuple[Sort, str]:
         return "read", _file_read(done)
     if done.kind == "plan":
         return "plan", ""
-    changes = done.kind == "change" or done.effects or any(map(_commits, done.commands))
-    return ("change" if changes else ""), ""
+    if done.kind == "change" or done.effects or any(map(_commits, done.commands)):
+        return "change", ""
+    return ("look" if _only_looks(done) else ""), ""
+
+
+def _only_looks(done: Done) -> bool:
+    """Return True if every command shows something, as its verb says, or its program."""
+    told = [command for command in done.commands if command.program and command.program not in SIDE]
+    return bool(told) and all(map(_looks, told))
+
+
+def _looks(command: Command) -> bool:
+    verbs = {word.lower() for word in command.words[1:4]}
+    changes = command.program == "curl" and not _SENDING.isdisjoint(command.words)
+    return (command.program in _LOOKING and not changes) or not _LOOKING_VERBS.isdisjoint(verbs)
 
 
 def covers(later: str, earlier: str) -> bool:

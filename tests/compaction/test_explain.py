@@ -260,7 +260,7 @@ async def test_the_numbers_it_is_measured_by_and_the_cut(tmp_path: Path) -> None
         assert found.usable == B
         fixed = found.tokens_tools + found.messages[0].tokens
         assert msgspec.to_builtins(found.thresholds) == {
-            "floor": fixed + int(0.6 * (B - fixed)),
+            "floor": fixed + int(0.25 * (B - fixed)),
             "soft": fixed + int(0.7 * (B - fixed)),
             "compaction": fixed + int(0.8 * (B - fixed)),
             "overflow": fixed + int(0.9 * (B - fixed)),
