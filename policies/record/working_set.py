@@ -34,6 +34,8 @@ _LINE_CHARACTERS = 160
 _CUT_CHARACTERS = 48
 # Shares of the room for lines: so much where names alone, which cost less and say less, want the rest, and at most.
 _LEAST_SHARE, _MOST_SHARE = 0.4, 0.6
+# Share of it for lines of names that one result alone holds.
+_UNUSED_SHARE = 0.1
 # Newest texts with a name from which its line is chosen.
 _NEWEST = 3
 # Messages after which a name counts half.
@@ -70,7 +72,7 @@ class NameUse(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_used(self) -> bool:
-        """Return True if more than one result holds it: only then its line is worth its room."""
+        """Return True if it is not in one result alone: only then its line is worth much room."""
         return self.agent > 0 or self.user > 0 or self.messages > 1
 
     @property
@@ -204,7 +206,10 @@ def name_lines(
     worth = {use.name: use.worth(now) for use in uses if not stands(use.name)}
     costs = {name: count(f" {name}") for name in worth}
     beside = max(int(_LEAST_SHARE * room), min(int(_MOST_SHARE * room), room - sum(costs.values())))
-    lines = [*_by_source(_chosen(uses, worth, beside, count, names_of))]
+    chosen = _chosen([use for use in uses if use.is_used], worth, beside, count, names_of)
+    least = min(int(_UNUSED_SHARE * room), beside - count("\n".join(_by_source(chosen))))
+    chosen += _chosen([use for use in uses if not use.is_used], worth, least, count, names_of)
+    lines = [*_by_source(chosen)]
     text = "\n".join(lines)
     room -= count(text)
     told, names = NamedText(text), dict[str, int]()
@@ -274,7 +279,7 @@ def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_SpanText]:
         told = strings_in(arguments)
         if not path and is_plan_tool(words_of(call.name)):
             told = (text for text in told if " " in text)  # items, and no statuses
-        yield _SpanText(shorten("\n".join(told), _READ), path or "")
+        yield _SpanText(shorten("\n".join(told), _READ), path or f"{call.name}(…)")
 
 
 def _with_line(use: NameUse, new: _NameSpan | None, texts: Sequence[_SpanText], names: NamesOf) -> NameUse | None:
@@ -341,7 +346,7 @@ def _chosen(
 
     Greedy: what a line adds only falls with every other line, so that one whose turn it was may just be weighed again.
     """
-    lines = {use.line: use for use in uses if use.line and use.name in worth and use.is_used}
+    lines = {use.line: use for use in uses if use.line and use.name in worth}
     names = {line: names_of(line) & worth.keys() for line in lines}
     costs = {line: count(line) + 2 for line in lines}
     told: set[str] = set()

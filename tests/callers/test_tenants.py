@@ -131,7 +131,7 @@ def test_scopes_do_not_depend_on_how_often_the_config_was_loaded_so_replicas_sha
 def test_an_allowed_policy_replaces_the_callers_own(tenants: Tenants) -> None:
     caller = tenants.identify(b"Bearer acme-1")
     changed = tenants.with_policy(caller, "thrifty")
-    assert (changed.policy_name, changed.policy.token_limit) == ("thrifty", 50_000)
+    assert (changed.policy_name, changed.policy.token_limit) == ("thrifty", 62_500)
     assert changed.scope == caller.scope
     assert tenants.with_policy(caller, "coding") == caller
 

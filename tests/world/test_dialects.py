@@ -224,4 +224,4 @@ async def test_the_same_conversation_is_cut_and_recorded_alike_in_every_dialect(
 def record_in(texts: str) -> str:
     """Without the numbers of messages, which every dialect counts its own way."""
     record = texts.partition("<conversation_record>")[2].partition("</conversation_record>")[0]
-    return re.sub(r"\[\d+(?:-\d+)?\]", "[n]", record)
+    return re.sub(r"\[\d+(?:(?:-|, )\d+)*\]", "[n]", record)
