@@ -16,7 +16,7 @@ LEAST_USABLE = 0.39
 rounding."""
 SMALL_RECORD = 1_400
 """Tokens that a record may have even if a tenth of the room is less: rules do not shrink with a window."""
-NAMES_ROOT = 18
+NAMES_ROOT = 26
 """Tokens of names for the root of a token of room: what work needs again grows more slowly; `python -m
 benchmarks.memory`."""
 MOST_NAMES = 12_000
