@@ -23,7 +23,7 @@ from policies.record.reports import without_tags
 from policies.statements.sentences import sentences
 from policies.tool_calls.code_mode import inner_calls, printed_text
 from policies.tool_calls.outcomes import output_in
-from policies.tool_calls.reasons import is_frame, is_logged
+from policies.tool_calls.reasons import is_framing, is_logged
 from policies.tool_calls.tools import is_plan_tool, words_of
 
 _MOST_NAMES = 2_000
@@ -331,7 +331,7 @@ def _is_noise(text: str, start: int) -> bool:
 @memoize(characters=_NOISE_REMEMBERED)
 def _says_nothing(line: str) -> bool:
     forms = (_NOISE, _FRAME)
-    return any(form.match(line) for form in forms) or is_logged(line) or is_frame(line.strip())
+    return any(form.match(line) for form in forms) or is_logged(line) or is_framing(line.strip())
 
 
 def _between_words(text: str, least: int, wanted: int, line: int) -> int:

@@ -20,6 +20,7 @@ from policies.tool_calls.reasons import (
     UNINDENTED,
     WHY,
     is_frame,
+    is_framing,
     line_of,
     reason_of,
     refine_reason,
@@ -259,7 +260,7 @@ def _proven_first(text: str, scope: Literal["change", "tool", "any"]) -> Proven 
     lines = [line[:_LONGEST_LINE] for line in map(str.strip, text[:READ].splitlines()) if line][:_MOST_FRAMED]
     if not lines:
         return None
-    told = next((line for line in lines if not is_frame(line)), lines[0])
+    told = next((line for line in lines if not is_framing(line)), lines[0])
     return proven_first(lines[0], scope) or (None if told is lines[0] else proven_first(told, scope))
 
 

@@ -40,6 +40,11 @@ _FRAMING = re.compile(
     r"|(?:open file|current (?:working )?directory|python interpreter): [^\n]{1,300}|observation:)\W{0,6}",
     re.IGNORECASE,
 )
+_FRAMING_BEGINS = (
+    *("exit code", "exit status", "error: exit", "returncode", "process exited", "command", "the command", "chunk id"),
+    *("wall", "elapsed", "time", "duration", "total", "real", "user", "sys", "cpu", "execution", "output", "std"),
+    *("script ", "original token", "open file", "current ", "python interpreter", "observation", "error"),
+)
 _DURATION = re.compile(
     r"\W{0,6}(?:\w{1,12} ){0,3}(?:in|took|after|time:?|duration:?) {0,4}[\d.]{1,12} ?"
     r"(?:m?s|secs?|seconds?|minutes?)\W{0,6}",
@@ -147,6 +152,11 @@ _SAYS_WHAT = re.compile(
 def is_frame(line: str) -> bool:
     """Return True if a line is a harness's, a duration, a prompt or a place in a stack."""
     return any(pattern.fullmatch(line) for pattern in (FRAME, _FRAMING, _DURATION, _PROMPT, _STACK))
+
+
+def is_framing(line: str) -> bool:
+    """Return True if a line is of those that a harness puts before an output, or behind it; cheap for any other."""
+    return line.lstrip("[(*-# ").lower().startswith(_FRAMING_BEGINS) and is_frame(line)
 
 
 def is_logged(line: str) -> bool:
