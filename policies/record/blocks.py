@@ -162,14 +162,12 @@ def _is_open(item: PlanItem) -> bool:
 
 
 def file_line(file: FileChange, texts: Texts) -> str:
-    """Return the line of a file: what was done to it last, how often, in which message, and the first line changed."""
+    """Return the line of a file: what was done to it last, in which messages, and the first line changed last."""
     change = texts.overwritten if file.whole else texts.changes[file.action].format(other=in_line(file.other))
-    if file.times > 1:
-        change = f"{change}, {texts.times.format(times=file.times)}"
     told = change if file.sure else texts.unsure.format(change=change)
     if file.says:
         told = f"{told}; {texts.says.format(text=texts.told.format(text=in_line(file.says)))}"
-    place = f" [{file.position}]" if file.position >= 0 else ""
+    place = f" [{', '.join(map(str, (*file.earlier, file.position)))}]" if file.position >= 0 else ""
     line = f": {in_line(file.line)}" if file.line else ""
     return f"- {in_line(file.path)} ({told}){place}{line}"
 

@@ -19,6 +19,7 @@ _EDGES = ".-+@/"
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 # What was measured is no name.
 _MEASURE = re.compile(r"\d{1,12}(?:\.\d{1,6})?(?:ms|us|ns|s|sec|min|kb|mb|gb|tb|kib|mib|gib|px|em|pt)", re.IGNORECASE)
+_STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}")
 _LETTERS = frozenset(f"{ascii_letters}{digits}_")
 _WORDS = re.compile(r"\w+", re.ASCII)
 _LEAST = 4
@@ -114,6 +115,8 @@ def _name(word: str) -> str:
 def _is_name(word: str) -> bool:
     """Return True for an address, a path, a flag, a file, a part of a module, an identifier, an id or a long number."""
     if _MEASURE.fullmatch(word):
+        return False
+    if _STAMP.match(word):
         return False
     if ":" in word:
         return word.count("/") > _SLASHES_OF_A_HOST

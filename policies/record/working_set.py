@@ -43,6 +43,7 @@ _HALF_LIFE = 150
 # What a number counts that only tools have shown: mostly that of a line, a size or a time.
 _NUMBER = 0.2
 _LEAST_ROOM = 8
+_NUMBER_ALONE = re.compile(r"\d{1,200}|(?=[a-f]{0,40}\d)[0-9a-f]{8,40}")
 _JOINT = re.compile(r"[./]")
 # Characters of one text that are read, at its beginning and its end: 4 MB of names would take seconds.
 _READ = 200_000
@@ -77,8 +78,8 @@ class NameUse(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_shown_number(self) -> bool:
-        """Return True for a number that only tools have shown: it says nothing without its line."""
-        return not (self.agent or self.user) and self.name.isdigit()
+        """Return True for a number, also a hexadecimal one, that only tools have shown: alone it says nothing."""
+        return not (self.agent or self.user) and _NUMBER_ALONE.fullmatch(self.name) is not None
 
     def worth(self, now: int) -> float:
         """The higher, the sooner it may be needed again, seen from position `now`."""
@@ -267,7 +268,8 @@ def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_SpanText]:
         source = paths.get(utterance.answers or "", utterance.tool or utterance.by or utterance.role)
         has_tags = utterance.voice == "report" or utterance.text.startswith(_FAILED)
         said = without_tags(utterance.text) if has_tags else output_in(utterance.text) or printed_text(utterance.text)
-        yield _SpanText(shorten(said, _READ), "" if utterance.voice == "report" else source)
+        is_claim = utterance.voice == "report" or source == "assistant"
+        yield _SpanText(shorten(said, _READ), "" if is_claim else source)
     for call in (inner for outer in utterance.calls for inner in inner_calls(outer) or (outer,)):
         try:
             arguments = read(call.arguments)

@@ -17,6 +17,7 @@ _MOST_LISTED = 20_000
 _MOST_TOKENS = 400
 _LINE = 80
 _EDITS = ("modified", "appended")
+_MOST_EARLIER = 9
 _LISTING = frozenset({"ls", "find", "tree", "rg", "fd", "git"})
 _SHOWN = frozenset({"cat", "head", "tail", "less", "more", "bat", "nl", "wc", "sed", "stat", "file"})
 _UPDATED = ("updated", "overwrote", "overwritten", "modified", "已更新")
@@ -30,8 +31,8 @@ class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
     other: its new path if it was renamed, where a copy is from. line: the first line that changed. position: of the
     call's message, -1 if that is not known. sure: whether the call worked; in records of before nothing says so.
-    whole: whether all of a file that had been there was written anew. times: how often it was changed since it was
-    made. says: what the result of a call says that is not known to have worked.
+    whole: whether all of a file that had been there was written anew. earlier: positions of the newest changes before
+    this one, since it was made. says: what the result of a call says that is not known to have worked.
     """
 
     path: str
@@ -41,7 +42,7 @@ class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
     position: int = -1
     sure: bool = False
     whole: bool = False
-    times: int = 1
+    earlier: tuple[int, ...] = ()
     says: str = ""
 
 
@@ -143,9 +144,9 @@ class _Files:
         whole = action == "modified" and effect.deed in ("written", "created", "overwritten")
         line = "" if action == "created" else _shorten_line(effect.line)
         goes_on = known is not None and action in _EDITS and known.action in _EDITS
-        times = known.times + 1 if known is not None and goes_on else 1
+        earlier = (*known.earlier, known.position)[-_MOST_EARLIER:] if known is not None and goes_on else ()
         says = "" if sure else _shorten_line(says)
-        self.changes[path] = FileChange(path, action, effect.other, line, position, sure, whole, times, says)
+        self.changes[path] = FileChange(path, action, effect.other, line, position, sure, whole, earlier, says)
 
     def _forget(self, folder: str) -> None:
         """What was made in a folder is gone with it."""

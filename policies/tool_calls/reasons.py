@@ -151,7 +151,9 @@ _SAYS_WHAT = re.compile(
 
 def is_frame(line: str) -> bool:
     """Return True if a line is a harness's, a duration, a prompt or a place in a stack."""
-    return any(pattern.fullmatch(line) for pattern in (FRAME, _FRAMING, _DURATION, _PROMPT, _STACK))
+    return FRAME.fullmatch(line.rstrip(".])")) is not None or any(
+        pattern.fullmatch(line) for pattern in (_FRAMING, _DURATION, _PROMPT, _STACK)
+    )
 
 
 def is_framing(line: str) -> bool:

@@ -77,6 +77,8 @@ NOT_RERUN = f"{BEFORE}, not run since"
         ((PASSED, edit(), ran("pytest tests/a.py", "3 passed in 1s")), [BEFORE, ""]),
         ((ran("pytest tests/a.py", "3 passed in 1s"), edit(), PASSED), ["", ""]),
         ((PASSED, edit("notes.md")), [""]),
+        ((ran("pytest tests/test_a.py", "3 passed in 1s"), edit("src/a.py")), [NOT_RERUN]),
+        ((ran("pytest tests/test_a.py", "3 passed in 1s"), edit("src/rows.py")), [""]),
         ((PASSED, ran("sed -i s/x/y/ a.py", "")), [""]),
         ((ran("pytest -q", ""), edit()), [""]),
         ((PASSED, ("Edit", {"file_path": "a.py"}, "Error: old_string not found in file")), [""]),

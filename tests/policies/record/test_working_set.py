@@ -69,7 +69,7 @@ def test_a_line_comes_with_the_file_it_is_from_and_what_stands_elsewhere_is_not_
 
 
 def test_a_long_line_is_cut_between_words_around_its_name() -> None:
-    said = [Utterance(0, "assistant", "word " * 100 + "then call parse_row with it " + "word " * 100)]
+    said = [Utterance(0, "tool", "word " * 100 + "then call parse_row with it " + "word " * 100)]
     (line,) = [use.line for use in name_uses((), said, 1)]
     assert "parse_row" in line
     assert len(line) < 140

@@ -74,14 +74,17 @@ def test_the_first_changed_line_and_the_message_are_told() -> None:
     ]
 
 
-def test_changes_of_one_file_are_counted_until_it_is_made_anew() -> None:
+def test_earlier_changes_of_a_file_are_told_until_it_is_made_anew() -> None:
     def edit(path: str, result: str | None = "The file has been updated.") -> tuple[str, object, str | None]:
         return "Edit", {"file_path": path, "old_string": "x", "new_string": "y"}, result
 
     found = changes(edit("a.py"), edit("b.py"), edit("a.py"), edit("a.py", "strange"))
-    assert [(f.path, f.times, f.sure, f.says) for f in found] == [("b.py", 1, True, ""), ("a.py", 3, False, "strange")]
+    assert [(f.path, f.earlier, f.position, f.sure, f.says) for f in found] == [
+        ("b.py", (), 2, True, ""),
+        ("a.py", (0, 4), 6, False, "strange"),
+    ]
     gone = changes(edit("a.py"), ("bash", {"command": "rm a.py"}, "ok"), edit("a.py"))
-    assert [(f.path, f.action, f.times) for f in gone] == [("a.py", "modified", 1)]
+    assert [(f.path, f.action, f.earlier) for f in gone] == [("a.py", "modified", ())]
 
 
 def test_a_renamed_file_that_is_deleted_is_deleted() -> None:

@@ -480,6 +480,7 @@ def test_a_failure_is_told_by_no_duration_or_heading(text: str, why: str) -> Non
             ("ok", "0 errors, 4 warnings"),
         ),
         ("run", "Observation: \n(Open file: n/a)\n(Current directory: /srv/app)\nbash-$", ("unknown", "")),
+        ("terminal", "[The command completed with exit code 0.]\n[Current working directory: /r]", ("ok", "")),
         ("run", "strange\n(Open file: n/a)\n(Current directory: /r)\nbash-$", ("unknown", "strange")),
     ],
 )
