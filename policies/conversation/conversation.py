@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import attrgetter
-from typing import Literal, NewType, cast
+from typing import Literal, NamedTuple, NewType, cast
 
 from policies.cached import cached_property
 from policies.conversation.message import Message
@@ -32,6 +32,14 @@ class Rooms:
 
 
 NO_LIMITS = Rooms()
+
+
+class Span(NamedTuple):
+    """So many more tokens are sent if a cut lies behind position `after`, and at most at `until`."""
+
+    after: int
+    until: int
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +76,12 @@ class Conversation:
         rooms: Rooms = NO_LIMITS,
         outline: Outline | None = None,
         carried: int | None = None,
+        spans: Sequence[Span] = (),
     ) -> None:
         """`instructions_covered`: system and developer messages of the body are summarized like all others.
 
         `outline`: of these messages, if it is there already. `carried`: position of a record of ours that the client
-        carries, of what is before it.
+        carries, of what is before it. `spans`: texts that other cuts put back (policies/pointers.py).
         """
         self.messages = messages
         self.tools_tokens = tools_tokens
@@ -80,19 +89,24 @@ class Conversation:
         self.instructions_covered = instructions_covered
         self.rooms = rooms
         self.carried = carried
+        self.spans = spans
         self.outline = outline or Outline().longer(messages)
         self.head_length = self.outline.head
         self.body = messages[self.head_length :]
 
     def with_messages(self, messages: Sequence[Message]) -> "Conversation":
         """The same conversation with other weights."""
-        return self._with(messages, self.rooms)
+        return self._with(messages, self.rooms, self.spans)
 
     def with_rooms(self, rooms: Rooms) -> "Conversation":
         """The same conversation, of which as much is repeated as these have room for."""
-        return self._with(self.messages, rooms)
+        return self._with(self.messages, rooms, self.spans)
 
-    def _with(self, messages: Sequence[Message], rooms: Rooms) -> "Conversation":
+    def with_spans(self, spans: Sequence[Span]) -> "Conversation":
+        """The same conversation, of which other cuts put texts back."""
+        return self._with(self.messages, self.rooms, spans)
+
+    def _with(self, messages: Sequence[Message], rooms: Rooms, spans: Sequence[Span]) -> "Conversation":
         return Conversation(
             messages,
             self.tools_tokens,
@@ -101,6 +115,7 @@ class Conversation:
             rooms=rooms,
             outline=self.outline,
             carried=self.carried,
+            spans=spans,
         )
 
     @property
@@ -280,9 +295,20 @@ class Conversation:
                 weights |= {message.loose: message.tokens} if message.loose else {}
         return [*found, total + lapsing]
 
+    @cached_property
+    def _put_back(self) -> list[int]:
+        """For every cut, the tokens that its spans add."""
+        steps = [0] * (len(self.body) + 2)
+        for span in self.spans:
+            steps[span.after + 1] += span.tokens
+            steps[span.until + 1] -= span.tokens
+        return [*accumulate(steps)]
+
     def kept_tokens(self, cut: int) -> int:
         """Tokens of the messages that still go upstream when body[:cut] is replaced by a record."""
         kept = self.tokens_from[cut]
+        if self.spans:
+            kept += self._put_back[cut]
         if self._instructions:
             kept += self._instruction_tokens[cut]
         if self.outline.loading:
