@@ -306,6 +306,9 @@ class PolicySettings(Settings):
     recall: Recall = RecallSettings()
     """How what a summary covers is found again; a mode alone, or a group of settings."""
 
+    dereference: Literal["on", "off"] = "on"
+    """Whether a result that points to one which is no longer in the prompt gets its text back."""
+
     separator: Words | None = None
     """A user message of exactly this text starts afresh: nothing before it is sent upstream."""
 

@@ -16,6 +16,7 @@ from proxy.compaction.compactor import Compactor
 from proxy.compaction.engine import Engine
 from proxy.compaction.excerpt_writer import ExcerptWriter
 from proxy.compaction.planner import Planner
+from proxy.compaction.pointers import PointerResolver
 from proxy.compaction.prefetch import Prefetch
 from proxy.compaction.prompt_builder import PromptBuilder
 from proxy.compaction.provider.clients import ClientCompactions
@@ -34,6 +35,7 @@ from proxy.models.table import ModelTable
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
 from proxy.models.windows import Windows
 from proxy.runtime.background import Background
+from proxy.runtime.fail_open import FailOpen
 from proxy.runtime.workers import Workers
 from proxy.sessions.sessions import Sessions
 from proxy.sessions.stores import CircuitBreaker
@@ -103,7 +105,10 @@ async def open_engine(
         recall = Recall(
             tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"), Cache(memory, "sent")
         )
-        shortener = Shortener(sealed, tokenizer, workers, recall, stored, memory)
+        pointers = PointerResolver(
+            tokenizer, workers, Cache(memory, "pointers"), FailOpen(log.fault, "dereference_failed")
+        )
+        shortener = Shortener(sealed, tokenizer, workers, recall, pointers, stored, memory)
         excerpts = ExcerptWriter(shortener.short_forms, summarizer, tokenizer, prompts, spending, workers)
         planner = Planner(checkpoints, shortener, stability, lineages)
         looking = None if read_only is None else read_only.prompt_builder

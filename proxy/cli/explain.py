@@ -160,6 +160,10 @@ def _cut(explanation: Explanation) -> Iterator[str]:
         yield f"so far {words.reading(told)}; an early one is made at {told.due:g} times"
     if explanation.media is not None:
         yield words.media(explanation.media, time.time())
+    for text in explanation.restored:
+        yield f"message {text.index} with the text of message {text.source}, to which it points, {text.tokens} tokens"
+    if explanation.unresolved:
+        yield f"{explanation.unresolved} results point to what is not in the request"
     for one in explanation.recalled:
         yield f"message {one.index} behind {one.passages} quotations of what that covers, {one.tokens} tokens"
 

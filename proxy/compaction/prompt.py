@@ -61,13 +61,28 @@ def untouched_prompt(request: CountedRequest, outcome: Outcome, reason: str, vie
     return Prompt(request.body, request.tokens, outcome, reason, view=view)
 
 
-def build_prompt(case: PlanInput, view: PromptView, record: Record | None, outcome: Outcome, reason: str) -> Prompt:
-    """Return the request with a record in place of its oldest part, and with the changed messages of a view."""
+def build_prompt(
+    case: PlanInput, view: PromptView, record: Record | None, outcome: Outcome, reason: str, most: int | None = None
+) -> Prompt:
+    """Return the request with a record in place of its oldest part, and with the changed messages of a view.
+
+    most: tokens that texts which are put back may bring it to; None for all that fits.
+    """
+    view = _view_that_fits(case, view, record, most)
     if record is None and not view.replaced:
         return untouched_prompt(case.request, outcome, reason, view)
     tokens = tokens_with(view.conversation, standing_of(record))
     copy = Copy(record.covered if record else 0, record.text if record else None, view.replaced)
     return Prompt(body_of(case, copy, case.experience.shape), tokens, outcome, reason, record, view, copy)
+
+
+def _view_that_fits(case: PlanInput, view: PromptView, record: Record | None, most: int | None) -> PromptView:
+    """Return the view with as many of the texts that are put back as there is room for."""
+    if most is None:
+        most = case.limits.real.usable if case.limits.real is not None else None
+    while most is not None and view.smaller is not None and tokens_with(view.conversation, standing_of(record)) > most:
+        view = view.smaller
+    return view
 
 
 def reshaped_prompts(case: PlanInput, prompt: Prompt) -> Iterator[tuple[Shape, Prompt]]:

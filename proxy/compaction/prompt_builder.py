@@ -162,8 +162,11 @@ class PromptBuilder:
             waited = time.perf_counter() - began
             if case.binds_thinking:
                 view = await self._shortener.shorten(case, record)
+            else:
+                view = await self._shortener.restore(case, record, view)
         outcome = _outcome_after_record(record, since, refused)
-        prompt = structs.replace(build_prompt(case, view, record, outcome, "overflow_retry"), waited=waited)
+        prompt = build_prompt(case, view, record, outcome, "overflow_retry", rung.most)
+        prompt = structs.replace(prompt, waited=waited)
         if rung.tail_tokens is not None:
             prompt = await self._cut_contents(case, view, prompt, record, rung)
         prompt = self.fit_output(case, prompt, stated.limit if stated.kind in (None, "window") else None)
@@ -245,19 +248,18 @@ class PromptBuilder:
         record = refused.record
         if case.is_let_through:
             return None
-        conversation = refused.view.conversation if refused.view else case.conversation
+        view = refused.view.unrestored if refused.view else None
+        conversation = view.conversation if view else case.conversation
         covered = record.covered if record else 0
         half = conversation.kept_tokens(covered) // 2
         cut = next((c for c in case.cuts if c > covered and conversation.kept_tokens(c) <= half), None)
         if cut is None:
             return None
         text = _note(record, cut - covered)
-        copy = Copy(cut, text, refused.view.replaced if refused.view else {})
+        copy = Copy(cut, text, view.replaced if view else {})
         note = self._tokenizer.count(text, case.request.encoding)
         tokens = conversation.fixed_tokens + conversation.kept_tokens(cut) + note
-        prompt = Prompt(
-            body_of(case, copy, case.experience.shape), tokens, "applied", "halved", None, refused.view, copy
-        )
+        prompt = Prompt(body_of(case, copy, case.experience.shape), tokens, "applied", "halved", None, view, copy)
         return prompt if prompt.tokens <= numbers.RETRY_SHRINKS * refused.tokens else None
 
     async def _compact(self, case: PlanInput, decision: Decision, plan: Compact) -> Prompt:
@@ -294,7 +296,7 @@ class PromptBuilder:
         self, case: PlanInput, view: PromptView, prompt: Prompt, record: Record | None, rung: ladder.Rung
     ) -> Prompt:
         """Return the prompt with its largest contents cut, so that its tail has `rung.tail_tokens`."""
-        covered = record.covered if record else 0
+        covered, view = record.covered if record else 0, view.unrestored
         assert rung.tail_tokens is not None  # noqa: S101 - the caller's condition
         kept = kept_behind(view.conversation, covered)
         limits = limits_for(view.conversation, kept, rung.tail_tokens, case.request.harness_shares(kept))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -34,6 +35,16 @@ class Step(Enum):
     """`ThinkingRemover.remove`, for good."""
     QUOTATION = "behind {passages} quotations from before it"
     """`Recall.quote`."""
+    RESTORED = "with the text that it points to"
+    """`PointerResolver.restore`."""
+
+
+class Restored(NamedTuple):
+    """A text that is put back: the message with the pointer, the one that the text is from, and the tokens it adds."""
+
+    pointer: MessageIndex
+    source: MessageIndex
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +59,8 @@ class PromptView:
     media: of its body, in their order, if any was left out; left_out: the places of those that were, and why.
     cooled_media: positions of results whose media have cooled down, with the messages of the body from which on.
     media_limits: what its upstream takes of media, as far as that is known.
+    restored: texts that stand in the place of pointers. unresolved: pointers to what is not in the request.
+    smaller: the same with less of these texts, for a prompt that they make too large; None if it has none.
     """
 
     conversation: Conversation
@@ -61,6 +74,14 @@ class PromptView:
     left_out: Mapping[tuple[int, int], Why] = field(default_factory=dict)
     cooled_media: Mapping[int, int] = field(default_factory=dict)
     media_limits: MediaLimits = NO_MEDIA_LIMITS
+    restored: tuple[Restored, ...] = ()
+    unresolved: int = 0
+    smaller: PromptView | None = None
+
+    @property
+    def unrestored(self) -> PromptView:
+        """The same without texts that are put back."""
+        return self if self.smaller is None else self.smaller.unrestored
 
     @property
     def is_of_media(self) -> bool:

@@ -7,6 +7,7 @@ from policies.decision.oversize import kept_behind, least_tokens, oversized_mess
 from policies.record.record import Record
 from proxy.compaction.media import MediaRemover
 from proxy.compaction.plan_input import PlanInput
+from proxy.compaction.pointers import PointerResolver
 from proxy.compaction.prompt_view import PromptView
 from proxy.compaction.recall import Recall
 from proxy.compaction.short_forms import ShortForms
@@ -26,6 +27,7 @@ class Shortener:
         tokenizer: Tokenizer,
         workers: Workers,
         recall: Recall,
+        pointers: PointerResolver,
         stored: Memory,
         memory: Memory,
     ) -> None:
@@ -34,13 +36,18 @@ class Shortener:
         self._media = MediaRemover(self.short_forms, workers, memory)
         self._thinking = ThinkingRemover(sealed, self.short_forms, memory)
         self._recall = recall
+        self._pointers = pointers
 
     async def shorten(self, case: PlanInput, record: Record | None) -> PromptView:
         """Return the conversation as it is sent after this record."""
         use = await self._thinking.use(case, record)
         view = await self._thinking.remove(case, record, await self._fit(case, record, use), use)
-        # Last, since quotations must not change the name of the front that thinking is bound to.
-        return await self._recall.quote(case, record, view)
+        # Behind it, since quotations must not change the name of the front that thinking is bound to.
+        return await self.restore(case, record, await self._recall.quote(case, record, view))
+
+    async def restore(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
+        """Return the view with the texts that its pointers point to after this record, and with no others."""
+        return await self._pointers.restore(case, record, view.unrestored)
 
     async def shorten_small(self, case: PlanInput) -> PromptView | None:
         """Return a small conversation without media that are left out, and without thinking that it has lost.
@@ -66,7 +73,8 @@ class Shortener:
         """Return the conversation after this record without any thinking, from now on."""
         everything = len(case.conversation.body)
         view = await self._fit(case, record, Use(everything, everything))
-        return await self._recall.quote(case, record, await self._thinking.remove_all(case, record, view))
+        view = await self._recall.quote(case, record, await self._thinking.remove_all(case, record, view))
+        return await self.restore(case, record, view)
 
     async def _fit(self, case: PlanInput, record: Record | None, use: Use | None) -> PromptView:
         """Return the conversation with its thinking, in short forms, and cut if no window takes it."""

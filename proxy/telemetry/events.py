@@ -57,6 +57,8 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     wait_ms:     for summaries, before and after it was first sent.
     attempts:    requests to the upstream that were made for it.
     removed, rewritten, pays_after: of short forms that no request had carried before, an estimate (`price.Payoff`).
+    restored, unresolved: results that only point to another one: those that got its text back, as that is no longer in
+                 the prompt, and those that point to nothing in the request.
     overflow:    what became of one that the upstream refused for its size; `observed` where its mode leaves it alone.
     bytes:       of the answer's body. comments: signs of life before it.
     """
@@ -113,6 +115,8 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     removed: int | None = None
     rewritten: int | None = None
     pays_after: int | None = None
+    restored: int = 0
+    unresolved: int = 0
     overflow: Overflow | None = None
     warning: str | None = None
     code: str | None = None

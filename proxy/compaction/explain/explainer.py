@@ -158,6 +158,8 @@ def _explanation(
         checkpoint=None if record is None else _checkpoint(record),
         messages=list(fates(case, received, preview.sent, indexes)),
         recalled=list(_recalled_passages(preview, indexes)),
+        restored=list(_restored_texts(preview, indexes)),
+        unresolved=0 if preview.prompt.view is None else preview.prompt.view.unresolved,
         pinned=[explanation.Pinned(entry.kind, _index(case, indexes, entry.position), entry.text) for entry in pinned],
         actions=actions,
         files=files,
@@ -195,6 +197,13 @@ def _recalled_passages(preview: Preview, indexes: Sequence[int]) -> Iterator[exp
     if view is not None and preview.prompt.record is not None:
         for index, quotation in sorted(view.quotations.items()):
             yield explanation.RecalledPassages(indexes[index], len(quotation.passages), quotation.tokens)
+
+
+def _restored_texts(preview: Preview, indexes: Sequence[int]) -> Iterator[explanation.RestoredText]:
+    """Yield the texts that would be put back; before a record that is not made yet, those that are put back now."""
+    view = preview.prompt.view
+    for one in view.restored if view is not None else ():
+        yield explanation.RestoredText(indexes[one.pointer], indexes[one.source], one.tokens)
 
 
 def _carried_entries(preview: Preview, count: CountTokens) -> tuple[list[Entry], int, int]:

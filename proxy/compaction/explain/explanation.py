@@ -98,6 +98,15 @@ class RecalledPassages(msgspec.Struct, frozen=True):
     tokens: int
 
 
+class RestoredText(msgspec.Struct, frozen=True, rename={"source": "from"}):
+    """The text of message `source`, written `from`, stands in message `index`, which points to it, with so many more
+    tokens."""
+
+    index: int
+    source: int
+    tokens: int
+
+
 class Pinned(msgspec.Struct, frozen=True):
     """A sentence of the user's message `index` that the record carries word for word; None where the client sends that
     message no more."""
@@ -151,6 +160,7 @@ class Explanation(msgspec.Struct, frozen=True):
     media:   if some of its pictures or papers would give way to notes.
     lineage: how the compactions of this conversation went so far, None before the first.
     recalled: what is quoted in front of messages that come back to covered ones.
+    restored: texts put back into the place of results that point to them; unresolved: results that point to nothing.
     pinned:  what the user said that the record carries; actions, files: tool calls and changed files that it knows of.
     """
 
@@ -175,6 +185,8 @@ class Explanation(msgspec.Struct, frozen=True):
     lineage: Lineage | None = None
     messages: list[MessageFate] = []
     recalled: list[RecalledPassages] = []
+    restored: list[RestoredText] = []
+    unresolved: int = 0
     pinned: list[Pinned] = []
     actions: int = 0
     files: int = 0

@@ -1,0 +1,305 @@
+"""Puts back what results only point to, where it is no longer in the prompt (policies/pointers.py).
+
+Nothing is stored: what is remembered here saves work, and every replica sends the same.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from operator import itemgetter
+
+import msgspec
+import xxhash
+
+from policies.conversation.conversation import Conversation, MessageIndex, Span
+from policies.conversation.transcript import ToolCall
+from policies.decision.budget import Budget, usable_input
+from policies.pointers import (
+    HOLDS,
+    Exchange,
+    Place,
+    Pointer,
+    Referent,
+    Weighed,
+    block_in,
+    choose,
+    needle_of,
+    pointer_in,
+    referent_of,
+    short_text,
+    whole_text,
+)
+from policies.record.record import Record
+from policies.settings import Secrets
+from proxy.compaction.plan_input import PlanInput
+from proxy.compaction.prompt_view import PromptView, Restored, Step
+from proxy.dialects import json_array
+from proxy.memory import Cache
+from proxy.models.tokenizer import Tokenizer
+from proxy.runtime.fail_open import FailOpen
+from proxy.runtime.workers import Workers
+
+# Messages between a call and its result at most.
+_FAR = 256
+_MOST_POINTERS = 500
+_KEY_BYTES = 500
+
+_Key = tuple[bytes, str, Secrets]
+
+
+class _Text(msgspec.Struct, frozen=True):
+    """What may stand in a pointer's place."""
+
+    weighed: Weighed
+    whole: str
+    short: str
+
+
+class _Pointers(msgspec.Struct, frozen=True):
+    """The pointers of one message. mark: of the messages that the texts are from."""
+
+    texts: tuple[_Text, ...] = ()
+    unresolved: int = 0
+    sources: tuple[int, ...] = ()
+    mark: int = 0
+
+
+class PointerResolver:
+    """Resolves pointers; one per engine."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, workers: Workers, found: Cache[_Key, _Pointers], fail_open: FailOpen
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._workers = workers
+        self._found = found
+        self._fail_open = fail_open
+
+    async def restore(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
+        """Return the view with the texts that its pointers point to, as far as these are not in the prompt.
+
+        The same view if it has no pointer, if contents had to be cut, and after a fault of ours.
+        """
+        if case.caller.policy.dereference == "off" or view.is_cut:
+            return view
+        none: Sequence[int] = ()
+        suspects = self._fail_open.call(lambda: _suspects(case), none)
+        if not suspects:
+            return view
+        return await self._fail_open.run(self._workers.run(self._restore, case, record, view, suspects), view)
+
+    def _restore(self, case: PlanInput, record: Record | None, view: PromptView, suspects: Sequence[int]) -> PromptView:
+        found = [self._pointers_at(case, position) for position in suspects]
+        covered = record.covered if record else 0
+        unresolved = sum(one.unresolved for at, one in zip(suspects, found, strict=True) if at >= covered)
+        texts = {(text.weighed.position, text.weighed.number): text for one in found for text in one.texts}
+        if not texts:
+            return replace(view, unresolved=unresolved) if unresolved else view
+        conversation = view.conversation
+        kept = conversation.kept_tokens(covered) + (record.text_tokens if record else 0)
+        before = conversation.fixed_tokens + kept
+
+        def sent_before(position: int) -> int:
+            return before - conversation.tokens_from[position]
+
+        gone = _Gone(case, view, covered)
+        weighed = [text.weighed for text in texts.values()]
+        chosen = choose(weighed, covered, gone, sent_before, _room(case))
+        plain = replace(view, unresolved=unresolved)
+        if not (chosen.wholes or chosen.shorts):
+            return replace(plain, conversation=conversation.with_spans(chosen.spans))
+        everything = (*chosen.wholes, *chosen.shorts)
+        short = _with_texts(case, plain, {one: (texts[one[:2]].short, one.short) for one in everything}, chosen.spans)
+        small = replace(short, smaller=plain)
+        if not chosen.wholes:
+            return small
+        forms = {one: (texts[one[:2]].whole, one.whole) for one in chosen.wholes}
+        forms |= {one: (texts[one[:2]].short, one.short) for one in chosen.shorts}
+        return replace(_with_texts(case, plain, forms, chosen.spans), smaller=small)
+
+    def _pointers_at(self, case: PlanInput, position: int) -> _Pointers:
+        """Return the pointers among the results of a message, remembered by all that stands up to it."""
+        key = case.chain.digests[position + 1], case.request.encoding, case.caller.policy.secrets
+        known = self._found.get(key)
+        # Digests leave out clock times in results, which are put back as they are now.
+        if known is not None and known.mark == _mark(case, known.sources):
+            return known
+        texts: list[_Text] = []
+        sources: list[int] = []
+        unresolved = 0
+        for number, said in enumerate(case.request.said_in(position)):
+            made = None if said.answers is None or said.error else _call_of(case, position, number)
+            pointer = None if made is None else pointer_in(said.text, made[1])
+            if made is None or pointer is None:
+                continue
+            referent = _referent(case, position, made[0], pointer)
+            if referent is None:
+                unresolved += 1
+            elif referent.place.position >= 0:
+                texts.append(self._text(case, position, number, said.text, pointer, referent))
+                sources += referent.sources
+        made_now = _Pointers(tuple(texts), unresolved, tuple(sources), _mark(case, sources))
+        size = _KEY_BYTES + sum(2 * len(text.whole) + 2 * len(text.short) for text in texts)
+        self._found.keep(key, made_now, size)
+        return made_now
+
+    def _text(
+        self, case: PlanInput, position: int, number: int, text: str, pointer: Pointer, referent: Referent
+    ) -> _Text:
+        count = partial(self._tokenizer.count, encoding=case.request.encoding)
+        whole, short = whole_text(referent, pointer.rest), case.allowed_text(short_text(referent, pointer.rest))
+        own = count(text)
+        weighed = Weighed(position, number, referent.place, count(whole) - own, count(short) - own)
+        return _Text(weighed, whole, short)
+
+
+class _Gone:
+    """Tells whether a referent is no longer in the prompt as it was."""
+
+    def __init__(self, case: PlanInput, view: PromptView, covered: int) -> None:
+        self._case = case
+        self._view = view
+        self._covered = covered
+        conversation = case.conversation
+        self._sent = {*conversation.rules(covered), *conversation.repeated_messages(covered)} if covered else set()
+
+    def __call__(self, place: Place) -> bool:
+        if place.position < self._covered:
+            # What is sent again of a covered message are its words and rules, and no result.
+            return place.number >= 0 or place.position not in self._sent
+        raw = self._view.replaced.get(self._case.conversation.index(place.position))
+        if raw is None or place.number < 0:
+            return False
+        return _result_in(self._case, raw, place) != self._case.request.said_in(place.position)[place.number].text
+
+
+def _result_in(case: PlanInput, raw: bytes, place: Place) -> str | None:
+    """Return the text of a result in a message with other bytes, None without it."""
+    read = case.request.dialect.items.utterances
+    tools = case.request.conversation.tools_answered[place.position]
+    items = json_array.split_items(raw)
+    said = [one for item in items for one in read(json_array.decode(item), place.position, tools)]
+    results = [one.text for one in said if one.answers is not None]
+    return results[place.number] if place.number < len(results) else None
+
+
+def _suspects(case: PlanInput) -> Sequence[int]:
+    """Return the positions of messages with results that may hold a pointer, ascending; the newest of very many."""
+    request = case.request
+    text, spans, head = request.parsed.text, request.parsed.spans, case.conversation.head_length
+    if head >= len(spans):
+        return []
+    body = case.conversation.body
+    found: set[int] = set()
+    for piece in HOLDS:
+        at = text.find(piece, spans[head][0])
+        while at >= 0:
+            index = _index_at(spans, at)
+            if body[index - head].results:
+                found.add(index - head)
+            at = text.find(piece, max(at + 1, spans[index][1]))
+    return sorted(found)[-_MOST_POINTERS:]
+
+
+def _index_at(spans: Sequence[tuple[int, int]], offset: int) -> int:
+    return bisect_right(spans, offset, key=itemgetter(0)) - 1
+
+
+def _call_of(case: PlanInput, position: int, number: int) -> tuple[int, ToolCall] | None:
+    """Return the call that a result answers, and the position of its message."""
+    body = case.conversation.body
+    name = body[position].results[number]
+    for made in range(position - 1, max(-1, position - _FAR), -1):
+        if any(call.id == name for call in body[made].calls):
+            calls = (call for said in case.request.utterances(made, made + 1) for call in said.calls)
+            found = next((call for call in calls if call.id == name), None)
+            return None if found is None else (made, found)
+    return None
+
+
+def _referent(case: PlanInput, position: int, made: int, pointer: Pointer) -> Referent | None:
+    """Return what a pointer points to; None if that is not in the request. In the head it has no position."""
+    if pointer.block is None:
+        return referent_of(pointer.asked, _earlier(case, made, needle_of(pointer.asked)))
+    for at in _holding(case, position, b"Contents of ", from_head=True):
+        for said in case.request.utterances(at, at + 1):
+            if (block := block_in(said.text, pointer.block)) is not None:
+                return Referent(Place(at, -1), "shown", block, (at,))
+    return None
+
+
+def _earlier(case: PlanInput, made: int, needle: bytes) -> Iterator[Exchange]:
+    """Yield the calls before the message of a call which may name the same, the newest first."""
+    request, body = case.request, case.conversation.body
+    for position in _holding(case, made, needle):
+        if not body[position].calls:
+            continue
+        calls = [call for said in request.utterances(position, position + 1) for call in said.calls]
+        for call in reversed(calls):
+            at = next((i for i in range(position + 1, min(made, position + _FAR)) if call.id in body[i].results), None)
+            if at is None:
+                yield Exchange(call, position, position, -1, None)
+                continue
+            number = body[at].results.index(call.id)
+            answer = None if body[at].media else request.said_in(at)[number]
+            yield Exchange(call, position, at, number, answer)
+
+
+def _holding(case: PlanInput, before: int, needle: bytes, *, from_head: bool = False) -> Iterator[int]:
+    """Yield the positions of messages before one that hold some bytes, the newest first; all of them for none."""
+    head, spans, text = case.conversation.head_length, case.request.parsed.spans, case.request.parsed.text
+    if not needle:
+        yield from range(before - 1, -1, -1)
+        return
+    first, end = spans[0 if from_head else head][0], spans[head + before][0]
+    while (at := text.rfind(needle, first, end)) >= 0:
+        index = _index_at(spans, at)
+        end = spans[index][0]
+        yield index - head
+
+
+def _mark(case: PlanInput, sources: Sequence[int]) -> int:
+    """Name the bytes of these messages."""
+    hashed = xxhash.xxh3_64()
+    for position in sources:
+        hashed.update(case.request.readable_bytes(case.conversation.index(position)))
+    return hashed.intdigest()
+
+
+def _room(case: PlanInput) -> int:
+    """Return the tokens that a prompt may have with a text that is put back.
+
+    As for other frozen contents, neither a stated maximum output nor a calibration moves it.
+    """
+    window, policy = case.route.window, case.caller.policy
+    budget: Budget = case.limits.budget if window is None else usable_input(window.tokens, None, exact=True)
+    return budget.behind(case.conversation.fixed_tokens).at(policy.overflow_threshold)
+
+
+def _with_texts(
+    case: PlanInput, view: PromptView, forms: Mapping[Weighed, tuple[str, int]], spans: Sequence[Span]
+) -> PromptView:
+    """Return the view with these texts in the place of pointers, each of so many more tokens."""
+    by_message: dict[MessageIndex, dict[int, tuple[str, int]]] = {}
+    for one, form in forms.items():
+        by_message.setdefault(case.conversation.index(one.position), {})[one.number] = form
+    others = {}
+    for index, found in by_message.items():
+        raw = view.replaced.get(index) or bytes(case.request.message_bytes(index))
+        *silent, said = json_array.split_items(raw)
+        results = len(case.request.messages[index].results)
+        texts = [found[number][0] if number in found else None for number in range(results)]
+        written = b",".join([*silent, case.request.dialect.items.with_texts(said, texts)])
+        if written == raw:  # its dialect has no place for a text there
+            continue
+        tokens = view.conversation.messages[index].tokens + sum(gain for _, gain in found.values())
+        others[index] = written, max(1, tokens)
+    told = tuple(
+        Restored(case.conversation.index(one.position), case.conversation.index(one.referent.position), gain)
+        for one, (_, gain) in sorted(forms.items())
+        if case.conversation.index(one.position) in others
+    )
+    changed = view.rewritten(Step.RESTORED, others) if others else view
+    conversation: Conversation = changed.conversation.with_spans(spans)
+    return replace(changed, conversation=conversation, restored=told)
