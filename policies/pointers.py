@@ -19,7 +19,7 @@ from policies.authorship.arguments import UnreadError, path_of, read
 from policies.conversation.conversation import Span
 from policies.conversation.transcript import ToolCall, Utterance
 from policies.tables import read_table
-from policies.tool_calls.calls import Done, judge_call
+from policies.tool_calls.calls import Done, Judge, judge_call
 from policies.tool_calls.tools import arguments_of, commands_in, reads_file, words_of
 from policies.vocabulary import arguments_of_sort
 
@@ -183,7 +183,7 @@ def needle_of(asked: Asked) -> bytes:
     return longest.encode() if len(longest) > 1 else b""
 
 
-def referent_of(asked: Asked, earlier: Iterable[Exchange]) -> Referent | None:
+def referent_of(asked: Asked, earlier: Iterable[Exchange], judge: Judge = judge_call) -> Referent | None:
     """Return what a pointer of this reading points to. earlier: the calls before it, the newest first.
 
     That is the newest reading of what was asked, else of the whole file, or the call that wrote the file. None without
@@ -193,7 +193,7 @@ def referent_of(asked: Asked, earlier: Iterable[Exchange]) -> Referent | None:
     sources: list[int] = []
     whole: Referent | None = None
     for exchange in islice(earlier, _MOST_CALLS):
-        for done in reversed(judge_call(exchange.call, exchange.made, exchange.answer)):
+        for done in reversed(judge(exchange.call, exchange.made, exchange.answer)):
             if done.outcome.result == "failed":
                 continue
             if (text := _text_read(done)) and exchange.answer is not None:

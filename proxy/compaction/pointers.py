@@ -3,6 +3,8 @@
 Nothing is stored: what is remembered here saves work, and every replica sends the same.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +15,7 @@ import msgspec
 import xxhash
 
 from policies.conversation.conversation import Conversation, MessageIndex, Span
-from policies.conversation.transcript import ToolCall
+from policies.conversation.transcript import ToolCall, Utterance
 from policies.decision.budget import Budget, usable_input
 from policies.pointers import (
     HOLDS,
@@ -32,6 +34,7 @@ from policies.pointers import (
 )
 from policies.record.record import Record
 from policies.settings import Secrets
+from policies.tool_calls.calls import Done, judge_call
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.prompt_view import PromptView, Restored, Step
 from proxy.dialects import json_array
@@ -84,15 +87,17 @@ class PointerResolver:
         if case.caller.policy.dereference == "off" or view.is_cut:
             return view
         none: Sequence[int] = ()
-        suspects = self._fail_open.call(lambda: _suspects(case), none)
+        covered = record.covered if record else 0
+        suspects = self._fail_open.call(lambda: _suspects(case, covered), none)
         if not suspects:
             return view
         return await self._fail_open.run(self._workers.run(self._restore, case, record, view, suspects), view)
 
     def _restore(self, case: PlanInput, record: Record | None, view: PromptView, suspects: Sequence[int]) -> PromptView:
-        found = [self._pointers_at(case, position) for position in suspects]
+        earlier = _Earlier(case)
+        found = [self._pointers_at(case, position, earlier) for position in suspects]
         covered = record.covered if record else 0
-        unresolved = sum(one.unresolved for at, one in zip(suspects, found, strict=True) if at >= covered)
+        unresolved = sum(one.unresolved for one in found)
         texts = {(text.weighed.position, text.weighed.number): text for one in found for text in one.texts}
         if not texts:
             return replace(view, unresolved=unresolved) if unresolved else view
@@ -118,7 +123,7 @@ class PointerResolver:
         forms |= {one: (texts[one[:2]].short, one.short) for one in chosen.shorts}
         return replace(_with_texts(case, plain, forms, chosen.spans), smaller=small)
 
-    def _pointers_at(self, case: PlanInput, position: int) -> _Pointers:
+    def _pointers_at(self, case: PlanInput, position: int, earlier: _Earlier) -> _Pointers:
         """Return the pointers among the results of a message, remembered by all that stands up to it."""
         key = case.chain.digests[position + 1], case.request.encoding, case.caller.policy.secrets
         known = self._found.get(key)
@@ -133,7 +138,7 @@ class PointerResolver:
             pointer = None if made is None else pointer_in(said.text, made[1])
             if made is None or pointer is None:
                 continue
-            referent = _referent(case, position, made[0], pointer)
+            referent = earlier.referent(position, made[0], pointer)
             if referent is None:
                 unresolved += 1
             elif referent.place.position >= 0:
@@ -148,7 +153,8 @@ class PointerResolver:
         self, case: PlanInput, position: int, number: int, text: str, pointer: Pointer, referent: Referent
     ) -> _Text:
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
-        whole, short = whole_text(referent, pointer.rest), case.allowed_text(short_text(referent, pointer.rest))
+        whole, short = whole_text(referent, pointer.rest), short_text(referent, pointer.rest)
+        short = whole if short == whole else case.allowed_text(short)
         own = count(text)
         weighed = Weighed(position, number, referent.place, count(whole) - own, count(short) - own)
         return _Text(weighed, whole, short)
@@ -184,16 +190,19 @@ def _result_in(case: PlanInput, raw: bytes, place: Place) -> str | None:
     return results[place.number] if place.number < len(results) else None
 
 
-def _suspects(case: PlanInput) -> Sequence[int]:
-    """Return the positions of messages with results that may hold a pointer, ascending; the newest of very many."""
+def _suspects(case: PlanInput, covered: int) -> Sequence[int]:
+    """Return the positions of messages with results that may hold a pointer, ascending; the newest of very many.
+
+    Those of covered messages are not sent.
+    """
     request = case.request
     text, spans, head = request.parsed.text, request.parsed.spans, case.conversation.head_length
-    if head >= len(spans):
+    if head + covered >= len(spans):
         return []
     body = case.conversation.body
     found: set[int] = set()
     for piece in HOLDS:
-        at = text.find(piece, spans[head][0])
+        at = text.find(piece, spans[head + covered][0])
         while at >= 0:
             index = _index_at(spans, at)
             if body[index - head].results:
@@ -218,32 +227,60 @@ def _call_of(case: PlanInput, position: int, number: int) -> tuple[int, ToolCall
     return None
 
 
-def _referent(case: PlanInput, position: int, made: int, pointer: Pointer) -> Referent | None:
-    """Return what a pointer points to; None if that is not in the request. In the head it has no position."""
-    if pointer.block is None:
-        return referent_of(pointer.asked, _earlier(case, made, needle_of(pointer.asked)))
-    for at in _holding(case, position, b"Contents of ", from_head=True):
-        for said in case.request.utterances(at, at + 1):
-            if (block := block_in(said.text, pointer.block)) is not None:
-                return Referent(Place(at, -1), "shown", block, (at,))
-    return None
+class _Earlier:
+    """The messages of one request that pointers may lead to, each read and judged once."""
 
+    def __init__(self, case: PlanInput) -> None:
+        self._case = case
+        self._exchanges: dict[int, list[Exchange]] = {}
+        self._judged: dict[tuple[int, str], tuple[Done, ...]] = {}
 
-def _earlier(case: PlanInput, made: int, needle: bytes) -> Iterator[Exchange]:
-    """Yield the calls before the message of a call which may name the same, the newest first."""
-    request, body = case.request, case.conversation.body
-    for position in _holding(case, made, needle):
-        if not body[position].calls:
-            continue
-        calls = [call for said in request.utterances(position, position + 1) for call in said.calls]
-        for call in reversed(calls):
-            at = next((i for i in range(position + 1, min(made, position + _FAR)) if call.id in body[i].results), None)
+    def referent(self, position: int, made: int, pointer: Pointer) -> Referent | None:
+        """Return what a pointer points to; None if that is not in the request. In the head it has no position.
+
+        made: the position of the pointer's call.
+        """
+        case = self._case
+        if pointer.block is None:
+            needle = needle_of(pointer.asked)
+            return referent_of(pointer.asked, self._before(position, made, needle), self._judge)
+        for at in _holding(case, position, b"Contents of ", from_head=True):
+            for said in case.request.utterances(at, at + 1):
+                if (block := block_in(said.text, pointer.block)) is not None:
+                    return Referent(Place(at, -1), "shown", block, (at,))
+        return None
+
+    def _before(self, position: int, made: int, needle: bytes) -> Iterator[Exchange]:
+        """Yield the calls before one which name the same, the newest first, with the results that stood before it."""
+        name, body = needle.decode(), self._case.conversation.body
+        for at in _holding(self._case, made, needle):
+            if not body[at].calls:
+                continue
+            if at not in self._exchanges:
+                self._exchanges[at] = [*self._read(at)]
+            for exchange in reversed(self._exchanges[at]):
+                if name in exchange.call.arguments or name == exchange.call.name:
+                    yield exchange if exchange.position < position else exchange._replace(answer=None)
+
+    def _read(self, made: int) -> Iterator[Exchange]:
+        """Yield the calls of a message."""
+        request, body = self._case.request, self._case.conversation.body
+        near = range(made + 1, min(len(body), made + _FAR))
+        for call in (call for said in request.utterances(made, made + 1) for call in said.calls):
+            at = next((at for at in near if call.id in body[at].results), None)
             if at is None:
-                yield Exchange(call, position, position, -1, None)
+                yield Exchange(call, made, made, -1, None)
                 continue
             number = body[at].results.index(call.id)
             answer = None if body[at].media else request.said_in(at)[number]
-            yield Exchange(call, position, at, number, answer)
+            yield Exchange(call, made, at, number, answer)
+
+    def _judge(self, call: ToolCall, position: int, answer: Utterance | None) -> tuple[Done, ...]:
+        if answer is None:
+            return judge_call(call, position, None)
+        if (key := (position, call.id)) not in self._judged:
+            self._judged[key] = judge_call(call, position, answer)
+        return self._judged[key]
 
 
 def _holding(case: PlanInput, before: int, needle: bytes, *, from_head: bool = False) -> Iterator[int]:

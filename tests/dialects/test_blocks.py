@@ -98,7 +98,7 @@ FROZEN: dict[str, dict[str, str]] = {
         "tokens": "486712c385b292b9",
         "links": "07c012cd978ae34a",
         "merge": "5461e5e496e50e65",
-        "with_texts": "dfc6d18748a45c04",
+        "with_texts": "cd2891927e2a40c6",
         "shorten": "c0f38bef9e6a58f7",
         "without_thinking": "91bbdd3fe332b44c",
         "inject": "7d56807cc76e03ea",

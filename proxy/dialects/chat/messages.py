@@ -31,6 +31,7 @@ _PLAIN_RESULT = frozenset({"role", "content", "tool_call_id"})
 _REASONING = frozenset({"reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"})
 _THOUGHT = ("thinking", "text", "summary")
 _LEGACY = "function:"
+_MARK = "cache_control"
 
 # Per message, as OpenAI's cookbook counts them, rounded up.
 MESSAGE_OVERHEAD = 4
@@ -124,7 +125,8 @@ class ChatItems(Items):
         if text is None:
             return bytes(raw)
         message = msgspec.json.decode(readable(bytes(raw)))
-        message["content"] = [self.text_part(text)] if isinstance(message.get("content"), list) else text
+        said = message.get("content")
+        message["content"] = [{**self.text_part(text), **_mark_in(said)}] if isinstance(said, list) else text
         return msgspec.json.encode(message)
 
     def shorter(self, part: Json, share: float, /) -> Json:
@@ -136,6 +138,12 @@ class ChatItems(Items):
             for key, shorter in _CUT_CALLS.items():
                 if isinstance(function, dict) and isinstance(function.get(key), str):
                     function[key] = shorter(function[key], share)
+
+
+def _mark_in(parts: Sequence[object]) -> Json:
+    """Return the mark for a cache on the last of these parts, with its key; empty without one."""
+    last = parts[-1] if parts else None
+    return {_MARK: last[_MARK]} if isinstance(last, dict) and last.get(_MARK) else {}
 
 
 def _block(part: object) -> Block:

@@ -277,15 +277,23 @@ def test_media_become_a_note() -> None:
     ]
 
 
+_MARK = {"cache_control": {"type": "ephemeral"}}
+
+
 @pytest.mark.parametrize(
-    "content", ["long " * 100, [{"type": "text", "text": "long " * 100, "cache_control": {"type": "ephemeral"}}]]
+    ("content", "expected"),
+    [
+        ("long " * 100, "short"),
+        ([{"type": "text", "text": "long " * 100}], [{"type": "text", "text": "short"}]),
+        ([{"type": "text", "text": "long " * 100, **_MARK}], [{"type": "text", "text": "short", **_MARK}]),
+    ],
 )
-def test_only_the_content_of_a_message_changes_and_its_form_stays(content: object) -> None:
+def test_only_the_text_of_a_message_changes_and_its_form_and_mark_stay(content: object, expected: object) -> None:
     message = {"x": 1, **tool("c1"), "content": content, "name": "bash"}
     changed = json.loads(with_texts(json.dumps(message).encode(), ["short"]))
     assert list(changed) == list(message)
     assert {**changed, "content": content} == message
-    assert changed["content"] == ("short" if isinstance(content, str) else [{"type": "text", "text": "short"}])
+    assert changed["content"] == expected
 
 
 @pytest.mark.requirement("R2 Format thinking")
