@@ -273,6 +273,17 @@ def test_a_text_without_room_is_visibly_shortened(make: Callable[[], Session]) -
     assert prompt.tokens < WINDOW
 
 
+@pytest.mark.parametrize("output", [1_024, 6_000])
+def test_no_text_that_is_put_back_takes_the_room_of_the_answer(output: int) -> None:
+    client = _long_session(ClaudeCode, size=7_000)
+    (expected,) = client.pointers.values()
+    body = json.loads(client.session.body()) | {"max_tokens": output}
+    client.session.body = lambda: json.dumps(body, ensure_ascii=False).encode()  # type: ignore[method-assign]
+    prompt = asyncio.run(_last(client.session))
+    assert prompt.tokens + output < WINDOW
+    assert (expected.middle in prompt.body.decode()) is (output == 1_024)
+
+
 def test_marks_errors_and_what_stands_beside_a_pointer_stay() -> None:
     client = _long_session(ClaudeCode)
     answer = client.session.items[-1]["content"][0]
