@@ -138,7 +138,7 @@ async def test_an_agent_reads_two_windows_and_finds_its_work_whole(
     assert upstream.unbound == agent.unbound, "thinking was sent behind another prompt"
     assert upstream.done == ROUNDS + 1, "one request a round: it never compacted by itself"
     assert 0 < upstream.summaries <= 7, "and excerpts of large results, which are cheaper"
-    assert upstream.excerpts <= upstream.summaries + 2
+    assert upstream.excerpts <= 2 * upstream.summaries + 2, "an early compaction covers some that stood ready"
     assert not missing_in(agent, home), "its own transcript is whole"
     requests = [line for line in map(json.loads, lines_of(capfd.readouterr().err)) if line["event"] == "request"]
     assert {(line["status"], line["end"]) for line in requests} == {(200, "complete")}
