@@ -40,7 +40,13 @@ def _mask_record(record: Record) -> Record:
             for action in record.actions
         ),
         files=tuple(
-            replace(file, path=without(file.path), other=without(file.other), line=without(file.line))
+            replace(
+                file,
+                path=without(file.path),
+                other=without(file.other),
+                line=without(file.line),
+                says=without(file.says),
+            )
             for file in record.files
         ),
         seen=tuple(map(without, record.seen)),

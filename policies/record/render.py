@@ -188,9 +188,10 @@ def names_weight(uses: Sequence[NameUse], kept: Sequence[str], room: int, names_
     tokens = 0.0
     for use in uses:
         if not sent.have(use.name):
-            tokens += len(use.name) / _CHARACTERS_OF_A_TOKEN if not use.line or use.line in lines else 0
-            tokens += 0 if use.line in lines else len(use.line) / _CHARACTERS_OF_A_TOKEN
-            lines.add(use.line)
+            line = use.line if use.source else ""
+            tokens += len(use.name) / _CHARACTERS_OF_A_TOKEN if not line or line in lines else 0
+            tokens += 0 if line in lines else len(line) / _CHARACTERS_OF_A_TOKEN
+            lines.add(line)
         if tokens >= room:
             return room
     return min(room, int(tokens + _HEADING)) if tokens else 0

@@ -60,7 +60,8 @@ _UNUSED = ("harness", "instructions")
 class NameUse(msgspec.Struct, frozen=True, array_like=True):
     """How a name was used: in how many messages, and in how many of the agent's and of the user's.
 
-    last: position of the newest message with it. line, source: a line it stands in, and the file or tool of that.
+    last: position of the newest message with it. line, source: a line it stands in, and the file or tool of that; a
+    line without a source is not quoted.
     """
 
     name: str
@@ -292,25 +293,27 @@ def _with_line(use: NameUse, new: _NameSpan | None, texts: Sequence[_SpanText], 
     if new is None:
         return use
     found = [texts[at] for at in new.texts[-_NEWEST:]]
-    seen = [(line, text.source) for text in found if (line := _line(text.text, use.name))]
-    lines = [(line, source) for line, source in seen if source and line != source]
-    if use.line:
+    seen = [(text, _line(text.text, use.name)) for text in found]
+    told = [(text, line) for text, (line, is_noise) in seen if not is_noise]
+    lines = [(line, text.source) for text, line in told if text.source and line != text.source]
+    if use.line and use.source:
         lines.append((use.line, use.source))
-    if not lines:
-        return use if seen or use.agent or use.user or "/" in use.name else None
+    if not (lines or told or use.line or use.agent or use.user or "/" in use.name):
+        return None
+    # A line without a source is quoted nowhere. It tells, later, whether the name is a secret.
+    lines = lines or [(line, "") for _, (line, _) in seen]
     line, source = max(lines, key=lambda each: (len(names(each[0])) / (len(each[0]) + 30), each[0]))
     return msgspec.structs.replace(use, line=line, source=source)
 
 
-def _line(text: str, name: str) -> str:
-    """Return the first line of a text with the name; of a long one what is around it, cut between words.
+def _line(text: str, name: str) -> tuple[str, bool]:
+    """Return the first line of a text with the name, and whether it is noise.
 
-    Return an empty text if it is noise.
+    Of a long line, return what is around the name, cut between words.
     """
     start = place_of(text, name)
     first = text.rfind("\n", 0, start) + 1
-    if _is_noise(text, first):
-        return ""
+    is_noise = _is_noise(text, first)
     last = text.find("\n", start)
     last = len(text) if last < 0 else last
     if last - first > _LINE_CHARACTERS:
@@ -319,7 +322,7 @@ def _line(text: str, name: str) -> str:
         last = min(last, end + _CUT_CHARACTERS)
         if (space := text.find(" ", end + half, last)) >= 0:
             last = space
-    return " ".join(text[first:last].split())
+    return " ".join(text[first:last].split()), is_noise
 
 
 def _is_noise(text: str, start: int) -> bool:
@@ -348,7 +351,7 @@ def _chosen(
 
     Greedy: what a line adds only falls with every other line, so that one whose turn it was may just be weighed again.
     """
-    lines = {use.line: use for use in uses if use.line and use.name in worth}
+    lines = {use.line: use for use in uses if use.line and use.source and use.name in worth}
     names = {line: names_of(line) & worth.keys() for line in lines}
     costs = {line: count(line) + 2 for line in lines}
     told: set[str] = set()
