@@ -1,7 +1,7 @@
 """Lines of a record about calls: what became of each, and which checks were run before the last change to a file."""
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -29,46 +29,48 @@ class Change(NamedTuple):
     is_rerun: whether a call behind it may have checked it.
     """
 
-    path: str
     position: int
     is_rerun: bool
-
-
-def last_change(actions: Sequence[KeyAction], files: Sequence[FileChange]) -> Change | None:
-    """Return the last change that a check depends on, None if none is known.
-
-    Reads and changes check nothing; what any other call does may. No check depends on prose.
-    """
-    changes = (file for file in files if file.sure and not file.path.lower().endswith(_PROSE))
-    changed = max(changes, key=lambda file: file.position, default=None)
-    if changed is None or changed.position < 0:
-        return None
-    later = (action for action in actions if action.position > changed.position)
-    return Change(changed.path, changed.position, any(action.sort in ("", "check") for action in later))
 
 
 def outdated_checks(actions: Sequence[KeyAction], files: Sequence[FileChange]) -> dict[Call, Change]:
     """Return the checks that were run before the last change to a file, each but if a later run covers it.
 
-    A check of certain files is old if one of a similar name has changed: a test of parse_row.py by a change to it.
+    A check of certain files is old if one of a similar name has changed: a test of parse_row.py by a change to it. No
+    check depends on prose. Reads and changes check nothing; what any other call does may.
     """
+    changes = [
+        (file.position, _stem(file.path)) for file in files if file.sure and not file.path.lower().endswith(_PROSE)
+    ]
+    newest = max((action.position for action in actions if action.sort in ("", "check")), default=-1)
     found: dict[Call, Change] = {}
-    later: list[str] = []
-    for action in reversed(actions):
-        if action.sort != "check":
+    for check, is_covered in _checks(actions):
+        if is_covered or check.outcome == "unknown":
             continue
-        if action.outcome != "unknown" and not any(covers(run, action.about) for run in later):
-            change = last_change(actions, [file for file in files if _may_be_about(action, file)])
-            if change is not None and action.position < change.position:
-                found[call_of(action)] = change
-        later.append(action.about)
+        parts = check.about.replace("\n", "\t").split("\t")[1:]
+        checked = [_stem(part) for part in parts if "." in part or "/" in part]
+        changed = max((position for position, stem in changes if _is_named(stem, checked)), default=-1)
+        if 0 <= changed > check.position:
+            found[call_of(check)] = Change(changed, newest > changed)
     return found
 
 
-def _may_be_about(check: KeyAction, file: FileChange) -> bool:
-    """Return True if a check is of all there is, or of a file with the name of this one in its own, or about."""
-    checked = [_stem(part) for part in check.about.replace("\n", "\t").split("\t")[1:] if "." in part or "/" in part]
-    changed = _stem(file.path)
+def covered_checks(actions: Sequence[KeyAction]) -> set[Call]:
+    """Return the checks that a later check covers, whatever became of either."""
+    return {call_of(check) for check, is_covered in _checks(actions) if is_covered}
+
+
+def _checks(actions: Sequence[KeyAction]) -> Iterator[tuple[KeyAction, bool]]:
+    """Yield the checks, the newest first, and whether a later one covers each."""
+    later: list[str] = []
+    for action in reversed(actions):
+        if action.sort == "check":
+            yield action, any(covers(run, action.about) for run in later)
+            later.append(action.about)
+
+
+def _is_named(changed: str, checked: Sequence[str]) -> bool:
+    """Return True if a check is of all there is, or of a file whose name holds the changed one's, or stands in it."""
     return not checked or any(changed in stem or stem in changed for stem in checked)
 
 
@@ -132,18 +134,6 @@ def place(first: int, last: int | None = None) -> str:
     if first < 0:
         return "- "
     return f"- [{first}] " if last in (None, first) else f"- [{first}-{last}] "
-
-
-def covered_checks(actions: Sequence[KeyAction]) -> set[Call]:
-    """Return the checks that a later check covers, whatever became of either."""
-    found: set[Call] = set()
-    later: list[str] = []
-    for action in reversed(actions):
-        if action.sort == "check":
-            if any(covers(run, action.about) for run in later):
-                found.add(call_of(action))
-            later.append(action.about)
-    return found
 
 
 def rank_of_call(action: KeyAction, covered: Set[Call]) -> int:
