@@ -16,7 +16,7 @@ Change = Literal["created", "modified", "appended", "renamed", "copied", "delete
 _MOST_LISTED = 20_000
 _MOST_TOKENS = 400
 _LINE = 80
-_EDITS = ("modified", "appended")
+_EDITS = frozenset({"modified", "appended"})
 _MOST_EARLIER = 9
 _LISTING = frozenset({"ls", "find", "tree", "rg", "fd", "git"})
 _SHOWN = frozenset({"cat", "head", "tail", "less", "more", "bat", "nl", "wc", "sed", "stat", "file"})
@@ -143,8 +143,9 @@ class _Files:
             self.seen[effect.other] = None
         whole = action == "modified" and effect.deed in ("written", "created", "overwritten")
         line = "" if action == "created" else _shorten_line(effect.line)
-        goes_on = known is not None and action in _EDITS and known.action in _EDITS
-        earlier = (*known.earlier, known.position)[-_MOST_EARLIER:] if known is not None and goes_on else ()
+        earlier: tuple[int, ...] = ()
+        if known is not None and {action, known.action} <= _EDITS:
+            earlier = (*known.earlier, known.position)[-_MOST_EARLIER:]
         says = "" if sure else _shorten_line(says)
         self.changes[path] = FileChange(path, action, effect.other, line, position, sure, whole, earlier, says)
 

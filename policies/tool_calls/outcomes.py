@@ -162,9 +162,10 @@ def _outcome_of(kind: Kind, text: str | None, error: bool | None, ground: Ground
 
 def _quotation(text: str) -> str:
     """Return the last line of a result that says something; of data all of it if it is short, else nothing."""
-    if words := _whole(text):
+    output = output_in(text)
+    if words := _short_words(text if output is None else output):
         return words
-    if (output := output_in(text)) is not None:
+    if output is not None:
         return _quotation(output)
     if text.lstrip()[:1] in ("{", "["):
         words = " ".join(text[: 4 * WHY].split())
@@ -179,8 +180,11 @@ def _quotation(text: str) -> str:
 
 def _whole(text: str) -> str:
     """A result of a line or two beside what frames it; empty for a longer one, and for a lone word of success."""
-    if (output := output_in(text)) is not None:
-        text = output
+    output = output_in(text)
+    return _short_words(text if output is None else output)
+
+
+def _short_words(text: str) -> str:
     text = text[: 2 * _SHORT].partition(_REMINDER)[0]
     if len(text) > _SHORT or text.count("\n") > _MOST_FRAMED:
         return ""
@@ -202,9 +206,8 @@ def output_in(text: str) -> str | None:
         value = read(text)
     except UnreadError:
         return None
-    output = (
-        next((value[key] for key in ("output", "stdout") if key in value), None) if isinstance(value, dict) else None
-    )
+    fields = value if isinstance(value, dict) else {}
+    output = fields.get("output", fields.get("stdout"))
     return output if isinstance(output, str) else None
 
 
