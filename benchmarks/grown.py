@@ -28,27 +28,13 @@ _KINDS = {
 _USUAL = 20_000
 
 
-class _Writer(sessions._Writer):  # noqa: SLF001 - it is the same but for sizes
-    """Writes files and logs that are `times` as large."""
-
-    times = 1
-
-    def code(self, name: str, functions: int) -> str:
-        return super().code(name, functions * self.times)
-
-    def log(self, lines: int) -> str:
-        return super().log(lines * self.times)
-
-
 def grown(name: str, tokens: int, times: int, seed: int, instructions: int) -> Message:
     """Return the request that ends a session of about so many tokens."""
     kind, count = sessions.KINDS[name], Tokenizer().count
     events: list[sessions.Event] = []
     long = 0
     while long < tokens:
-        writer = _Writer(kind, seed + len(events))
-        writer.times = times
-        events += writer.write()
+        events += sessions.session(kind, seed + len(events), times)
         done = play(kind, events)
         long = count(json.dumps(done.messages, ensure_ascii=False), DEFAULT_ENCODING)
     body = done.body(_MODEL, done.ends[len(done.ends) * tokens // long - 1])

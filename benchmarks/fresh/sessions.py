@@ -74,8 +74,9 @@ KINDS = {
 class _Writer:
     """The state of one session while it is written."""
 
-    def __init__(self, kind: Kind, seed: int) -> None:
+    def __init__(self, kind: Kind, seed: int, times: int) -> None:
         self.random = random.Random(seed)
+        self.times = times
         self.kind = kind
         self.texts = _TEXTS[kind.language]
         self.events: list[Event] = []
@@ -102,7 +103,7 @@ class _Writer:
     def code(self, name: str, functions: int) -> str:
         """Return a module in which `name` stands, some hundred tokens a function."""
         parts = ["from __future__ import annotations\n\nimport logging\n\nlog = logging.getLogger(__name__)\n"]
-        for number in range(functions):
+        for number in range(functions * self.times):
             own = name if number == 0 else f"{self.pick(_VERBS)}_{self.pick(_NOUNS)}_{self.random.randrange(100)}"
             noun, limit = self.pick(_NOUNS), self.random.randrange(10, 900)
             parts.append(
@@ -119,7 +120,7 @@ class _Writer:
             f"2026-11-{self.random.randrange(1, 28):02d}T{self.random.randrange(24):02d}:07:09Z "
             f"{self.pick(levels)} {self.pick(_NOUNS)}-worker[{self.random.randrange(900, 9000)}] {self.pick(_VERBS)} "
             f"id={self.random.randrange(16**8):08x} took {self.random.randrange(3, 900)}ms"
-            for _ in range(lines)
+            for _ in range(lines * self.times)
         )
 
     def trace(self, path: str, name: str) -> str:
@@ -374,6 +375,6 @@ class _Writer:
         self.events.append(Event("assistant", self.fill(self.pick(self.texts["answers"]), path, name)))
 
 
-def session(kind: Kind, seed: int) -> list[Event]:
-    """Return a session of this kind; the same for the same seed."""
-    return _Writer(kind, seed).write()
+def session(kind: Kind, seed: int, times: int = 1) -> list[Event]:
+    """Return a session of this kind; the same for the same seed. times: that its files and logs are as large."""
+    return _Writer(kind, seed, times).write()
