@@ -106,6 +106,11 @@ class Utterance:
     by: str = ""
     error: bool | None = None
 
+    @property
+    def is_persons(self) -> bool:
+        """Return True for a person's words, False for what a client or a model has put there."""
+        return self.role == "user" and self.voice == "person"
+
 
 @dataclass(frozen=True, slots=True)
 class Block:

@@ -24,9 +24,7 @@ def briefs_in(
     Results that failed are none, and files of rules are kept as those.
     """
     found = {brief.name: brief for brief in older}
-    words = "\n".join(
-        [*said, *(one.text for one in utterances if one.role == "user" and one.voice == "person")]
-    ).lower()
+    words = "\n".join([*said, *(one.text for one in utterances if one.is_persons)]).lower()
     issues = {*_ISSUE.findall(words)}
     reading: dict[str, str] = {}
     for utterance in utterances:

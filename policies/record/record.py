@@ -14,7 +14,6 @@ from policies.conversation.transcript import CountTokens, Utterance, escape, sho
 from policies.decision.budget import Budget
 from policies.decision.cut import Cut
 from policies.decision.plan import Trigger
-from policies.memo import memoize
 from policies.price import ReadSoFar
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction, Work, work_behind
@@ -31,7 +30,7 @@ from policies.record.working_set import NameUse
 from policies.settings import LedgerSettings
 from policies.statements import ledger
 from policies.statements.entries import Entry, folded
-from policies.statements.sentences import sentences
+from policies.statements.sentences import prose_of
 from policies.tool_calls.attempts import Attempt
 from policies.tool_calls.browsing import BrowserStep
 from policies.tool_calls.calls import Judge, judge_call
@@ -57,8 +56,8 @@ _CUT_OUT = " …"
 # Of what an assistant said beside its last words before a person's, so many newest are told.
 _NEWEST_SAID = 5
 _MOST_SAID = 200
-# Of a message, so many characters tell its language; and those of messages that were read and are remembered.
-_LANGUAGE_READ, _LANGUAGE_REMEMBERED = 2_000, 200_000
+# Of a message, so many characters tell its language.
+_LANGUAGE_READ = 2_000
 
 Algorithm = Literal["single", "bisect_v1", "deterministic"]
 
@@ -425,14 +424,8 @@ def language_for(parent: Record | None, span: Span) -> Language:
         return parent.language
     users = [u for u in span.utterances if u.role == "user"]
     texts = [u.text for u in [u for u in users if u.voice == "person"] or users]
-    prose = [sentence for text in texts for sentence in _prose_of(text[:_LANGUAGE_READ])]
+    prose = [sentence for text in texts for sentence in prose_of(text[:_LANGUAGE_READ])]
     return language_of(prose or texts)
-
-
-@memoize(characters=_LANGUAGE_REMEMBERED)
-def _prose_of(text: str) -> list[str]:
-    """Return the sentences of a text without what was pasted. It is asked for more than once a compaction."""
-    return [sentence for sentence, is_prose in sentences(text) if is_prose]
 
 
 def _making(cut: Cut, written: WrittenSummary, occasion: Occasion, summary: int) -> Making:
@@ -488,16 +481,12 @@ def _spoken(utterances: Sequence[Utterance]) -> list[str]:
 
     Names alone say nothing.
     """
-    said = [u for u in utterances if (u.role == "assistant" and u.text.strip()) or _is_persons(u)]
+    said = [u for u in utterances if (u.role == "assistant" and u.text.strip()) or u.is_persons]
     answers = [(u, following) for u, following in pairwise([*said, None]) if u is not None and u.role == "assistant"]
     newest = len(answers) - _NEWEST_SAID
-    closing = [u for at, (u, following) in enumerate(answers) if at >= newest or (following and _is_persons(following))]
+    closing = [u for at, (u, following) in enumerate(answers) if at >= newest or (following and following.is_persons)]
     lines = ((u.position, _line(u.text.strip())) for u in closing)
     return [f"{place(position)}{line}" for position, line in lines if not _is_name(line.removesuffix(_CUT_OUT))]
-
-
-def _is_persons(utterance: Utterance) -> bool:
-    return utterance.role == "user" and utterance.voice == "person"
 
 
 def _is_name(text: str) -> bool:

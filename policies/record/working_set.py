@@ -20,7 +20,7 @@ from policies.conversation.transcript import CountTokens, Utterance, escape, sho
 from policies.memo import memoize
 from policies.record.names import NamedText, NamesOf, Phrases, names_in, place_of
 from policies.record.reports import without_tags
-from policies.statements.sentences import sentences
+from policies.statements.sentences import prose_of
 from policies.tool_calls.code_mode import inner_calls, printed_text
 from policies.tool_calls.outcomes import output_in
 from policies.tool_calls.reasons import is_framing, is_logged
@@ -248,7 +248,7 @@ def _find_names(utterances: Iterable[Utterance], texts: list[_SpanText], names: 
                 found[name].texts.append(at)
             counted |= here
         by_agent = utterance.role == "assistant"
-        said = _names_said(utterance, names) if utterance.role == "user" and utterance.voice == "person" else ()
+        said = names("\n".join(prose_of(utterance.text))) if utterance.is_persons else ()
         for name in counted:
             new = found[name]
             new.messages += 1
@@ -256,11 +256,6 @@ def _find_names(utterances: Iterable[Utterance], texts: list[_SpanText], names: 
             new.user += name in said
             new.last = utterance.position
     return found
-
-
-def _names_said(utterance: Utterance, names: NamesOf) -> Set[str]:
-    """Return the names that a person wrote, without those of what was pasted."""
-    return names("\n".join(sentence for sentence, is_prose in sentences(utterance.text) if is_prose))
 
 
 def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_SpanText]:

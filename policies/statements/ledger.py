@@ -110,7 +110,7 @@ def _by_message(
         for call in utterance.calls
         for word in _ARGUMENT.findall(call.arguments[:_MAX_ARGUMENTS].lower())
     }
-    persons = (utterance for utterance in utterances if utterance.role == "user" and utterance.voice == "person")
+    persons = (utterance for utterance in utterances if utterance.is_persons)
     for position, said in groupby(persons, key=attrgetter("position")):
         found = [*_entries([*said], directives, arguments, first=position == first_user)]
         kept = _bound_entries(found)

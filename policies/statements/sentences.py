@@ -5,8 +5,11 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from policies.conversation.transcript import shorten
+from policies.memo import memoize
 
 _MAX_MESSAGE = 400_000
+# Characters of messages whose prose is remembered.
+_REMEMBERED = 200_000
 _MAX_SENTENCE = 600
 _MAX_PASTED = 200
 # A sentence beyond this is cut at commas: a rule in the middle of a breathless message is an entry of its own.
@@ -145,6 +148,12 @@ def sentences(text: str) -> Iterator[tuple[str, bool]]:
                 for part in _parts(statement):
                     yield part, True
     yield from _ends(pasted)
+
+
+@memoize(characters=_REMEMBERED)
+def prose_of(text: str) -> list[str]:
+    """Return the sentences of a message without what was pasted. It is asked for more than once a compaction."""
+    return [sentence for sentence, is_prose in sentences(text) if is_prose]
 
 
 def _ends(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:

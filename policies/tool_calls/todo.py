@@ -58,7 +58,7 @@ def plan_behind(older: Plan, done: Sequence[Done], said: Sequence[Utterance]) ->
 
 
 def _is_request(utterance: Utterance) -> bool:
-    return utterance.role == "user" and utterance.voice == "person" and speech_of(utterance.text) == "full"
+    return utterance.is_persons and speech_of(utterance.text) == "full"
 
 
 def _behind(plan: Plan, done: Done) -> Plan:
