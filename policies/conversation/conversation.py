@@ -35,7 +35,7 @@ NO_LIMITS = Rooms()
 
 
 class Span(NamedTuple):
-    """So many more tokens are sent if a cut lies behind position `after`, and at most at `until`."""
+    """Tokens that are sent in addition if the cut is at a position after `after` and not after `until`."""
 
     after: int
     until: int
@@ -103,7 +103,7 @@ class Conversation:
         return self._with(self.messages, rooms, self.spans)
 
     def with_spans(self, spans: Sequence[Span]) -> "Conversation":
-        """The same conversation, of which other cuts put texts back."""
+        """Return the conversation with the tokens that other cuts would add to it, see `Span`."""
         return self._with(self.messages, self.rooms, spans)
 
     def _with(self, messages: Sequence[Message], rooms: Rooms, spans: Sequence[Span]) -> "Conversation":

@@ -85,7 +85,10 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a request is measured by: the real budget, None where the window is unknown, and the one to plan with."""
+    """The budgets of a request.
+
+    real: of the model's window, None if that is unknown. budget: the one to plan with.
+    """
 
     real: Budget | None
     budget: Budget

@@ -40,7 +40,11 @@ _OPENING = ("only", "no", "to")
 
 
 class Token(NamedTuple):
-    """concept: of a plain word, "" for a stop word, None for what takes a closer look; cueing: a cue may begin here."""
+    """One token of a sentence.
+
+    concept: what a plain word means, "" for a stop word, None if the word needs more context. cueing: True if a cue may
+    begin with it.
+    """
 
     kind: str
     text: str

@@ -155,7 +155,7 @@ class _Files:
             del self.changes[path]
 
     def _forget_new_name(self, path: str) -> None:
-        """A file that was renamed to a path that is deleted is deleted, too."""
+        """Mark a file as deleted if it was renamed to this path, which is deleted now."""
         for old in [change for change in self.changes.values() if change.action == "renamed" and change.other == path]:
             self.changes[old.path] = msgspec.structs.replace(old, action="deleted", other="")
 

@@ -70,7 +70,7 @@ def first_change(diff: str) -> str:
 
 
 def block_effects(text: str) -> list[Effect]:
-    """Of blocks of SEARCH and REPLACE under the name of a file, as an answer's text holds them."""
+    """Return the file changes in the SEARCH/REPLACE blocks of an answer, each block under the name of its file."""
     if "SEARCH" not in text or "REPLACE" not in text:
         return []
     text = text[:_MOST]

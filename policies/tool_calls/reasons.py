@@ -157,7 +157,7 @@ def is_frame(line: str) -> bool:
 
 
 def is_framing(line: str) -> bool:
-    """Return True if a line is of those that a harness puts before an output, or behind it; cheap for any other."""
+    """Return True if a harness puts such a line before or after an output. Other lines are told by their beginning."""
     return line.lstrip("[(*-# ").lower().startswith(_FRAMING_BEGINS) and is_frame(line)
 
 

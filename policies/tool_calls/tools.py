@@ -278,7 +278,7 @@ def main_commands(commands: Sequence[Command]) -> list[Command]:
 
 
 def looks_up(words: Sequence[str]) -> bool:
-    """Return True if a tool's name says that it gets something."""
+    """Return True if a tool's name has a word for reading, such as "get" or "fetch"."""
     return not _READING.isdisjoint(words)
 
 

@@ -44,5 +44,5 @@ def secret_in_force(store: StoreConfig) -> bytes:
 
 
 def mark_of(store: StoreConfig) -> str:
-    """What replicas with the same secret have in common, which tells nothing of it."""
+    """Return a short mark that is the same for all replicas with the same secret, and does not reveal it."""
     return hmac.digest(secret_in_force(store), b"replicas", "sha256")[:4].hex()

@@ -125,6 +125,6 @@ class Supervisor:
 
 
 def _end_with(alive: int) -> None:
-    """Drain when the supervisor has ended: no signal would end this worker."""
+    """Wait until the supervisor has ended, then drain this worker: no one is left to send it a signal."""
     os.read(alive, 1)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -78,7 +78,7 @@ def failed_at(owner: SessionOwner) -> str:
 
 
 def compacted_at(owner: SessionOwner) -> str:
-    """Return the index of a tenant's sessions by when their newest record was made."""
+    """Return the key of the index that sorts a tenant's sessions by the time of their newest record."""
     return f"{owner.index}:compacted"
 
 

@@ -11,7 +11,7 @@ RequestCallback = Callable[[RequestEnded, RequestEntry], None]
 
 
 class NotTakenError(Exception):
-    """What a hook raises that has no room for an event."""
+    """Raised by a hook that cannot take another event."""
 
 
 class RequestListener:
