@@ -82,9 +82,9 @@ class PointerResolver:
     async def restore(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
         """Return the view with the texts that its pointers point to, as far as these are not in the prompt.
 
-        The same view if it has no pointer, if contents had to be cut, and after a fault of ours.
+        The same view if it has no pointer, and after a fault of ours.
         """
-        if case.caller.policy.dereference == "off" or view.is_cut:
+        if case.caller.policy.dereference == "off":
             return view
         none: Sequence[int] = ()
         covered = record.covered if record else 0
