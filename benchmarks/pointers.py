@@ -1,8 +1,9 @@
 """`python -m benchmarks.pointers`: is what a client points to in the prompt, with and without `dereference`?
 
 Generated sessions (`benchmarks.grown`) 2.2 windows long, in which files are read, and read again .2 to 1.6 windows
-later: the client answers that with a line that points to the first reading. No model summarizes. Then the CPU of a
-request with 2,600 messages and ten such lines.
+later: the client answers that with a line that points to the first reading. No model summarizes. Then the same with
+one such line in 265,000 tokens, as often as recorded agents read a file again unchanged. Then the CPU of a request with
+2,600 messages and ten such lines.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ _LENGTH = 2.2
 _FILES = 6
 _SIZE = 0.03
 _LATER = (0.2, 0.7, 1.6)
+# Tokens of recorded sessions for each file that is read again unchanged, and sessions with that, in such readings.
+_RARE = 265_000
+_RARE_LENGTH = 3
+_RARE_WINDOWS = (16_000, 64_000, 200_000)
 # Requests that are played for each window of history.
 _REQUESTS = 12
 _MESSAGES = 2_600
@@ -99,13 +104,25 @@ def reading(call: str, path: str, text: str) -> list[Message]:
     ]
 
 
-def with_readings(messages: Sequence[Message], window: int) -> tuple[list[Message], list[_Asked]]:
-    """Return the session with files that are read, and read again; and the second readings."""
-    count = Tokenizer().count
+def _often() -> list[tuple[float, int, str]]:
+    """Return what is read and when, in windows: each file, and later the line that points to it."""
     starts = [0.1 + at * (_LENGTH - 0.4) / _FILES for at in range(_FILES)]
     due = [(start, at, "") for at, start in enumerate(starts)]
-    due += [(start + later, at, _LINE) for at, start in enumerate(starts) for later in _LATER]
-    due.sort()
+    return sorted(due + [(start + later, at, _LINE) for at, start in enumerate(starts) for later in _LATER])
+
+
+def _rarely(window: int) -> list[tuple[float, int, str]]:
+    """Return the same for sessions of `_RARE_LENGTH` such lines, a window behind the file each."""
+    starts = [(at + 0.5) * _RARE / window for at in range(_RARE_LENGTH)]
+    due = [(start, at, "") for at, start in enumerate(starts)]
+    return sorted(due + [(start + 1, at, _LINE) for at, start in enumerate(starts)])
+
+
+def with_readings(
+    messages: Sequence[Message], window: int, due: list[tuple[float, int, str]]
+) -> tuple[list[Message], list[_Asked]]:
+    """Return the session with files that are read, and read again; and the second readings."""
+    count = Tokenizer().count
     found: list[Message] = []
     asked: list[_Asked] = []
     tokens = 0
@@ -124,14 +141,15 @@ def with_readings(messages: Sequence[Message], window: int) -> tuple[list[Messag
     return found, asked
 
 
-async def measured(window: int, mode: str) -> tuple[int, int, int, int]:
+async def measured(window: int, mode: str, *, rare: bool = False) -> tuple[int, int, int, int]:
     """Return second readings, those with the whole text and with a part of it in the prompt, and compactions."""
+    windows = _RARE_LENGTH * _RARE / window + 1 if rare else _LENGTH
     readings = whole = part = compactions = 0
     for number, name in enumerate(_KINDS):
-        times = max(1, window // 20_000)
-        body = grown(name, int(_LENGTH * window), times, 100 * number + 7, 0)
-        messages, asked = with_readings(body["messages"], window)
-        step = max(1, int(len(messages) / (_LENGTH * _REQUESTS)))
+        times = max(1, int(windows * window / _LENGTH) // 20_000)
+        body = grown(name, int(windows * window), times, 100 * number + 7, 0)
+        messages, asked = with_readings(body["messages"], window, _rarely(window) if rare else _often())
+        step = max(1, int(len(messages) / (windows * _REQUESTS)))
         lengths = {
             length for length in range(step, len(messages) + 1, step) if messages[length - 1]["role"] != "assistant"
         }
@@ -190,15 +208,18 @@ async def main() -> None:
     parser.add_argument("--windows", type=int, nargs="*", default=_WINDOWS)
     options = parser.parse_args()
     table = Table("window", "read again", "text in the prompt", "part of it", "compactions", "without", "compactions")
-    for window in options.windows:
-        readings, whole, part, compactions = await measured(window, "on")
-        _, without, _, usual = await measured(window, "off")
-        table.add_row(f"{window:,}", *map(str, (readings, whole, part, compactions, without, usual)))
+    rows = [(window, False) for window in options.windows]
+    rows += [(window, True) for window in options.windows if window in _RARE_WINDOWS]
+    for window, rare in rows:
+        readings, whole, part, compactions = await measured(window, "on", rare=rare)
+        _, without, _, usual = await measured(window, "off", rare=rare)
+        name = f"{window:,}, rarely" if rare else f"{window:,}"
+        table.add_row(name, *map(str, (readings, whole, part, compactions, without, usual)))
     Console(width=110).print(table)
     table = Table("CPU, 2,600 messages", "ms a request", "ms of the first")
-    for pointers, mode in ((10, "off"), (10, "on"), (0, "off"), (0, "on")):
-        usual, first = await cpu(mode, pointers)
-        table.add_row(f"{pointers} pointers, dereference {mode}", f"{usual:.1f}", f"{first:.1f}")
+    for pointers, switched in ((10, "off"), (10, "on"), (0, "off"), (0, "on")):
+        median, first = await cpu(switched, pointers)
+        table.add_row(f"{pointers} pointers, dereference {switched}", f"{median:.1f}", f"{first:.1f}")
     Console(width=110).print(table)
 
 

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from operator import itemgetter
 
 import msgspec
@@ -138,7 +139,7 @@ class PointerResolver:
             pointer = None if made is None else pointer_in(said.text, made[1])
             if made is None or pointer is None:
                 continue
-            referent = earlier.referent(position, made[0], pointer)
+            referent = earlier.referent(Place(position, number), made, pointer)
             if referent is None:
                 unresolved += 1
             elif referent.place.position >= 0:
@@ -235,32 +236,36 @@ class _Earlier:
         self._exchanges: dict[int, list[Exchange]] = {}
         self._judged: dict[tuple[int, str], tuple[Done, ...]] = {}
 
-    def referent(self, position: int, made: int, pointer: Pointer) -> Referent | None:
+    def referent(self, place: Place, made: tuple[int, ToolCall], pointer: Pointer) -> Referent | None:
         """Return what a pointer points to; None if that is not in the request. In the head it has no position.
 
-        made: the position of the pointer's call.
+        place: where the pointer stands. made: the position of its call, and the call.
         """
         case = self._case
         if pointer.block is None:
             needle = needle_of(pointer.asked)
-            return referent_of(pointer.asked, self._before(position, made, needle), self._judge)
-        for at in _holding(case, position, b"Contents of ", from_head=True):
+            return referent_of(pointer.asked, self._before(place, *made, needle), self._judge)
+        for at in _holding(case, place.position, b"Contents of ", from_head=True):
             for said in case.request.utterances(at, at + 1):
                 if (block := block_in(said.text, pointer.block)) is not None:
                     return Referent(Place(at, -1), "shown", block, (at,))
         return None
 
-    def _before(self, position: int, made: int, needle: bytes) -> Iterator[Exchange]:
+    def _before(self, place: Place, made: int, last: ToolCall, needle: bytes) -> Iterator[Exchange]:
         """Yield the calls before one which name the same, the newest first, with the results that stood before it."""
         name, body = needle.decode(), self._case.conversation.body
-        for at in _holding(self._case, made, needle):
+        for at in _holding(self._case, made + 1, needle):
             if not body[at].calls:
                 continue
             if at not in self._exchanges:
                 self._exchanges[at] = [*self._read(at)]
-            for exchange in reversed(self._exchanges[at]):
+            exchanges = self._exchanges[at]
+            if at == made:
+                exchanges = [*takewhile(lambda exchange: exchange.call.id != last.id, exchanges)]
+            for exchange in reversed(exchanges):
                 if name in exchange.call.arguments or name == exchange.call.name:
-                    yield exchange if exchange.position < position else exchange._replace(answer=None)
+                    stood = (exchange.position, exchange.number) < place
+                    yield exchange if stood else exchange._replace(answer=None)
 
     def _read(self, made: int) -> Iterator[Exchange]:
         """Yield the calls of a message."""

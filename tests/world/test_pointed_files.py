@@ -105,3 +105,40 @@ async def test_a_retry_after_an_overflow_puts_back_what_it_has_room_for(tmp_path
         result = await asked(play, session)
         assert len(sent) == 2
         assert LINES[30] in json.dumps(result, ensure_ascii=False).replace("\\t", "\t")
+
+
+async def test_a_reading_beside_it_in_one_message_is_what_a_pointer_points_to(tmp_path: Path) -> None:
+    session = works_past_the_window(ClaudeCode)
+    session.items = session.items[:-2]
+    calls: list[Json] = [{"type": "tool_use", "id": f"both{at}", "name": "Read", "input": PATH} for at in (1, 2)]
+    results = [
+        {"type": "tool_result", "tool_use_id": "both1", "content": FILE},
+        {"type": "tool_result", "tool_use_id": "both2", "content": STUBS["Read"]},
+    ]
+    session.items += [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+    async with world(tmp_path, WRITERS[2], policies={"default": NO_MODEL}) as play:
+        result = await asked(play, session)
+        assert result["content"] == results
+        assert "x-compaction-restored" not in play.replies[-1].headers
+        reply = await play.post(json.dumps(play.body(session.items)).encode(), path=("compaction", "explain"))
+        told = json.loads(reply.body)
+        assert (told["restored"], told["unresolved"]) == ([], 0)
+
+
+async def test_a_file_is_put_back_beside_a_result_that_had_to_be_cut(tmp_path: Path) -> None:
+    session = works_past_the_window(ClaudeCode)
+    session.items = session.items[:-2]
+    calls: list[Json] = [
+        {"type": "tool_use", "id": "big", "name": "Bash", "input": {"command": "make all"}},
+        {"type": "tool_use", "id": "again", "name": "Read", "input": PATH},
+    ]
+    results: list[Json] = [
+        {"type": "tool_result", "tool_use_id": "big", "content": prose("a long log", 9_000)},
+        {"type": "tool_result", "tool_use_id": "again", "content": STUBS["Read"]},
+    ]
+    session.items += [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+    async with world(tmp_path, WRITERS[2], policies={"default": NO_MODEL}) as play:
+        log, again = map(str, (await asked(play, session))["content"])  # type: ignore[call-overload]
+        assert len(log) < 30_000
+        assert "line 31" in again
+        assert play.replies[-1].headers["x-compaction-restored"] == "1"
