@@ -205,7 +205,7 @@ def referent_of(asked: Asked, earlier: Iterable[Exchange], judge: Judge = judge_
                     if is_it:
                         return found
                     whole = found
-            elif not asked.path or not _changes(done, asked.path):
+            elif not asked.path or not changes_path(done, asked.path):
                 continue
             elif (written := _written(done)) is not None:
                 place = Place(exchange.made, -1)
@@ -227,7 +227,7 @@ def _text_read(done: Done) -> str:
     return "" if is_pointer else done.result
 
 
-def _changes(done: Done, path: str) -> bool:
+def changes_path(done: Done, path: str) -> bool:
     """Return True if a call may have changed the file; a command may name it from another folder."""
     return any(
         _is_same(normalized(other), path) for effect in done.effects for other in (effect.path, effect.other) if other

@@ -174,6 +174,22 @@ class WorkingSetSettings(Settings):
     """Tokens that it may take at most; unset: by the root of the room, 9,000 for 64,000 tokens, never over 12,000."""
 
 
+class ShortenSettings(Settings):
+    """What results say twice is said once, without loss."""
+
+    repeats: bool = True
+    """A result that repeats an earlier one byte for byte becomes a line that names its call."""
+
+    json_: bool = Field(default=True, alias="json")
+    """JSON that is no file loses its whitespace outside of strings."""
+
+    terminal: bool = True
+    """Output of commands loses escapes, and lines that a carriage return overwrites."""
+
+    from_start: bool = False
+    """Whether requests below `apply_floor` are shortened too, instead of going out as they came."""
+
+
 RecallMode = Literal["off", "quote"]
 _NO_TOOL = "the search tool is gone: `quote` finds what was said, `concertina mcp` serves a search to agents"
 
@@ -308,6 +324,9 @@ class PolicySettings(Settings):
 
     dereference: Literal["on", "off"] = "on"
     """Whether a result that points to one which is no longer in the prompt gets its text back."""
+
+    shorten: ShortenSettings = ShortenSettings()
+    """What results say twice is said once; only past `apply_floor` or behind a record, unless `from_start` is set."""
 
     separator: Words | None = None
     """A user message of exactly this text starts afresh: nothing before it is sent upstream."""

@@ -15,6 +15,7 @@ from proxy.compaction.checkpoints import Checkpoints
 from proxy.compaction.compactor import Compactor
 from proxy.compaction.engine import Engine
 from proxy.compaction.excerpt_writer import ExcerptWriter
+from proxy.compaction.lossless import LosslessShortener
 from proxy.compaction.planner import Planner
 from proxy.compaction.pointers import PointerResolver
 from proxy.compaction.prefetch import Prefetch
@@ -105,10 +106,13 @@ async def open_engine(
         recall = Recall(
             tokenizer, workers, observe, Cache(memory, "quotations"), Cache(memory, "indexes"), Cache(memory, "sent")
         )
+        lossless = LosslessShortener(
+            tokenizer, workers, Cache(memory, "lossless"), FailOpen(log.fault, "lossless_failed")
+        )
         pointers = PointerResolver(
             tokenizer, workers, Cache(memory, "pointers"), FailOpen(log.fault, "dereference_failed")
         )
-        shortener = Shortener(sealed, tokenizer, workers, recall, pointers, stored, memory)
+        shortener = Shortener(sealed, tokenizer, workers, recall, lossless, pointers, stored, memory)
         excerpts = ExcerptWriter(shortener.short_forms, summarizer, tokenizer, prompts, spending, workers)
         planner = Planner(checkpoints, shortener, stability, lineages)
         looking = None if read_only is None else read_only.prompt_builder

@@ -269,7 +269,7 @@ def _policies_of(reloader: Reloader) -> Mapping[str, object]:
 
 
 def _flat(settings: PolicySettings) -> Iterator[tuple[str, object]]:
-    yield from _flatten(settings.model_dump(mode="json"), "")
+    yield from _flatten(settings.model_dump(mode="json", by_alias=True), "")
 
 
 def _flatten(values: Mapping[str, Any], front: str) -> Iterator[tuple[str, object]]:
@@ -341,7 +341,7 @@ async def reload(reloader: Reloader) -> Reloaded:
 
 def masked_config(shown: Config) -> str:
     """A config as YAML: secrets as stars, addresses without what they are opened with, hashes of keys cut."""
-    values = shown.model_dump(mode="json")
+    values = shown.model_dump(mode="json", by_alias=True)
     values["store"]["url"] = bare(shown.store.url)
     for upstream in values["upstreams"].values():
         upstream["base_url"] = bare(upstream["base_url"])

@@ -160,6 +160,8 @@ def _cut(explanation: Explanation) -> Iterator[str]:
         yield f"so far {words.reading(told)}; an early one is made at {told.due:g} times"
     if explanation.media is not None:
         yield words.media(explanation.media, time.time())
+    for short in explanation.shortened:
+        yield f"message {short.index} without what it repeats or pads, {short.tokens} tokens less"
     for text in explanation.restored:
         yield f"message {text.index} with the text of message {text.source}, to which it points, {text.tokens} tokens"
     if explanation.unresolved:

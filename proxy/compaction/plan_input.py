@@ -100,7 +100,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
             return False
         if request.dropped_tokens or request.history.is_signed:
             return False
-        if self.ages_media:
+        if self.ages_media or self.caller.policy.shorten.from_start:
             return False
         if self.experience.originals_until or not self.is_far_below(request.tokens):
             return False

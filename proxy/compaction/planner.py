@@ -10,7 +10,7 @@ from policies.record.record import Record
 from proxy.compaction.checkpoints import Checkpoints
 from proxy.compaction.plan_input import Outcome, PlanInput
 from proxy.compaction.prompt import Prompt, build_prompt, standing_of, untouched_prompt
-from proxy.compaction.prompt_view import PromptView
+from proxy.compaction.prompt_view import PromptView, Step
 from proxy.compaction.shortener import Shortener
 from proxy.compaction.stability import Stability
 from proxy.sessions.lineages import Lineages
@@ -68,7 +68,9 @@ class Decision:
             return untouched_prompt(case.request, "shadow", self.would)
         outcome = self.standing_outcome
         if outcome == "cooled":
-            reason = "too_large" if self.view.is_cut else "media_aged" if self.view.is_of_media else reason
+            why = {Step.MEDIA: "media_aged", Step.LOSSLESS: "said_once"}
+            only = (why[step] for step in why if self.view.is_only(step))
+            reason = "too_large" if self.view.is_cut else next(only, reason)
         return prompt_or_original(case, build_prompt(case, self.view, self.record, outcome, reason))
 
 

@@ -13,9 +13,8 @@ from itertools import takewhile
 from operator import itemgetter
 
 import msgspec
-import xxhash
 
-from policies.conversation.conversation import Conversation, MessageIndex, Span
+from policies.conversation.conversation import Conversation, Span
 from policies.conversation.transcript import ToolCall, Utterance
 from policies.decision.budget import Budget, usable_input
 from policies.pointers import (
@@ -38,14 +37,13 @@ from policies.settings import Secrets
 from policies.tool_calls.calls import Done, judge_call
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.prompt_view import PromptView, Restored, Step
+from proxy.compaction.results import call_of, exchanges_at, mark_of, with_results
 from proxy.dialects import json_array
 from proxy.memory import Cache
 from proxy.models.tokenizer import Tokenizer
 from proxy.runtime.fail_open import FailOpen
 from proxy.runtime.workers import Workers
 
-# Messages between a call and its result at most.
-_FAR = 256
 _MOST_POINTERS = 500
 _KEY_BYTES = 500
 
@@ -129,13 +127,13 @@ class PointerResolver:
         key = case.chain.digests[position + 1], case.request.encoding, case.caller.policy.secrets
         known = self._found.get(key)
         # Digests leave out clock times in results, which are put back as they are now.
-        if known is not None and known.mark == _mark(case, known.sources):
+        if known is not None and known.mark == mark_of(case, known.sources):
             return known
         texts: list[_Text] = []
         sources: list[int] = []
         unresolved = 0
         for number, said in enumerate(case.request.said_in(position)):
-            made = None if said.answers is None or said.error else _call_of(case, position, number)
+            made = None if said.answers is None or said.error else call_of(case, position, number)
             pointer = None if made is None else pointer_in(said.text, made[1])
             if made is None or pointer is None:
                 continue
@@ -145,7 +143,7 @@ class PointerResolver:
             elif referent.place.position >= 0:
                 texts.append(self._text(case, position, number, said.text, pointer, referent))
                 sources += referent.sources
-        made_now = _Pointers(tuple(texts), unresolved, tuple(sources), _mark(case, sources))
+        made_now = _Pointers(tuple(texts), unresolved, tuple(sources), mark_of(case, sources))
         size = _KEY_BYTES + sum(2 * len(text.whole) + 2 * len(text.short) for text in texts)
         self._found.keep(key, made_now, size)
         return made_now
@@ -216,18 +214,6 @@ def _index_at(spans: Sequence[tuple[int, int]], offset: int) -> int:
     return bisect_right(spans, offset, key=itemgetter(0)) - 1
 
 
-def _call_of(case: PlanInput, position: int, number: int) -> tuple[int, ToolCall] | None:
-    """Return the call that a result answers, and the position of its message."""
-    body = case.conversation.body
-    name = body[position].results[number]
-    for made in range(position - 1, max(-1, position - _FAR), -1):
-        if any(call.id == name for call in body[made].calls):
-            calls = (call for said in case.request.utterances(made, made + 1) for call in said.calls)
-            found = next((call for call in calls if call.id == name), None)
-            return None if found is None else (made, found)
-    return None
-
-
 class _Earlier:
     """The messages of one request that pointers may lead to, each read and judged once."""
 
@@ -258,7 +244,7 @@ class _Earlier:
             if not body[at].calls:
                 continue
             if at not in self._exchanges:
-                self._exchanges[at] = [*self._read(at)]
+                self._exchanges[at] = [*exchanges_at(self._case, at)]
             exchanges = self._exchanges[at]
             if at == made:
                 exchanges = [*takewhile(lambda exchange: exchange.call.id != last.id, exchanges)]
@@ -266,19 +252,6 @@ class _Earlier:
                 if name in exchange.call.arguments or name == exchange.call.name:
                     stood = (exchange.position, exchange.number) < place
                     yield exchange if stood else exchange._replace(answer=None)
-
-    def _read(self, made: int) -> Iterator[Exchange]:
-        """Yield the calls of a message."""
-        request, body = self._case.request, self._case.conversation.body
-        near = range(made + 1, min(len(body), made + _FAR))
-        for call in (call for said in request.utterances(made, made + 1) for call in said.calls):
-            at = next((at for at in near if call.id in body[at].results), None)
-            if at is None:
-                yield Exchange(call, made, made, -1, None)
-                continue
-            number = body[at].results.index(call.id)
-            answer = None if body[at].media else request.said_in(at)[number]
-            yield Exchange(call, made, at, number, answer)
 
     def _judge(self, call: ToolCall, position: int, answer: Utterance | None) -> tuple[Done, ...]:
         if answer is None:
@@ -301,14 +274,6 @@ def _holding(case: PlanInput, before: int, needle: bytes, *, from_head: bool = F
         yield index - head
 
 
-def _mark(case: PlanInput, sources: Sequence[int]) -> int:
-    """Name the bytes of these messages."""
-    hashed = xxhash.xxh3_64()
-    for position in sources:
-        hashed.update(case.request.readable_bytes(case.conversation.index(position)))
-    return hashed.intdigest()
-
-
 def _room(case: PlanInput) -> int:
     """Return the tokens that a prompt may have with a text that is put back.
 
@@ -323,25 +288,12 @@ def _with_texts(
     case: PlanInput, view: PromptView, forms: Mapping[Weighed, tuple[str, int]], spans: Sequence[Span]
 ) -> PromptView:
     """Return the view with these texts in the place of pointers, each of so many more tokens."""
-    by_message: dict[MessageIndex, dict[int, tuple[str, int]]] = {}
-    for one, form in forms.items():
-        by_message.setdefault(case.conversation.index(one.position), {})[one.number] = form
-    others = {}
-    for index, found in by_message.items():
-        raw = view.replaced.get(index) or bytes(case.request.message_bytes(index))
-        *silent, said = json_array.split_items(raw)
-        results = len(case.request.messages[index].results)
-        texts = [found[number][0] if number in found else None for number in range(results)]
-        written = b",".join([*silent, case.request.dialect.items.with_texts(said, texts)])
-        if written == raw:  # its dialect has no place for a text there
-            continue
-        tokens = view.conversation.messages[index].tokens + sum(gain for _, gain in found.values())
-        others[index] = written, max(1, tokens)
+    wholes = {Place(one.position, one.number): form for one, form in forms.items()}
+    changed = with_results(case, view, Step.RESTORED, wholes)
     told = tuple(
         Restored(case.conversation.index(one.position), case.conversation.index(one.referent.position), gain)
         for one, (_, gain) in sorted(forms.items())
-        if case.conversation.index(one.position) in others
+        if Step.RESTORED in changed.steps.get(case.conversation.index(one.position), ())
     )
-    changed = view.rewritten(Step.RESTORED, others) if others else view
     conversation: Conversation = changed.conversation.with_spans(spans)
     return replace(changed, conversation=conversation, restored=told)

@@ -163,7 +163,7 @@ class PromptBuilder:
             if case.binds_thinking:
                 view = await self._shortener.shorten(case, record)
             else:
-                view = await self._shortener.restore(case, record, view)
+                view = await self._shortener.resolve(case, record, view)
         outcome = _outcome_after_record(record, since, refused)
         prompt = build_prompt(case, view, record, outcome, "overflow_retry", rung.most)
         prompt = structs.replace(prompt, waited=waited)
@@ -248,7 +248,7 @@ class PromptBuilder:
         record = refused.record
         if case.is_let_through:
             return None
-        view = refused.view.unrestored if refused.view else None
+        view = refused.view.unpointed if refused.view else None
         conversation = view.conversation if view else case.conversation
         covered = record.covered if record else 0
         half = conversation.kept_tokens(covered) // 2
@@ -296,7 +296,7 @@ class PromptBuilder:
         self, case: PlanInput, view: PromptView, prompt: Prompt, record: Record | None, rung: ladder.Rung
     ) -> Prompt:
         """Return the prompt with its largest contents cut, so that its tail has `rung.tail_tokens`."""
-        covered, view = record.covered if record else 0, view.unrestored
+        covered, view = record.covered if record else 0, view.unpointed
         assert rung.tail_tokens is not None  # noqa: S101 - the caller's condition
         kept = kept_behind(view.conversation, covered)
         limits = limits_for(view.conversation, kept, rung.tail_tokens, case.request.harness_shares(kept))

@@ -35,8 +35,17 @@ class Step(Enum):
     """`ThinkingRemover.remove`, for good."""
     QUOTATION = "behind {passages} quotations from before it"
     """`Recall.quote`."""
+    LOSSLESS = "said before, or shorter without loss"
+    """`LosslessShortener.shorten`."""
     RESTORED = "with the text that it points to"
     """`PointerResolver.restore`."""
+
+
+class Shortened(NamedTuple):
+    """A result that was shortened without loss: its message, and the tokens that it saves."""
+
+    message: MessageIndex
+    tokens: int
 
 
 class Restored(NamedTuple):
@@ -59,8 +68,10 @@ class PromptView:
     media: of its body, in their order, if any was left out; left_out: the places of those that were, and why.
     cooled_media: positions of results whose media have cooled down, with the messages of the body from which on.
     media_limits: what its upstream takes of media, as far as that is known.
+    shortened: results in fewer tokens without loss.
     restored: texts that stand in the place of pointers. unresolved: pointers to what is not in the request.
     smaller: the same with less of these texts, for a prompt that they make too large; None if it has none.
+    full: the same before results were shortened without loss and texts put back; None if it is that itself.
     """
 
     conversation: Conversation
@@ -74,19 +85,20 @@ class PromptView:
     left_out: Mapping[tuple[int, int], Why] = field(default_factory=dict)
     cooled_media: Mapping[int, int] = field(default_factory=dict)
     media_limits: MediaLimits = NO_MEDIA_LIMITS
+    shortened: tuple[Shortened, ...] = ()
     restored: tuple[Restored, ...] = ()
     unresolved: int = 0
     smaller: PromptView | None = None
+    full: PromptView | None = None
 
     @property
-    def unrestored(self) -> PromptView:
-        """The same without texts that are put back."""
-        return self if self.smaller is None else self.smaller.unrestored
+    def unpointed(self) -> PromptView:
+        """The same without anything that depends on what else is sent: lines for repeats, texts that are put back."""
+        return self if self.full is None else self.full
 
-    @property
-    def is_of_media(self) -> bool:
-        """Whether nothing but media was left out."""
-        return bool(self.steps) and all({*steps} == {Step.MEDIA} for steps in self.steps.values())
+    def is_only(self, step: Step) -> bool:
+        """Return True if this changed messages, and nothing else did."""
+        return bool(self.steps) and all({*steps} == {step} for steps in self.steps.values())
 
     def rewritten(self, step: Step, others: Mapping[MessageIndex, tuple[bytes, int]]) -> PromptView:
         """The same with other bytes, of so many tokens, for these messages."""

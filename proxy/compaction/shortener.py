@@ -1,10 +1,12 @@
 """The conversation as it is sent after a record: every change to a message, in the order of `Step`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from policies.conversation.conversation import MessageIndex
 from policies.decision.oversize import kept_behind, least_tokens, oversized_messages
 from policies.record.record import Record
+from proxy.compaction.lossless import LosslessShortener
 from proxy.compaction.media import MediaRemover
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.pointers import PointerResolver
@@ -27,6 +29,7 @@ class Shortener:
         tokenizer: Tokenizer,
         workers: Workers,
         recall: Recall,
+        lossless: LosslessShortener,
         pointers: PointerResolver,
         stored: Memory,
         memory: Memory,
@@ -36,6 +39,7 @@ class Shortener:
         self._media = MediaRemover(self.short_forms, workers, memory)
         self._thinking = ThinkingRemover(sealed, self.short_forms, memory)
         self._recall = recall
+        self._lossless = lossless
         self._pointers = pointers
 
     async def shorten(self, case: PlanInput, record: Record | None) -> PromptView:
@@ -43,11 +47,15 @@ class Shortener:
         use = await self._thinking.use(case, record)
         view = await self._thinking.remove(case, record, await self._fit(case, record, use), use)
         # Behind it, since quotations must not change the name of the front that thinking is bound to.
-        return await self.restore(case, record, await self._recall.quote(case, record, view))
+        return await self.resolve(case, record, await self._recall.quote(case, record, view))
 
-    async def restore(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
-        """Return the view with the texts that its pointers point to after this record, and with no others."""
-        return await self._pointers.restore(case, record, view.unrestored)
+    async def resolve(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
+        """Return the view after this record: with lines for results that repeat, and the texts of pointers."""
+        full = view.unpointed
+        unchanged = replace(full, full=full)
+        short = await self._lossless.shorten(case, record, unchanged)
+        resolved = await self._pointers.restore(case, record, short)
+        return full if resolved is unchanged else resolved
 
     async def shorten_small(self, case: PlanInput) -> PromptView | None:
         """Return a small conversation without media that are left out, and without thinking that it has lost.
@@ -56,8 +64,10 @@ class Shortener:
         """
         view = await self._media.remove(case, PromptView(case.conversation), 0)
         if case.binds_thinking and await self._thinking.is_removed(case):
-            return await self._thinking.remove(case, None, view, await self._thinking.use(case, None))
-        return view if view.media else None
+            view = await self._thinking.remove(case, None, view, await self._thinking.use(case, None))
+        if case.caller.policy.shorten.from_start:
+            view = await self._lossless.shorten(case, None, replace(view, full=view))
+        return view if view.media or view.replaced else None
 
     async def cut(
         self, case: PlanInput, record: Record | None, view: PromptView, limits: Mapping[MessageIndex, int]
@@ -74,7 +84,7 @@ class Shortener:
         everything = len(case.conversation.body)
         view = await self._fit(case, record, Use(everything, everything))
         view = await self._recall.quote(case, record, await self._thinking.remove_all(case, record, view))
-        return await self.restore(case, record, view)
+        return await self.resolve(case, record, view)
 
     async def _fit(self, case: PlanInput, record: Record | None, use: Use | None) -> PromptView:
         """Return the conversation with its thinking, in short forms, and cut if no window takes it."""

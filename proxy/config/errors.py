@@ -119,7 +119,8 @@ def suggest(given: str, known: Iterable[str], these: str) -> str:
 
 def _keys(model: type[BaseModel]) -> set[str]:
     """Keys that a section may have in the file, where a policy may also extend another."""
-    return {*model.model_fields, "extends"} if model is PolicySettings else set(model.model_fields)
+    keys = {field.alias or name for name, field in model.model_fields.items()}
+    return {*keys, "extends"} if model is PolicySettings else keys
 
 
 def _model_at(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel]:

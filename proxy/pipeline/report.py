@@ -50,6 +50,9 @@ def headers_of(attempt: Attempt) -> Headers:
         headers.append(
             (b"x-compaction-media", b"%d/%d" % (len(media_left(prompt, prompt.view.media)), len(prompt.view.media)))
         )
+    if prompt.view is not None and prompt.view.shortened:
+        shortened = prompt.view.shortened
+        headers.append((b"x-compaction-shortened", b"%d/%d" % (len(shortened), sum(one.tokens for one in shortened))))
     if prompt.view is not None and prompt.view.restored:
         headers.append((b"x-compaction-restored", b"%d" % len(prompt.view.restored)))
     if prompt.record is not None:
@@ -197,6 +200,8 @@ def _build_rewrite_fields(attempt: Attempt, prompt: Prompt) -> dict[str, object]
         fields["checkpoint"] = prompt.record.digest[:16]
     if prompt.view is not None:
         fields["media"] = media_figures(attempt.named, prompt) if attempt.named else None
+        if shortened := prompt.view.shortened:
+            fields |= {"shortened": len(shortened), "shortened_tokens": sum(one.tokens for one in shortened)}
         if prompt.view.restored or prompt.view.unresolved:
             fields |= {"restored": len(prompt.view.restored), "unresolved": prompt.view.unresolved}
         if prompt.copy and (payoff := prompt.view.payoff):

@@ -57,6 +57,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     wait_ms:     for summaries, before and after it was first sent.
     attempts:    requests to the upstream that were made for it.
     removed, rewritten, pays_after: of short forms that no request had carried before, an estimate (`price.Payoff`).
+    shortened, shortened_tokens: results in fewer tokens without loss, and the tokens that this saves.
     restored, unresolved: results that only point to another one: those that got its text back, as that is no longer in
                  the prompt, and those that point to nothing in the request.
     overflow:    what became of one that the upstream refused for its size; `observed` where its mode leaves it alone.
@@ -115,6 +116,8 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     removed: int | None = None
     rewritten: int | None = None
     pays_after: int | None = None
+    shortened: int = 0
+    shortened_tokens: int = 0
     restored: int = 0
     unresolved: int = 0
     overflow: Overflow | None = None

@@ -5,38 +5,24 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from proxy.callers.api_head import ApiHead
-from proxy.callers.tenants import Tenants
-from proxy.compaction.plan_input import plan_input_of
 from proxy.compaction.prompt_view import Step
-from proxy.config.loading import load_text
-from proxy.sessions.stores.memory import MemoryStore
-from proxy.telemetry.log import Log
-from proxy.upstreams.http import UpstreamClient
-from proxy.wiring import open_engine
-from tests.support.dialects import key_of
+from tests.support.replicas import WINDOW, config_of, items_of, processes
 from tests.support.shaped_sessions import CLIENTS, ClaudeCode, Opencode, Session, prose
 from tests.support.worlds import DEFECTS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
-    from proxy.compaction.engine import Engine
     from proxy.compaction.prompt import Prompt
-    from proxy.config.settings import Config
 
 pytestmark = pytest.mark.slow
 
-WINDOW = 16_000
 STUB = "Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead."
 SHORTENED = "shortened; read the lines you need with offset and limit"
 PATHS = ("/repo/src/parser.py", "/repo/src/totals.py")
@@ -104,47 +90,6 @@ class Client:
         return Expected(lines[0], lines[len(lines) // 2], ()), "\n".join(lines)
 
 
-def _config(**policy: object) -> Config:
-    policies = {"default": {"summarizer": {"model": "none"}, **policy}}
-    models = [{"match": "*", "context_window": WINDOW}]
-    upstreams = {"main": {"base_url": "http://127.0.0.1:9/v1"}}
-    return load_text("test", json.dumps({"upstreams": upstreams, "models": models, "policies": policies}), {})
-
-
-class Process:
-    """One replica, which is asked what it would send."""
-
-    def __init__(self, engine: Engine, config: Config) -> None:
-        self._engine, self._config = engine, config
-
-    async def prompt(self, session: Session) -> Prompt:
-        engine = self._engine
-        router, caller, head = (
-            engine.router(self._config),
-            Tenants(self._config).identify(None),
-            ApiHead("POST", "/", []),
-        )
-        request = await engine.reader.read(session.body(), caller.scope, router.encoding, session.dialect)
-        assert request is not None
-        case = plan_input_of(head.asking(session.dialect), router, caller, "on", request)
-        return await engine.prompt_builder.first(await engine.prompt_builder.place(case))
-
-
-@asynccontextmanager
-async def processes(config: Config, faults: io.BytesIO, count: int = 2) -> AsyncIterator[list[Process]]:
-    """So many replicas with one store."""
-    store = MemoryStore()
-    with ThreadPoolExecutor(1) as workers:
-        log = Log("warning", time.time, faults)
-        engines = [await open_engine(config, store, UpstreamClient(), workers, log) for _ in range(count)]
-        yield [Process(engine, config) for engine in engines]
-
-
-def items_of(session: Session, body: bytes) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = json.loads(body)[key_of(session.dialect)]
-    return items
-
-
 def pointers_in(items: Sequence[dict[str, Any]]) -> list[str]:
     """The calls of which a result is still the line alone, whatever the dialect."""
     results = [
@@ -195,7 +140,7 @@ async def _plays(make: Callable[[], Session], work: Sequence[tuple[str, str, int
     """Play a session at two replicas by turns; return how many texts were put back."""
     client, faults, restored = Client(make()), io.BytesIO(), 0
     before: tuple[tuple[object, ...], list[dict[str, Any]]] | None = None
-    async with processes(_config(), faults) as (one, two):
+    async with processes(config_of(), faults) as (one, two):
         for what, path, size in work:
             client.does(what, path, size)
             prompt = await one.prompt(client.session)
@@ -237,7 +182,7 @@ def test_texts_are_put_back_all_along_a_session(make: Callable[[], Session]) -> 
 
 
 async def _last(session: Session, **policy: object) -> Prompt:
-    async with processes(_config(**policy), io.BytesIO(), 1) as (process,):
+    async with processes(config_of(**policy), io.BytesIO(), 1) as (process,):
         return await process.prompt(session)
 
 

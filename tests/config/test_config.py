@@ -55,7 +55,8 @@ def test_every_setting_is_written_in_the_config_of_the_repository_with_a_comment
     text = (ROOT / "config.yaml").read_text("utf-8")
     sections: list[type[BaseModel]] = [Config, Server, StoreConfig, Upstream, ModelRule, Tenant, Logging]
     groups = [type(group) for group in (DEFAULTS, *dict(DEFAULTS).values()) if isinstance(group, BaseModel)]
-    names = {name for model in sections + groups for name in model.model_fields}
+    fields = [item for model in sections + groups for item in model.model_fields.items()]
+    names = {field.alias or name for name, field in fields}
     assert {name for name in names if not re.search(rf"^[ #-]*{name}:", text, re.MULTILINE)} == set()
     uncommented = [line for line in text.splitlines() if re.match(r" +\w+: *\S", line) and "#" not in line]
     assert uncommented == ["    extends: default"]

@@ -236,7 +236,7 @@ def test_the_presets_table_is_right() -> None:
         policy = policies[name.strip("`")]
         assert values == [str(getattr(policy, setting)) for setting in settings], name
         changed = {key for key in PolicySettings.model_fields if getattr(policy, key) != getattr(DEFAULTS, key)}
-        assert changed <= {*settings, "min_target_ratio", "summarizer", "working_set", "recall"}, (
+        assert changed <= {*settings, "min_target_ratio", "summarizer", "working_set", "recall", "shorten"}, (
             "a preset changes what the table does not show"
         )
 

@@ -26,6 +26,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "overflow_retry": "The upstream refused it as too long, so it was compacted and sent again.",
         "halved": "Nothing else was left: half of the history gave way to a note.",
         "separator": "It begins behind the separator that its policy names.",
+        "said_once": "Results that repeat earlier ones, or are padded, were shortened without loss.",
         "media_aged": "Its upstream takes no more pictures, so the oldest of them gave way to notes.",
         "media_shed": "The upstream refused its pictures, so it was sent again with fewer of them.",
         "too_large": "A single message was larger than the window, so its content was cut.",

@@ -158,6 +158,7 @@ def _explanation(
         checkpoint=None if record is None else _checkpoint(record),
         messages=list(fates(case, received, preview.sent, indexes)),
         recalled=list(_recalled_passages(preview, indexes)),
+        shortened=list(_shortened_results(preview, indexes)),
         restored=list(_restored_texts(preview, indexes)),
         unresolved=0 if preview.prompt.view is None else preview.prompt.view.unresolved,
         pinned=[explanation.Pinned(entry.kind, _index(case, indexes, entry.position), entry.text) for entry in pinned],
@@ -197,6 +198,12 @@ def _recalled_passages(preview: Preview, indexes: Sequence[int]) -> Iterator[exp
     if view is not None and preview.prompt.record is not None:
         for index, quotation in sorted(view.quotations.items()):
             yield explanation.RecalledPassages(indexes[index], len(quotation.passages), quotation.tokens)
+
+
+def _shortened_results(preview: Preview, indexes: Sequence[int]) -> Iterator[explanation.ShortenedResult]:
+    view = preview.prompt.view
+    for one in view.shortened if view is not None else ():
+        yield explanation.ShortenedResult(indexes[one.message], one.tokens)
 
 
 def _restored_texts(preview: Preview, indexes: Sequence[int]) -> Iterator[explanation.RestoredText]:

@@ -98,6 +98,13 @@ class RecalledPassages(msgspec.Struct, frozen=True):
     tokens: int
 
 
+class ShortenedResult(msgspec.Struct, frozen=True):
+    """A result that repeats another one or is written shorter. index: of its message; tokens: that it saves."""
+
+    index: int
+    tokens: int
+
+
 class RestoredText(msgspec.Struct, frozen=True, rename={"source": "from"}):
     """The text of message `source`, written `from`, stands in message `index`, which points to it, with so many more
     tokens."""
@@ -160,6 +167,7 @@ class Explanation(msgspec.Struct, frozen=True):
     media:   if some of its pictures or papers would give way to notes.
     lineage: how the compactions of this conversation went so far, None before the first.
     recalled: what is quoted in front of messages that come back to covered ones.
+    shortened: results in fewer tokens without loss.
     restored: texts put back into the place of results that point to them; unresolved: results that point to nothing.
     pinned:  what the user said that the record carries; actions, files: tool calls and changed files that it knows of.
     """
@@ -185,6 +193,7 @@ class Explanation(msgspec.Struct, frozen=True):
     lineage: Lineage | None = None
     messages: list[MessageFate] = []
     recalled: list[RecalledPassages] = []
+    shortened: list[ShortenedResult] = []
     restored: list[RestoredText] = []
     unresolved: int = 0
     pinned: list[Pinned] = []

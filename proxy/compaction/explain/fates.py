@@ -147,7 +147,7 @@ def _fate(
     return "kept", tokens, ", ".join([_why_kept(sent), *whys])
 
 
-_SHORTER = {Step.SHORT_FORM, Step.CUT, Step.MEDIA}
+_SHORTER = {Step.SHORT_FORM, Step.CUT, Step.MEDIA, Step.LOSSLESS}
 
 
 def _steps(sent: SentPrompt, index: MessageIndex) -> tuple[Step, ...]:
