@@ -160,6 +160,11 @@ def _cut(explanation: Explanation) -> Iterator[str]:
         yield f"so far {words.reading(told)}; an early one is made at {told.due:g} times"
     if explanation.media is not None:
         yield words.media(explanation.media, time.time())
+    yield from _results(explanation)
+
+
+def _results(explanation: Explanation) -> Iterator[str]:
+    """Yield a line for each message that is not sent as it came, and for what no result points to."""
     for short in explanation.shortened:
         yield f"message {short.index} without what it repeats or pads, {short.tokens} tokens less"
     for text in explanation.restored:
