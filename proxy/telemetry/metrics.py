@@ -54,6 +54,8 @@ _COUNTERS: Mapping[str, tuple[str, Labels]] = {
     "media_received_bytes": ("What the received ones weighed", _MODEL),
     "media_left_out": ("Those that gave way to notes, with every request that they were left out of", (*_MODEL, "why")),
     "media_refusals": ("Requests that upstreams refused for their pictures and papers", (*_MODEL, "what")),
+    "results": ("Results of tools, with every request: shortened without loss, put back, or pointing to nothing",
+                (*_MODEL, "what")),
     "items": ("Compaction items of clients", (*_SET, "what")),
     "recalled": ("Messages of users that got quotations of what a summary covers in front of them", _SET),
     "recalled_tokens": ("Tokens of these quotations, each counted once", _SET),

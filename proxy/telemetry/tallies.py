@@ -170,6 +170,9 @@ class Tallies(RequestListener):
             self.counts.add("refusals", (event.code,))
         if event.overflow is not None and place.tallies:
             self.counts.add("overflows", (*place.where, event.overflow))
+        if event.shortened or event.restored or event.unresolved:
+            for what in ("shortened", "restored", "unresolved"):
+                self.counts.add("results", (*place.where, what), getattr(event, what))
         self._pending += 1
         if self._pending >= _MOST_PENDING:
             self.fold()
