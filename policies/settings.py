@@ -19,6 +19,8 @@ from pydantic import (
 
 _UNITS = MappingProxyType({"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0})
 _DURATION = re.compile(r"\A\s{0,9}(\d{1,12}(?:\.\d{1,6})?)\s{0,9}(ms|s|m|h|d)?\s{0,9}", re.ASCII)
+_THOUSANDS = MappingProxyType({"": 1, "k": 1_000, "m": 1_000_000})
+_TOKENS = re.compile(r"\A\s{0,9}(\d{1,12}(?:\.\d{1,6})?)\s{0,9}([kKmM]?)\s{0,9}", re.ASCII)
 _NUMBERS = (int, float, int | None, float | None)
 
 # A compaction must free room worth its price, or the next request compacts again (docs/design.md, "When to compact").
@@ -33,6 +35,24 @@ def _seconds(value: object) -> float:
         return float(match[1]) * _UNITS[match[2] or "s"]
     raise ValueError("must be a duration such as 250ms, 10s, 2m, 1h or 7d, or a number of seconds")
 
+
+def _tokens(value: object) -> object:
+    """Return tokens from a number, or from text such as `32k` and `1M`, which are 32,000 and 1,000,000."""
+    if not isinstance(value, str):
+        if isinstance(value, bool):
+            raise ValueError("must be a number, not true or false")  # noqa: TRY004 - pydantic takes a ValueError alone
+        return value
+    if match := _TOKENS.fullmatch(value):
+        number = round(float(match[1]) * _THOUSANDS[match[2].lower()], 6)
+        if number.is_integer():
+            return int(number)
+    raise ValueError("must be a whole number of tokens, such as 32768, 32k or 1M")
+
+
+TokenCount = Annotated[
+    int, BeforeValidator(_tokens), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]})
+]
+"""Tokens, written as a number or in thousands (`32k`) and millions (`1M`)."""
 
 Seconds = Annotated[
     float, BeforeValidator(_seconds), WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]})
@@ -65,7 +85,7 @@ class Settings(BaseModel):
 class MinGain(Settings):
     """What a compaction must free to be worth it; the larger of the two counts."""
 
-    tokens: int = Field(default=2_000, ge=0)
+    tokens: TokenCount = Field(default=2_000, ge=0)
     """Tokens that a compaction must free at least."""
 
     ratio: Ratio = 0.10
@@ -85,7 +105,7 @@ class Media(Settings):
 class LargeMessages(Settings):
     """When single large tool results are replaced by short forms (the cool zone)."""
 
-    threshold: int | None = Field(default=None, ge=1)
+    threshold: TokenCount | None = Field(default=None, ge=1)
     """Tokens from which a tool result is large; unset: 4 % of the window, between 2,000 and 20,000."""
 
     hot_rounds: int = Field(default=5, ge=1)
@@ -110,10 +130,10 @@ class SummarizerSettings(Settings):
     upstream: Words | None = None
     """Upstream that serves the summarizer's model; unset: the request's own."""
 
-    target_tokens: int | None = Field(default=None, ge=50)
+    target_tokens: TokenCount | None = Field(default=None, ge=50)
     """Tokens a summary aims at, that of a part at less; unset: 4 % of the room, between 400 and 4,000."""
 
-    merge_target_tokens: int | None = Field(default=None, ge=50)
+    merge_target_tokens: TokenCount | None = Field(default=None, ge=50)
     """Tokens a summary merged from parts aims at; unset: the same as `target_tokens`."""
 
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -157,7 +177,7 @@ class LedgerSettings(Settings):
     budget_ratio: Ratio | None = None
     """Share of the room that the ledger may take; unset: 10 %, and up to 30 % on windows below 8,000 tokens."""
 
-    max_tokens: int = Field(default=8_000, ge=0)
+    max_tokens: TokenCount = Field(default=8_000, ge=0)
     """Tokens that the ledger may take at most."""
 
     directives: tuple[Words, ...] = ()
@@ -170,7 +190,7 @@ class WorkingSetSettings(Settings):
     budget_ratio: Ratio = 0.20
     """Share of the room that the working set may take beside the rest of the record; 0: none is carried."""
 
-    max_tokens: int | None = Field(default=None, ge=0)
+    max_tokens: TokenCount | None = Field(default=None, ge=0)
     """Tokens that it may take at most; unset: by the root of the room, 9,000 for 64,000 tokens, never over 12,000."""
 
 
@@ -253,7 +273,7 @@ class PolicySettings(Settings):
     min_target_ratio: float = Field(default=0.40, gt=0, le=1)
     """Lowest share the target is lowered to when too few rounds would fit before the next compaction."""
 
-    max_target: int | None = Field(default=None, ge=1_000)
+    max_target: TokenCount | None = Field(default=None, ge=1_000)
     """Tokens beside tools and instructions that a compaction leaves at most; unset: by `target_root`."""
 
     target_root: int = Field(default=50, ge=1)
@@ -265,7 +285,7 @@ class PolicySettings(Settings):
     economy_from: Ratio = 0.5
     """Share of the room below which no compaction is made for that."""
 
-    token_limit: int = Field(default=2_000_000, ge=1_000)
+    token_limit: TokenCount = Field(default=2_000_000, ge=1_000)
     """Tokens not yet summarized from which a request is compacted, whatever the window; every share counts from it."""
 
     message_limit: int | None = Field(default=None, ge=2)
@@ -307,7 +327,7 @@ class PolicySettings(Settings):
     max_iterations: int = Field(default=3, ge=1, le=10)
     """Compactions that one overflow may cause at most; one before sending does not count."""
 
-    output_floor: int | None = Field(default=512, ge=1)
+    output_floor: TokenCount | None = Field(default=512, ge=1)
     """Tokens of output down to which a request's limit is lowered when only prompt and output together overflow."""
 
     ledger: LedgerSettings = LedgerSettings()

@@ -52,6 +52,19 @@ REMOVED_SETTINGS: Mapping[str, str] = {
 """What holds instead of each setting of an earlier release; `*` is any name. docs/upgrading.md has the same rows."""
 
 
+_ROUTER = (
+    "an upstream has one address and one key; for several keys, fallbacks or weights put a router, such as LiteLLM's"
+    " proxy, behind Concertina and name it as the upstream"
+)
+_OF_A_ROUTER = frozenset(
+    {
+        *("api_keys", "keys", "base_urls", "urls", "targets", "providers", "deployments", "upstreams"),
+        *("fallback", "fallbacks", "retries", "weight", "weights", "load_balance", "routing", "router_settings"),
+    }
+)
+"""Keys that people write into an upstream, a model or at the top who want what a router does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong; `path` is empty when it concerns the file as a whole."""
@@ -98,6 +111,8 @@ def plain(error: ErrorDetails, model: type[BaseModel]) -> str:
             return f"merge keys are not read; {_NO_MERGE}"
         if instead := REMOVED_SETTINGS.get(_path_of_any_name(error["loc"])):
             return f"was removed in 0.3.0: {instead}; remove it"
+        if str(key) in _OF_A_ROUTER and above[:1] in ([], ["upstreams"], ["models"]):
+            return f"unknown key; {_ROUTER}"
         return "unknown key; " + suggest(str(key), _keys(_model_at(model, above)), "known keys")
     template = _PLAIN.get(error["type"])
     return template.format(**error.get("ctx", {})) if template else f"is not valid: {error['msg']}"

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from policies.settings import PolicySettings, Seconds, Settings, Words
+from policies.settings import PolicySettings, Seconds, Settings, TokenCount, Words
 from proxy.config.extras import missing_extra
 from proxy.config.imports import import_function
 from proxy.config.proxies import Egress, egress_to
@@ -258,7 +258,7 @@ class ModelRule(Settings):
     upstream: Words | None = None
     """Upstream that serves these models; unset: the default one."""
 
-    context_window: int | None = Field(default=None, ge=256, le=100_000_000)
+    context_window: TokenCount | None = Field(default=None, ge=256, le=100_000_000)
     """Tokens of their context window; unset: learned, asked for or looked up."""
 
     max_request_bytes: int | None = Field(default=None, ge=100_000)
@@ -301,7 +301,7 @@ class Tenant(Settings):
     sessions_of: Literal["key", "tenant"] = "key"
     """Whose sessions are found again: those of the same key, or, for one user whose login changes, all the tenant's."""
 
-    summary_tokens_per_day: int | None = Field(default=None, ge=0)
+    summary_tokens_per_day: TokenCount | None = Field(default=None, ge=0)
     """Tokens its summaries may cost a day, after which only the deterministic record is used; unset: no limit."""
 
     inspect: bool | None = None

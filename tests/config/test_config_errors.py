@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.config.document import MAX_BYTES
-from proxy.config.loading import Config, ConfigError, load
+from proxy.config.loading import Config, ConfigError, load, load_text
 
 HASH = "sha256:" + "0123456789abcdef" * 4
 OTHER_HASH = "sha256:" + "f" * 64
@@ -490,3 +490,16 @@ def test_a_file_with_characters_lost_or_added_loads_or_is_refused_and_never_cras
 
 def test_the_valid_config_of_these_tests_is_valid() -> None:
     assert loaded(yaml.safe_dump(VALID)).policies["top"].summarizer.model == "m"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "upstreams: {a: {base_url: 'http://h/v1', api_keys: [x, y]}}",
+        "models: [{match: 'gpt-*', fallbacks: [x]}]",
+        "router_settings: {}",
+    ],
+)
+def test_who_wants_a_router_is_told_where_to_put_one(text: str) -> None:
+    with pytest.raises(ConfigError, match="put a router, such as LiteLLM's proxy, behind Concertina"):
+        load_text("c.yaml", text, {})

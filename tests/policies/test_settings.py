@@ -24,6 +24,20 @@ def test_anything_else_is_no_duration(written: object) -> None:
         PolicySettings.model_validate({"keepalive": written})
 
 
+@pytest.mark.parametrize(
+    ("written", "tokens"),
+    [("32k", 32_000), ("1M", 1_000_000), (" 1.5 K ", 1_500), ("62500", 62_500), (62_500, 62_500), ("0.001m", 1_000)],
+)
+def test_tokens_are_a_number_with_or_without_a_unit(written: object, tokens: int) -> None:
+    assert PolicySettings.model_validate({"token_limit": written}).token_limit == tokens
+
+
+@pytest.mark.parametrize("written", ["", "k", "32 kB", "-1k", "1e3", "1.0005k", "٣k", "9" * 5000])
+def test_anything_else_is_no_number_of_tokens(written: object) -> None:
+    with pytest.raises(ValidationError, match="must be a whole number of tokens, such as 32768, 32k or 1M"):
+        PolicySettings.model_validate({"token_limit": written})
+
+
 @pytest.mark.requirement("R0 3.2 overlap")
 @pytest.mark.parametrize(
     ("changes", "message"),
