@@ -255,6 +255,9 @@ class ModelRule(Settings):
     match: Glob
     """Model name, with * and ? as in file names; the first rule that matches holds."""
 
+    serve_as: Words | None = None
+    """Another model that these names stand for: conversations go out with its name, and the rule that matches it holds."""
+
     upstream: Words | None = None
     """Upstream that serves these models; unset: the default one."""
 
@@ -272,6 +275,12 @@ class ModelRule(Settings):
 
     encoding: EncodingName | None = None
     """Tokenizer that counts: o200k_base, cl100k_base, claude (2), or a tokenizer.json's path; unset: by their name."""
+
+    @model_validator(mode="after")
+    def _is_an_alias_and_nothing_else(self) -> Self:
+        if self.serve_as is not None and self.model_fields_set - {"match", "serve_as"}:
+            raise ValueError("a rule with serve_as has no other settings; they belong to the rule of that model")
+        return self
 
 
 class Tenant(Settings):

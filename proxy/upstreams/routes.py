@@ -149,6 +149,16 @@ class Router:
         """Return True if the model of a request may decide which upstream it goes to."""
         return any(rule.upstream for rule in self._config.models)
 
+    @property
+    def has_aliases(self) -> bool:
+        """Return True if some names of models stand for others."""
+        return any(rule.serve_as for rule in self._config.models)
+
+    def served_as(self, model: str) -> str | None:
+        """Return the model that this name stands for, None if it is no alias."""
+        rule = self._config.rule_for(model)
+        return rule.serve_as if rule is not None else None
+
     def plain(self, head: ApiHead, caller: Caller, model: str = "") -> Route:
         """Return the route of a request that is relayed as it is. model: if it is known."""
         name, upstream, place = self._goes_to(head, caller, model)
