@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -246,6 +247,47 @@ Recall = Annotated[
 ]
 
 
+PIN_KINDS = ("tool", "file")
+MOST_MATCHES, LONGEST_MATCH = 32, 200
+
+
+def check_pin_match(match: object) -> str:
+    """Return a match of pins without blanks around it: `tool:NAME`, or `file:GLOB`. Raises ValueError."""
+    kind, _, name = match.strip().partition(":") if isinstance(match, str) else ("", "", "")
+    if not isinstance(match, str) or kind not in PIN_KINDS or not name.strip():
+        raise ValueError("must be tool:NAME, or file:GLOB")
+    if len(match) > LONGEST_MATCH:
+        raise ValueError(f"must have at most {LONGEST_MATCH} characters")
+    return f"{kind}:{name.strip()}"
+
+
+class PinSettings(Settings):
+    """What stays in a prompt word for word, wherever its message stands."""
+
+    match: tuple[Annotated[str, AfterValidator(check_pin_match)], ...] = Field(default=(), max_length=MOST_MATCHES)
+    """`tool:NAME`: the newest result of a tool for each arguments; `file:GLOB`: the newest reading of each file."""
+
+    budget_ratio: float = Field(default=0.15, ge=0, le=0.3)
+    """Share of the room that all pinned texts together may take of a summary; what does not fit is named there."""
+
+
+def _as_pins(value: object) -> object:
+    """`pins: [...]` says `pins: {match: [...]}`. Its errors name the list, which is what stands in the file."""
+    if not isinstance(value, list | tuple):
+        return value
+    if len(value) > MOST_MATCHES:
+        raise ValueError(f"must have at most {MOST_MATCHES} entries")
+    for at, match in enumerate(value):
+        try:
+            check_pin_match(match)
+        except ValueError as error:
+            raise ValueError(f"entry {at + 1} {error}") from None
+    return {"match": value}
+
+
+Pins = Annotated[PinSettings, BeforeValidator(_as_pins, json_schema_input_type=list[str] | PinSettings)]
+
+
 Secrets = Literal["mask", "keep"]
 
 
@@ -347,6 +389,8 @@ class PolicySettings(Settings):
 
     shorten: ShortenSettings = ShortenSettings()
     """What results say twice is said once; only past `apply_floor` or behind a record, unless `from_start` is set."""
+    pins: Pins = PinSettings()
+    """What stays word for word; a list of matches, or a group of settings."""
 
     separator: Words | None = None
     """A user message of exactly this text starts afresh: nothing before it is sent upstream."""

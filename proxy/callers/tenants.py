@@ -46,6 +46,8 @@ class Caller:
     """The header whose key made the caller known here; None for a caller without a known key."""
     issued: IssuedKey | None = None
     """The key, if a command has issued it."""
+    pins: tuple[str, ...] = ()
+    """Matches of pins that its request names, beside those of its policy."""
 
 
 class Tenants:

@@ -256,7 +256,7 @@ class ModelRule(Settings):
     """Model name, with * and ? as in file names; the first rule that matches holds."""
 
     serve_as: Words | None = None
-    """Another model that these names stand for: conversations go out with its name, and the rule that matches it holds."""
+    """Another model that these names stand for: conversations go out with its name, and its rule holds."""
 
     upstream: Words | None = None
     """Upstream that serves these models; unset: the default one."""

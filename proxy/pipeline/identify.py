@@ -1,5 +1,8 @@
 """Who sends a request, under which policy, and what they want of us: read off its head alone."""
 
+from dataclasses import replace
+
+from policies.settings import MOST_MATCHES, check_pin_match
 from proxy import errors
 from proxy.callers.admin_token import carries
 from proxy.callers.api_head import ApiHead
@@ -14,6 +17,7 @@ _ASTRAY = (
     "An API key of this proxy, mistyped or where none belongs; send it whole as a Bearer token or in x-api-key alone."
 )
 _ONCE = (*KEY_HEADERS, b"x-compaction", b"x-compaction-policy")
+_PIN = "x-compaction-pin"
 _MODES: dict[bytes, Mode] = {b"off": "off", b"on": "on", b"shadow": "shadow", b"force": "force"}
 
 
@@ -39,6 +43,8 @@ def identify(head: ApiHead, active: Active) -> tuple[Caller, Mode]:
     policy = head.header(b"x-compaction-policy")
     if policy is not None:
         caller = tenants.with_policy(caller, policy.decode("latin-1"))
+    if pins := _pins(head.headers):
+        caller = replace(caller, pins=pins)
     return caller, _mode(head, caller)
 
 
@@ -55,6 +61,18 @@ def _check_admin_token(headers: Headers, query: bytes, active: Active) -> None:
         raise errors.AuthenticationError(
             "This is the admin token, not an API key: it is for /admin and /metrics alone."
         )
+
+
+def _pins(headers: Headers) -> tuple[str, ...]:
+    """Return the matches of pins that the headers name, each once. Raises InvalidRequestError."""
+    values = [value.decode("utf-8", "replace") for name, value in headers if name == _PIN.encode()]
+    matches = dict.fromkeys(match for value in values for match in value.split(",") if match.strip())
+    if len(matches) > MOST_MATCHES:
+        raise errors.InvalidRequestError(f"{_PIN} may name {MOST_MATCHES} matches at most.", param=_PIN)
+    try:
+        return tuple(map(check_pin_match, matches))
+    except ValueError as error:
+        raise errors.InvalidRequestError(f"A match in {_PIN} {error}.", param=_PIN) from None
 
 
 def _mode(head: ApiHead, caller: Caller) -> Mode:

@@ -80,11 +80,24 @@ def test_a_gap_of_exactly_a_tenth_is_enough_despite_binary_fractions() -> None:
         {"mode": True},
         {"unknown": 1},
         {"bisect": {"unknown": 1}},
+        {"pins": "tool:spec"},
+        {"pins": ["spec"]},
+        {"pins": ["tool: "]},
+        {"pins": [f"file:{'a' * 200}"]},
+        {"pins": ["tool:spec"] * 33},
+        {"pins": {"match": ["tool:spec"], "budget_ratio": 0.31}},
     ],
 )
 def test_values_out_of_bounds_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         PolicySettings.model_validate(changes)
+
+
+def test_a_list_of_pins_says_what_a_group_does() -> None:
+    matches = ["tool:spec", " file: docs/*.md"]
+    short, long = ({"pins": matches}, {"pins": {"match": matches, "budget_ratio": 0.15}})
+    assert PolicySettings.model_validate(short) == PolicySettings.model_validate(long)
+    assert PolicySettings.model_validate(short).pins.match == ("tool:spec", "file:docs/*.md")
 
 
 def test_settings_cannot_be_changed() -> None:

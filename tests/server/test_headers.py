@@ -52,6 +52,7 @@ def test_ordinary_headers_reach_the_upstream_in_order_and_as_often_as_they_came(
         (b"x-real-ip", "says who the client is"),
         (b"x-compaction", "meant for us"),
         (b"x-compaction-policy", "meant for us"),
+        (b"x-compaction-pin", "meant for us"),
         (b"x-compaction-whatever", "ours"),
         (b"x_compaction", "would be ours behind a server that reads _ as -"),
         (b"x-compaction_policy", "would be ours behind a server that reads _ as -"),
