@@ -127,14 +127,20 @@ def pointer_in(text: str, call: ToolCall) -> Pointer | None:
     """Return the pointer that the result of a call is; None if it is anything else, or not of a tool that reads."""
     if len(text) > LONGEST:
         return None
-    words, arguments = words_of(call.name), arguments_of(call.arguments)
     found = _matched(text)
-    if found is None or commands_in(words, arguments):
-        return None
-    if not reads_file(words, arguments):
+    asked = None if found is None else asked_by(call)
+    if found is None or asked is None:
         return None
     rest, block = found
-    return Pointer(_asked(call.name, arguments), rest, block)
+    return Pointer(asked, rest, block)
+
+
+def asked_by(call: ToolCall) -> Asked | None:
+    """Return what a call of a tool that reads asks for; None for any other call."""
+    words, arguments = words_of(call.name), arguments_of(call.arguments)
+    if commands_in(words, arguments) or not reads_file(words, arguments):
+        return None
+    return _asked(call.name, arguments)
 
 
 def _matched(text: str) -> tuple[str, str | None] | None:

@@ -389,6 +389,7 @@ class PolicySettings(Settings):
 
     shorten: ShortenSettings = ShortenSettings()
     """What results say twice is said once; only past `apply_floor` or behind a record, unless `from_start` is set."""
+
     pins: Pins = PinSettings()
     """What stays word for word; a list of matches, or a group of settings."""
 

@@ -194,10 +194,10 @@ class CompactionFailedError(ProxyError):
     status = 503
     code = "compaction_failed"
 
-    def __init__(self, reason: str, session: str) -> None:
-        super().__init__(
-            f"The conversation could not be compacted ({reason}), and the policy does not allow to send it as it came."
-        )
+    def __init__(self, reason: str, session: str, message: str = "") -> None:
+        """`message`: in place of the class's own."""
+        failed = f"The conversation could not be compacted ({reason})"
+        super().__init__(message or f"{failed}, and the policy does not allow to send it as it came.")
         self.reason = reason
         self.session = session
         self.retryable = reason in _PASSES

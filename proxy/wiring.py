@@ -16,6 +16,7 @@ from proxy.compaction.compactor import Compactor
 from proxy.compaction.engine import Engine
 from proxy.compaction.excerpt_writer import ExcerptWriter
 from proxy.compaction.lossless import LosslessShortener
+from proxy.compaction.pins import PinFinder
 from proxy.compaction.planner import Planner
 from proxy.compaction.pointers import PointerResolver
 from proxy.compaction.prefetch import Prefetch
@@ -112,12 +113,13 @@ async def open_engine(
         pointers = PointerResolver(
             tokenizer, workers, Cache(memory, "pointers"), FailOpen(log.fault, "dereference_failed")
         )
+        pins = PinFinder(tokenizer, workers, Cache(memory, "pins"), FailOpen(log.fault, "pins_failed"))
         shortener = Shortener(sealed, tokenizer, workers, recall, lossless, pointers, stored, memory)
         excerpts = ExcerptWriter(shortener.short_forms, summarizer, tokenizer, prompts, spending, workers)
         planner = Planner(checkpoints, shortener, stability, lineages)
         looking = None if read_only is None else read_only.prompt_builder
         prompt_builder = PromptBuilder(
-            planner, shortener, looking, checkpoints, compactor, sessions, tokenizer, workers, observe
+            planner, shortener, looking, checkpoints, compactor, sessions, tokenizer, workers, observe, pins
         )
         prefetch = Prefetch(checkpoints, compactor, excerpts, summarizer, sessions, stability, windows, observe)
         maker = ItemMaker(checkpoints, compactor, builder, shortener.short_forms, lineages, items, time.time)

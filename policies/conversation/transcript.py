@@ -126,7 +126,12 @@ def escape(text: str) -> str:
     what cannot be seen."""
     if text.isascii() and text.isprintable() and "<" not in text and "[" not in text:  # as nearly every line
         return text
-    return _mark_matches(_TAG, visible(text))
+    return disarm(visible(text))
+
+
+def disarm(text: str) -> str:
+    """Make the same tags harmless, and leave all else of the text as it is."""
+    return _mark_matches(_TAG, text)
 
 
 def visible(text: str) -> str:

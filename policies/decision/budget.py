@@ -14,7 +14,8 @@ class Budget:
 
     usable: B, the input that fits. record: the most the injected text may take. fixed: what of B every request takes
     whatever is cut, its tools and its head. names: what the working set may take beside the rest of the record, and of
-    what that leaves. rules: what files of rules may take; None for a share of what is usable.
+    what that leaves. rules: what files of rules may take; None for a share of what is usable. pins: what pinned texts
+    may need beside the record.
     """
 
     window: int
@@ -23,11 +24,17 @@ class Budget:
     fixed: int = 0
     names: int = 0
     rules: int | None = None
+    pins: int = 0
 
     @property
     def injected(self) -> int:
         """The most that stands in the place of covered messages."""
         return self.record + self.names
+
+    @property
+    def replacing(self) -> int:
+        """The same with the pinned texts beside it."""
+        return self.injected + self.pins
 
     @property
     def movable(self) -> int:
@@ -44,7 +51,7 @@ class Budget:
 
     def behind(self, fixed: int) -> Budget:
         """The same for a request with so many tokens of tools and head."""
-        return replace(budget_of(self.window, self.usable, fixed), names=self.names)
+        return replace(budget_of(self.window, self.usable, fixed), names=self.names, pins=self.pins)
 
     @property
     def summary(self) -> int:
@@ -68,6 +75,15 @@ def budget_of(window: int, usable: int, fixed: int = 0) -> Budget:
 def usual_names(room: int) -> int:
     """Tokens that a working set needs at most in a room of so many."""
     return min(int(numbers.NAMES_ROOT * sqrt(room)), numbers.MOST_NAMES)
+
+
+def with_pins(budget: Budget, tokens: int, ratio: float) -> Budget:
+    """Return the budget with room for pinned texts of so many tokens, at most this share of M.
+
+    Of an item for a client, they have no more than its files of rules.
+    """
+    most = int(ratio * budget.movable)
+    return replace(budget, pins=min(tokens, most if budget.rules is None else min(most, budget.rules)))
 
 
 def with_limit(budget: Budget | None, tokens: int) -> Budget:

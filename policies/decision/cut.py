@@ -72,7 +72,7 @@ def choose_cut(
 
     None where nothing may be cut (L3). A cut that misses the target is marked `best-effort`.
     """
-    room = target - conversation.fixed_tokens - budget.injected
+    room = target - conversation.fixed_tokens - budget.replacing
     legal = [cut for cut in legal_cuts(conversation) if cut > covered]
     if not legal:
         return None

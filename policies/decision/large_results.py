@@ -6,7 +6,7 @@ adds batches, and so the bytes sent before stay as they are.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -56,17 +56,18 @@ class Zone:
     next: tuple[Coming, ...]
 
 
-def zone_of(conversation: Conversation, window: int, policy: PolicySettings) -> Zone:
+def zone_of(conversation: Conversation, window: int, policy: PolicySettings, pinned: Collection[int] = ()) -> Zone:
     """The large messages of a conversation that are replaced, and those whose turn comes next.
 
     `window` is the model's, in tokens; the shares count from its usable input for a request without a stated maximum
     output, less tools and head, so that neither such a maximum nor a calibration moves what is frozen.
+    pinned: positions of what stays whole.
     """
     budget = usable_input(window, None, exact=True).behind(conversation.fixed_tokens)
     threshold = threshold_tokens(budget, policy)
     if all(message.tokens < threshold and not message.media_tokens for message in conversation.body):
         return Zone((), ())
-    run = _CoolingRun(conversation, budget, policy)
+    run = _CoolingRun(conversation, budget, policy, pinned)
     batches = tuple(batch for seen in conversation.units[1:] if (batch := run.step(seen)) is not None)
     return Zone(batches, tuple(run.foreseen()))
 
@@ -82,8 +83,11 @@ def threshold_tokens(budget: Budget, policy: PolicySettings) -> int:
 class _CoolingRun:
     """The large messages that are still sent whole, followed through the conversation unit by unit."""
 
-    def __init__(self, conversation: Conversation, budget: Budget, policy: PolicySettings) -> None:
+    def __init__(
+        self, conversation: Conversation, budget: Budget, policy: PolicySettings, pinned: Collection[int]
+    ) -> None:
         body = conversation.body
+        self._pinned = pinned
         self._body = body
         self._settings = policy.large_messages
         self._ages_media = policy.media.mode == "on"
@@ -231,7 +235,7 @@ class _CoolingRun:
         return not self._is_excluded(position)
 
     def _is_excluded(self, position: int) -> bool:
-        return any(tool in self._settings.exclude_tools for tool in self._tools[position])
+        return position in self._pinned or any(tool in self._settings.exclude_tools for tool in self._tools[position])
 
 
 def short_form(text: str, tool: str | None, summary: str | None, tokens: int, *, is_brought: bool = False) -> str:

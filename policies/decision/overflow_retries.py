@@ -6,7 +6,7 @@ from typing import Generic, Literal, TypeVar
 
 from policies import numbers
 from policies.conversation.conversation import Conversation
-from policies.decision.budget import Budget, budget_of, usable_input
+from policies.decision.budget import Budget, budget_of, usable_input, with_pins
 from policies.decision.cut import Cut, choose_cut
 from policies.decision.plan import ActiveCheckpoint, is_irreducible, with_names
 from policies.settings import PolicySettings
@@ -208,17 +208,19 @@ def next_rung(
 ) -> Rung:
     """The `attempt`-th retry, counted from 0; its request must be 10 % smaller than `smallest_sent` tokens.
 
+    budget: with the tokens of all that is pinned, of which it gets its share.
     room: what the limit that was stated has room for, None without one. The first retry may have all of it, however
     little less that is: a history is cut as far as ever, but contents no further.
     """
     budget = with_names(budget.behind(conversation.fixed_tokens), policy)
+    budget = with_pins(budget, budget.pins, policy.pins.budget_ratio)
     target = min(budget.at(numbers.RETRY_TARGETS[attempt]), int(numbers.RETRY_SHRINKS * smallest_sent))
     most_of_record = int(max(numbers.RETRY_RECORD * (target - budget.fixed), numbers.RETRY_LEAST_RECORD * target))
     record = min(budget.record, most_of_record)
     budget = replace(budget, record=record, names=min(budget.names, most_of_record - record))
     covered = standing.covered if standing else 0
     cut = choose_cut(conversation, budget, policy, covered=covered, target=target)
-    record = budget.injected if cut else standing.record_tokens if standing else 0
+    record = budget.replacing if cut else standing.record_tokens if standing else 0
     smaller = int(numbers.RETRY_SHRINKS * smallest_sent)
     most = smaller if room is None or attempt else room
     aim = target if room is None or attempt == len(numbers.RETRY_TARGETS) - 1 else min(room, most)

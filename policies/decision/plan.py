@@ -67,7 +67,7 @@ class Compact:
     @property
     def payoff(self) -> Payoff:
         """With a record that takes all it may; the cache still holds tools and head."""
-        rest = self.budget.injected + self.cut.kept
+        rest = self.budget.replacing + self.cut.kept
         return payoff_of(self.tokens_before - self.budget.fixed - rest, rest)
 
 
@@ -172,13 +172,14 @@ def decide(
         return _keep(standing, "below_threshold")
     if not (full or limits.known):  # nothing to measure by: the request as it is counts as one that fills its window
         fixed = conversation.fixed_tokens
-        budget = with_names(with_limit(None, _usable_for(now, policy, fixed)).behind(fixed), policy)
+        whole = with_limit(None, _usable_for(now, policy, fixed)).behind(fixed)
+        budget = replace(with_names(whole, policy), pins=budget.pins)
     target = target_tokens(conversation, budget, policy)
     cut = choose_cut(conversation, budget, policy, covered=covered, target=target)
     if cut is None:
         return _keep(standing, "nothing_to_compact")
     budget = _with_room(budget, target - cut.kept)
-    gain = now - (conversation.fixed_tokens + budget.injected + cut.kept)
+    gain = now - (conversation.fixed_tokens + budget.replacing + cut.kept)
     if not force and gain < _least_gain(budget, policy, now, full=full):
         return _keep(standing, "irreducible" if is_irreducible(conversation, budget, policy) else "gain_too_small")
     real = limits.real
@@ -236,7 +237,7 @@ def decide_economy(
     plan = _ahead(conversation, budget, policy, standing, "economy", 0)
     if plan is None:
         return None
-    left = budget.fixed + plan.budget.injected + plan.cut.kept
+    left = budget.fixed + plan.budget.replacing + plan.cut.kept
     if left > target:
         read = read_so_far(conversation, budget, standing, price, left)
     return replace(plan, read_so_far=read) if read is not None and read.times >= policy.economy else None
@@ -280,7 +281,7 @@ def _ahead(
     if cut is None or is_irreducible(conversation, budget, policy):
         return None
     budget = _with_room(budget, target - cut.kept)
-    gain = now - (conversation.fixed_tokens + budget.injected + cut.kept)
+    gain = now - (conversation.fixed_tokens + budget.replacing + cut.kept)
     if gain < _least_gain(budget, policy, now, full=True):
         return None
     return Compact(cut, budget, standing, False, trigger, now, target=target, growth=growth)
@@ -370,7 +371,7 @@ def _least_gain(budget: Budget, policy: PolicySettings, now: int, *, full: bool)
 
 def _with_room(budget: Budget, room: int) -> Budget:
     """The budget with less for the working set, down to half, where the cut leaves less room than there should be."""
-    spare = room - budget.fixed - budget.record
+    spare = room - budget.fixed - budget.record - budget.pins
     return _naming(budget, max(budget.names // 2, min(budget.names, spare)))
 
 

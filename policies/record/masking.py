@@ -79,6 +79,7 @@ def _mask_record(record: Record) -> Record:
         ),
         reports=tuple(replace(report, text=without(report.text)) for report in record.reports),
         rules=tuple(replace(file, text=without(file.text)) for file in record.rules),
+        pins=tuple(replace(pin, source=without(pin.source), text=without(pin.text)) for pin in record.pins),
         briefs=tuple(replace(file, text=without(file.text)) for file in record.briefs),
         uses=working_set.pack_names(
             [replace(use, name=without(use.name), line=without(use.line), source=without(use.source)) for use in uses]

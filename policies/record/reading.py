@@ -4,6 +4,7 @@ import hashlib
 import re
 
 from policies.conversation.transcript import shorten
+from policies.record.pins import without_pins
 from policies.record.record import VERSION, Making, Record, RoundCounts, TokenCounts
 from policies.record.texts import ALL_LANGUAGES, Texts, texts_for
 from policies.statements.entries import Entry
@@ -31,6 +32,7 @@ def record_in(text: str) -> Record | None:
         texts = texts_for(language)
         if text.startswith(f"{texts.opening}\n") and text.endswith(f"\n{texts.closing}"):
             lines = text[len(texts.opening) : -len(texts.closing)].split("\n")
+            lines, pins = without_pins(lines, texts)
             said, told = _part_lines(lines, texts)
             if len(said) > _MOST_STATEMENTS:
                 return None
@@ -41,6 +43,7 @@ def record_in(text: str) -> Record | None:
                 generation=1, language=language, text=text, text_tokens=0, summary="\n".join(told).strip(),
                 segments=(), entries=_entries(said), actions=(), files=(), making=_UNKNOWN, first_digest=named,
                 last_digest=named, title="", started=0.0, compacted=0.0, forgotten=_forgotten(said, texts),
+                pins=pins,
             )  # fmt: skip
     return None
 

@@ -22,6 +22,7 @@ from policies.record.bisect import BisectOutcome
 from policies.record.briefs import briefs_in
 from policies.record.call_lines import place, without_place
 from policies.record.names import NamesOf, names_in
+from policies.record.pins import Pin, SpanPins, pins_block
 from policies.record.render import Contents, names_weight, render, with_files, with_names
 from policies.record.reports import Report, reports_in
 from policies.record.rules import FileReadBy, RuleFile, file_read_by, files_block, rule_files
@@ -150,7 +151,7 @@ class Record(msgspec.Struct, frozen=True):
     started and not ended. plan: its newest state in what is covered.
     reports: what hooks, tasks and other agents said. rules: files of rules in no message that is sent.
     forgotten: how many statements of the user are not among the entries any more. briefs: what a person pointed to.
-    steps: of an agent in a browser.
+    steps: of an agent in a browser. pins: texts that stay, of all that is covered; without text those that did not fit.
     """
 
     version: int
@@ -184,6 +185,7 @@ class Record(msgspec.Struct, frozen=True):
     forgotten: int = 0
     briefs: tuple[RuleFile, ...] = ()
     steps: tuple[BrowserStep, ...] = ()
+    pins: tuple[Pin, ...] = ()
 
     @property
     def work(self) -> Work:
@@ -218,6 +220,7 @@ class Span(msgspec.Struct, frozen=True):
     first_user and repeated are positions in the body: of the first message in which a person speaks, and of those that
     are sent next to the record; so `ruled`, with files of rules, of `rules_sent` tokens. Digests are hex.
     request: the position from which on the newest request is, None if it is not among what is covered.
+    pins: texts of all that is covered that stay word for word.
     """
 
     utterances: tuple[Utterance, ...]
@@ -230,6 +233,7 @@ class Span(msgspec.Struct, frozen=True):
     ruled: Collection[int] = ()
     rules_sent: int = 0
     request: int | None = None
+    pins: SpanPins = SpanPins()
 
 
 class Statements(NamedTuple):
@@ -303,20 +307,22 @@ def build(context: RecordContext, written: WrittenSummary | None, occasion: Occa
         compacted=occasion.now, uses=working_set.pack_names(draft.uses), seen=work.seen, attempts=work.attempts,
         running=work.running, plan=work.plan, reports=draft.reports, rules=draft.files.rules, briefs=draft.files.briefs,
         forgotten=draft.contents.forgotten + ledger.statements(entries) - ledger.statements(stored), steps=work.steps,
+        pins=(*draft.files.pins, *span.pins.beside),
     )  # fmt: skip
 
 
 def files_weight(
     span: Span, parent: Record | None, budget: Budget, count: CountTokens, read_by: FileReadBy = file_read_by
 ) -> int:
-    """Return the tokens of the files of rules, and of what the user pointed to, in a record that is not made yet."""
+    """Return the tokens of the pins, the files of rules, and what the user pointed to, in a record not made yet."""
     files = _files(span, parent, budget, (), texts_for(language_for(parent, span)), count, read_by).lines
     return count("\n".join(files)) if files else 0
 
 
 class _Files(NamedTuple):
-    """Files that a record carries word for word, and their lines."""
+    """What a record carries word for word, and the lines of that."""
 
+    pins: tuple[Pin, ...]
     rules: tuple[RuleFile, ...]
     briefs: tuple[RuleFile, ...]
     lines: Sequence[str]
@@ -327,11 +333,13 @@ def _files(
     read_by: FileReadBy,
 ) -> _Files:  # fmt: skip
     """Return the files of everything covered. told: what a person said in it, beside the new messages."""
+    pins = pins_block(span.pins.held, texts, budget.pins, count)
     rules = rule_files(parent.rules if parent else (), span.utterances, {*span.ruled, *span.repeated}, read_by)
-    lines = files_block(texts.rules, rules, texts, _room_for_rules(budget) - span.rules_sent, count)
+    lines = [*pins.lines]
+    lines += files_block(texts.rules, rules, texts, _room_for_rules(budget) - span.rules_sent, count)
     briefs = briefs_in(parent.briefs if parent else (), span.utterances, told, read_by)
     lines += files_block(texts.briefs, briefs, texts, min(_BRIEFS, budget.record), count)
-    return _Files(rules, briefs, lines)
+    return _Files(pins.pins, rules, briefs, lines)
 
 
 class _Draft(NamedTuple):

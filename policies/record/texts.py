@@ -61,6 +61,8 @@ class Texts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: str
     rules_left_out: str
     briefs: str
+    pinned: str
+    pins_left_out: str
     actions: str
     files: str
     names: str

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import ClassVar
+
+from msgspec import structs
 
 from policies.cached import cached_property
 from policies.conversation.message import INSTRUCTION_ROLES
@@ -13,6 +16,7 @@ from policies.conversation.transcript import CountTokens, Utterance
 from policies.decision.plan import AHEAD, Compact, most_names
 from policies.record import record as records
 from policies.record.names import NamesOf, names_in
+from policies.record.pins import Beside, SpanPins, carried_text, is_beside
 from policies.record.record import Record, RecordContext, Span, Statements
 from policies.record.rules import FileReadBy, file_read_by
 from policies.settings import PolicySettings
@@ -100,6 +104,7 @@ class Job:
             ruled=[self.case.absolute(at) for at in ruled],
             rules_sent=sum(conversation.body[i].rule_tokens for i in ruled),
             request=self._request(cut),
+            pins=self._pins(cut),
         )
 
     @cached_property
@@ -149,6 +154,33 @@ class Job:
         if not self.case.shift:
             return tuple(found)
         return tuple(replace(u, position=self.case.absolute(u.position)) for u in found)
+
+    def _pins(self, cut: int) -> SpanPins:
+        """Return the pins of what is covered, without secrets unless the policy keeps them."""
+        case = self.case
+        pins = [pin for pin in case.pinned.pins if pin.position < case.absolute(cut)]
+        allowed = [
+            structs.replace(pin, source=case.allowed_text(pin.source), text=carried_text(case.allowed_text(pin.text)))
+            for pin in pins
+        ]
+        first = case.carried.covered if case.carried else 0
+        beside = Beside(*(self._absolute_from(first, places) for places in self._places_beside(cut)))
+        sent = [is_beside(pin, beside) for pin in pins]
+        return SpanPins(
+            tuple(pin for pin, is_sent in zip(allowed, sent, strict=True) if not is_sent),
+            tuple(pin for pin, is_sent in zip(allowed, sent, strict=True) if is_sent),
+        )
+
+    def _places_beside(self, cut: int) -> Beside:
+        """Return the positions of covered messages of which something is sent beside the record."""
+        conversation = self.cooled.conversation
+        whole = {*conversation.loading(cut), *conversation.covered_instructions(cut)}
+        said = {*conversation.repeated_messages(cut)}
+        rules = {*conversation.rules(cut), *(at for at in said if not conversation.body[at].results)}
+        return Beside(frozenset(whole), frozenset(said), frozenset(rules))
+
+    def _absolute_from(self, first: int, places: Collection[int]) -> frozenset[int]:
+        return frozenset(self.case.absolute(at) for at in places if at >= first)
 
     def _beside(self, cut: int) -> list[int]:
         """Return the anchors, which the record leaves out. Those that a carried record covers are unknown."""

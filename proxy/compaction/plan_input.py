@@ -1,5 +1,6 @@
 """A request with all that its plan depends on, in two stages of knowledge."""
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Literal
 
@@ -11,7 +12,7 @@ from policies.conversation.apart import told_apart
 from policies.conversation.conversation import NO_LIMITS, Conversation, Rooms
 from policies.conversation.prefix_digests import Chain, mark_of
 from policies.conversation.transcript import Utterance
-from policies.decision.budget import Budget, planned_output, reserved_output, usable_input, usable_tokens
+from policies.decision.budget import Budget, planned_output, reserved_output, usable_input, usable_tokens, with_pins
 from policies.decision.legal_cuts import legal_cuts
 from policies.decision.media import NO_MEDIA_LIMITS, MediaLimits
 from policies.decision.plan import Limits, is_far_below, limits_of
@@ -19,6 +20,7 @@ from policies.model_profile import ModelProfile, binds_thinking
 from policies.numbers import ESTIMATE_MARGIN, RETRY_TARGETS
 from policies.record import text_protocol
 from policies.record.masking import as_allowed
+from policies.record.pins import Pinned
 from policies.record.record import Record
 from policies.secrets.mask import mask_secrets, mask_utterances
 from proxy.callers.api_head import ApiHead
@@ -157,6 +159,8 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
     learned_media: the learned limits of its upstream for media.
     is_cold:     True if the provider's cache no longer holds the prompt of its session.
     newest_media_only: True if only the newest turn's media are sent, since its upstream refused more.
+    pinned, pins_tokens: the texts of its messages that stay in every prompt, as the client wrote them, and the tokens
+                 that they take in a record.
     """
 
     last_answer: int | None
@@ -167,6 +171,8 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
     learned_media: MediaLimits = NO_MEDIA_LIMITS
     is_cold: bool = False
     newest_media_only: bool = False
+    pinned: Pinned = Pinned()
+    pins_tokens: int = 0
 
     @cached_property
     def conversation(self) -> Conversation:
@@ -233,7 +239,17 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
 
     @cached_property
     def limits(self) -> Limits:
-        return limits_of(self.usable_input(self.calibration), self.caller.policy, self.conversation.fixed_tokens)
+        policy = self.caller.policy
+        limits = limits_of(self.usable_input(self.calibration), policy, self.conversation.fixed_tokens)
+        if not self.pins_tokens:
+            return limits
+        return dataclasses.replace(limits, budget=with_pins(limits.budget, self.pins_tokens, policy.pins.budget_ratio))
+
+    @cached_property
+    def pinned_positions(self) -> frozenset[int]:
+        """Return the positions of the results that are or were pinned, which have no short forms."""
+        matched = self.pinned.matched
+        return frozenset(at - self.shift for at in matched) if self.shift else matched
 
     def usable_input(self, calibration: float = 1.0) -> Budget | None:
         """Return the budget of its model, None without a window. A calibration converts it to our tokens."""
@@ -335,6 +351,14 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
         if self.has_tools_in_text:
             before, after = self._last(start - 1), self._last(end) if answered else None
             found = text_protocol.as_tools(found, before, after)
+        return told_apart(found, self._spoken, self._foreign)
+
+    def unmasked_utterances(self, start: int, end: int) -> list[Utterance]:
+        """Return the same as the client wrote them."""
+        found = self.request.utterances(start, end)
+        if self.has_tools_in_text:
+            before = self.request.utterances(start - 1, start)[-1:] if start else []
+            found = text_protocol.as_tools(found, next(iter(before), None))
         return told_apart(found, self._spoken, self._foreign)
 
     def _read_messages(self, positions: Iterable[int]) -> None:

@@ -10,6 +10,7 @@ from policies.conversation.conversation import MessageIndex
 from policies.decision.assemble import SHAPES, Shape, assemble
 from policies.decision.plan import ActiveCheckpoint, tokens_with
 from policies.record.record import Record
+from proxy.compaction.pins import KeptPins
 from proxy.compaction.plan_input import Outcome, PlanInput, RoutedRequest
 from proxy.compaction.prompt_view import PromptView
 from proxy.dialects import json_array
@@ -38,6 +39,7 @@ class Prompt(msgspec.Struct, frozen=True):
     copy: the differences from the client's request, None if its own bytes are sent.
     max_output: the lower output limit in place of the client's, None for its own.
     warning: a problem of the client's requests that compaction cannot solve, None without one.
+    pins: which texts that must stay are in its body; None if there are none, or if its body is the client's own.
     planned: seconds until the plan was made. waited: seconds for a record that was being made.
     """
 
@@ -50,6 +52,7 @@ class Prompt(msgspec.Struct, frozen=True):
     copy: Copy | None = None
     max_output: int | None = None
     warning: str | None = None
+    pins: KeptPins | None = None
     planned: float = 0.0
     waited: float = 0.0
 

@@ -15,6 +15,7 @@ from proxy.compaction.checkpoints import Checkpoints
 from proxy.compaction.compactor import Compactor
 from proxy.compaction.job import Job
 from proxy.compaction.media import media_left
+from proxy.compaction.pins import PinFinder, kept_pins
 from proxy.compaction.plan_input import Outcome, PlanInput, RoutedRequest
 from proxy.compaction.planner import Bypass, Decision, Planner, bypass_reason, prompt_or_original, small_reason
 from proxy.compaction.prompt import (
@@ -54,6 +55,7 @@ class PromptBuilder:
     _tokenizer: Tokenizer
     _workers: Workers
     _observe: Hook
+    _pins: PinFinder
 
     @property
     def _is_read_only(self) -> bool:
@@ -64,13 +66,13 @@ class PromptBuilder:
         if bypass_reason(case) is not None:
             return case
         if small_reason(case) == "below_floor" and not case.binds_thinking:
-            return case
+            return case if case.carried is None else await self._pins.find(case)
         return await self._place_case(case)
 
     async def _place_case(self, case: PlanInput) -> PlanInput:
         stores = not (self._is_read_only or case.is_let_through)
         chain = await self._sessions.epochs.place(case.chain, stores=stores)
-        return case if chain is case.chain else structs.replace(case, chain=chain)
+        return await self._pins.find(case if chain is case.chain else structs.replace(case, chain=chain))
 
     def plain(self, named: RoutedRequest) -> Prompt:
         """Return the prompt of a request that goes out as it came (`RoutedRequest.is_plain`)."""
@@ -90,7 +92,13 @@ class PromptBuilder:
         planned = time.perf_counter() - began
         if not isinstance(decision.plan, Bypass):
             self._sessions.lineages.first_seen(case.chain.first_link)
-        return structs.replace(self.fit_output(case, await self.build(case, decision)), planned=planned)
+        prompt = self.fit_output(case, await self.build(case, decision))
+        return structs.replace(await self.with_pins(case, prompt), planned=planned)
+
+    async def with_pins(self, case: PlanInput, prompt: Prompt) -> Prompt:
+        """Return the prompt with which texts that must stay are in it, by looking into its body."""
+        is_own = prompt.copy is None and case.carried is None
+        return prompt if is_own else structs.replace(prompt, pins=await self._pins.kept(case, prompt.body))
 
     async def place_and_build(self, case: PlanInput) -> Prompt:
         """Return the prompt of a request that is not placed yet, as `build` does."""
@@ -140,6 +148,7 @@ class PromptBuilder:
             stated, sent_tokens=refused.tokens, max_output=output, exact=route.exact, calibration=known
         )
         case = await self._place_case(case)
+        budget = replace(budget, pins=case.pins_tokens)
         since = self._sessions.lineages.now()
         record = refused.record or await self._checkpoints.newest(case)
         view = refused.view or await self._shortener.shorten(case, record)
@@ -170,7 +179,7 @@ class PromptBuilder:
         if rung.tail_tokens is not None:
             prompt = await self._cut_contents(case, view, prompt, record, rung)
         prompt = self.fit_output(case, prompt, stated.limit if stated.kind in (None, "window") else None)
-        return prompt if prompt.tokens <= rung.most else None
+        return await self.with_pins(case, prompt) if prompt.tokens <= rung.most else None
 
     async def without_thinking(self, case: PlanInput, refused: Prompt) -> Prompt | None:
         """Return a prompt that was refused for bound thinking without any thinking.
@@ -187,7 +196,8 @@ class PromptBuilder:
         prompt = build_prompt(
             case, await self._shortener.remove_thinking(case, record), record, "applied", refused.reason
         )
-        return structs.replace(prompt, max_output=None, warning="thinking_removed")
+        prompt = structs.replace(prompt, max_output=None, warning="thinking_removed")
+        return await self.with_pins(case, prompt)
 
     async def without_sealed(self, named: RoutedRequest, prompt: Prompt) -> Prompt | None:
         """Return the prompt without sealed reasoning, None if it has none or may not be changed."""
@@ -205,7 +215,7 @@ class PromptBuilder:
         outcome: Outcome = "cooled" if record is None else refused.outcome
         prompt = build_prompt(case, view, record, outcome, "media_shed")
         is_smaller = len(media_left(prompt, view.media)) < len(media_left(refused, view.media))
-        return self.fit_output(case, prompt) if is_smaller else None
+        return self.fit_output(case, await self.with_pins(case, prompt)) if is_smaller else None
 
     def fit_output(self, case: PlanInput, prompt: Prompt, stated: int | None = None) -> Prompt:
         """Return the prompt with a lower limit for its output if prompt and output together exceed the window.
@@ -259,7 +269,8 @@ class PromptBuilder:
         copy = Copy(cut, text, view.replaced if view else {})
         note = self._tokenizer.count(text, case.request.encoding)
         tokens = conversation.fixed_tokens + conversation.kept_tokens(cut) + note
-        prompt = Prompt(body_of(case, copy, case.experience.shape), tokens, "applied", "halved", None, view, copy)
+        body = body_of(case, copy, case.experience.shape)
+        prompt = Prompt(body, tokens, "applied", "halved", None, view, copy, pins=kept_pins(case, body))
         return prompt if prompt.tokens <= numbers.RETRY_SHRINKS * refused.tokens else None
 
     async def _compact(self, case: PlanInput, decision: Decision, plan: Compact) -> Prompt:

@@ -57,7 +57,7 @@ class ShortForms:
         """
         conversation, window = case.conversation, case.route.window
         assert window is not None  # noqa: S101 - the caller's condition
-        zone = zone_of(conversation, window.tokens, case.caller.policy)
+        zone = zone_of(conversation, window.tokens, case.caller.policy, case.pinned_positions)
         following = tuple(coming for coming in zone.next if coming.position >= covered)
         batches = [batch for batch in zone.batches if batch.last >= covered and (until is None or batch.seen < until)]
         media = {position: batch.seen for batch in batches for position in batch.media}

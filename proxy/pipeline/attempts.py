@@ -11,7 +11,7 @@ from proxy.compaction.plan_input import PlanInput, with_newest_lessons
 from proxy.compaction.prompt import Prompt, reshaped_prompts, unmarked_prompt, untouched_prompt
 from proxy.compaction.prompt_builder import PromptBuilder
 from proxy.dialects import json_array
-from proxy.errors import ProxyError, UpstreamConnectionError
+from proxy.errors import CompactionFailedError, ProxyError, UpstreamConnectionError
 from proxy.models.windows import Windows
 from proxy.pipeline.answers import UpstreamAnswer, look_at
 from proxy.pipeline.media_retry import MediaRetry, stated_excess
@@ -36,6 +36,13 @@ _MOST_ASKED = 1024 * 1024
 _FORCED = ("overflow_retry", "halved")
 # Intervals of silence after which a sign of life begins the response, before the upstream's header block and after it.
 _BEFORE_HEADERS, _AFTER_HEADERS = 2, 1
+PIN_LEFT_OUT = "pin_left_out"
+"""The warning if a text that must stay is not in the prompt."""
+_MOST_NAMED = 5
+_PINS_LOST = (
+    "Pinned text does not fit ({sources}), and the policy does not allow to leave it out; pin less, raise"
+    " pins.budget_ratio, or start a new conversation."
+)
 Sent = tuple[UpstreamAnswer, Prompt]
 """A response, and the prompt that it responds to."""
 
@@ -175,6 +182,7 @@ class Attempts:
                 smaller = self._fail_open.call(lambda: self._prompt_builder.halve(case, step.refused), None)
         if smaller is not None:
             attempt.waited += smaller.waited
+            refuse_lost_pins(attempt, smaller)
         if smaller is None or most is None or (smaller.max_output is not None and smaller.max_output <= most):
             return smaller
         prompt = smaller
@@ -368,6 +376,14 @@ class Attempts:
             response = await self._client.send(attempt.route.upstream, "POST", url, headers, body)
         attempt.responses.append(response)
         return response
+
+
+def refuse_lost_pins(attempt: Attempt, prompt: Prompt) -> None:
+    """Raise CompactionFailedError if a text that must stay is not in a prompt, and the policy says `fail: closed`."""
+    if prompt.pins is not None and prompt.pins.missing and attempt.is_closed:
+        session = attempt.named.chain.name if attempt.named is not None else ""
+        sources = ", ".join(pin.source for pin in prompt.pins.missing[:_MOST_NAMED])
+        raise CompactionFailedError(PIN_LEFT_OUT, session, _PINS_LOST.format(sources=sources))
 
 
 def _plain(headers: Headers) -> Headers:

@@ -16,7 +16,7 @@ from proxy.compaction.prompt import Prompt
 from proxy.compaction.provider.clients import ClientCompaction
 from proxy.config.settings import Upstream
 from proxy.pipeline.answers import UpstreamAnswer
-from proxy.pipeline.attempts import REFUSED, Attempts
+from proxy.pipeline.attempts import PIN_LEFT_OUT, REFUSED, Attempts, refuse_lost_pins
 from proxy.pipeline.client_compaction import CompactionAnswers, counted_before, item_in, rewriting
 from proxy.pipeline.explain import ExplainEndpoint
 from proxy.pipeline.lessons import Lessons
@@ -228,6 +228,8 @@ class Pipeline:
         if tap is not None:
             warning = self._fail_open.call(lambda: self._lessons.warning(attempt, response), None)
             attempt.warning = warning or attempt.prompt.warning or attempt.warning
+        if attempt.prompt.pins is not None and attempt.prompt.pins.missing and attempt.warning != "prompt_cut_off":
+            attempt.warning = PIN_LEFT_OUT
         if len(attempt.received.body) >= _LARGE * attempt.active.server.max_body_bytes:
             attempt.warning = attempt.warning or "large_body"
         headers = self._headers_of(attempt)
@@ -258,12 +260,15 @@ def _traced_head(head: ApiHead, tracing: Tracing) -> ApiHead:
 
 
 def _refuse_if_closed(attempt: Attempt) -> None:
-    """Raise CompactionFailedError if a compaction failed without which the request may not fit its window.
+    """Raise CompactionFailedError if a compaction failed without which the request may not fit its window, or if a text
+    that must stay is not in the prompt.
 
     Only if the policy says `fail: closed`. After a fault of ours its size is not known.
     """
-    is_wanted = attempt.caller.policy.fail == "closed" and attempt.received.mode in ("on", "force")
-    if not is_wanted or attempt.first.outcome != "failed-open":
+    if not attempt.is_closed:
+        return
+    refuse_lost_pins(attempt, attempt.first)
+    if attempt.first.outcome != "failed-open":
         return
     case = attempt.case
     if case is None or not case.limits.known or not case.fits_whole:

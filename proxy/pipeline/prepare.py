@@ -132,7 +132,7 @@ class Preparer:
                     compaction, case = await self._compaction.edit(received, case, compaction)
             if compaction.made is not None:
                 prompt = Prompt(case.request.body, case.request.tokens, "applied", "client_threshold")
-                prompt = replace(prompt, warning=settled.warning)
+                prompt = await self._engine.prompt_builder.with_pins(case, replace(prompt, warning=settled.warning))
                 return make_attempt(received, case.route, prompt, case, compaction=compaction)
             named = case
         attempt = await self._prepare_prompt(received, named, None, began, began)

@@ -55,6 +55,8 @@ def headers_of(attempt: Attempt) -> Headers:
         headers.append((b"x-compaction-shortened", b"%d/%d" % (len(shortened), sum(one.tokens for one in shortened))))
     if prompt.view is not None and prompt.view.restored:
         headers.append((b"x-compaction-restored", b"%d" % len(prompt.view.restored)))
+    if (pins := prompt.pins) is not None:
+        headers.append((b"x-compaction-pins", b"%d/%d" % (len(pins.kept), len(pins.pins))))
     if prompt.record is not None:
         headers.append((b"x-compaction-checkpoint", prompt.record.digest[:16].encode()))
     return headers
@@ -188,6 +190,8 @@ def _build_rare_fields(received: Received, attempt: Attempt | None, error: BaseE
         if attempt.overflow is not None or attempt.warning is not None:
             fields |= {"overflow": attempt.overflow, "warning": attempt.warning}
         prompt = attempt.prompt
+        if (pins := prompt.pins) is not None:
+            fields |= {"pins": len(pins.pins), "pins_left_out": len(pins.missing)}
         if prompt.view is not None or prompt.record is not None or prompt.max_output is not None:
             fields |= _build_rewrite_fields(attempt, prompt)
     return fields

@@ -129,6 +129,11 @@ class Attempt(msgspec.Struct, eq=False):
         return self.received.caller
 
     @property
+    def is_closed(self) -> bool:
+        """Return True if its policy refuses what a compaction should have made smaller, or kept."""
+        return self.caller.policy.fail == "closed" and self.received.mode in ("on", "force")
+
+    @property
     def may_get_notes(self) -> bool:
         """Return True if a note may take the place of each item that others made, after a refusal."""
         is_closed = self.caller.policy.fail == "closed"

@@ -60,6 +60,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     shortened, shortened_tokens: results in fewer tokens without loss, and the tokens that this saves.
     restored, unresolved: results that only point to another one: those that got its text back, as that is no longer in
                  the prompt, and those that point to nothing in the request.
+    pins, pins_left_out: texts that must stay in the prompt of a conversation, and those of them that are not in it.
     overflow:    what became of one that the upstream refused for its size; `observed` where its mode leaves it alone.
     bytes:       of the answer's body. comments: signs of life before it.
     """
@@ -120,6 +121,8 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     shortened_tokens: int = 0
     restored: int = 0
     unresolved: int = 0
+    pins: int = 0
+    pins_left_out: int = 0
     overflow: Overflow | None = None
     warning: str | None = None
     code: str | None = None

@@ -201,6 +201,7 @@ LATER: Json = {
     "steps": (),
     "rules": (),
     "briefs": (),
+    "pins": (),
     "forgotten": 0,
     "plan": {"items": (), "text": "", "source": "", "stale": False, "position": -1},
 }

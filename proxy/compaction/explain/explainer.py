@@ -120,7 +120,7 @@ async def preview_request(engine: Engine, case: PlanInput) -> Preview:
 def _most_record_tokens(job: Job) -> int:
     """Return the tokens that the record of a job takes at most."""
     plan = job.plan
-    return min(plan.budget.injected, plan.tokens_before - job.cooled.conversation.fixed_tokens - plan.cut.kept)
+    return min(plan.budget.replacing, plan.tokens_before - job.cooled.conversation.fixed_tokens - plan.cut.kept)
 
 
 def _explanation(

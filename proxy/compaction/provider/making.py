@@ -11,7 +11,7 @@ from msgspec import structs
 
 from policies.conversation.conversation import Conversation, Rooms
 from policies.conversation.message import INSTRUCTION_ROLES
-from policies.decision.budget import Budget
+from policies.decision.budget import Budget, with_pins
 from policies.decision.cut import Cut
 from policies.decision.legal_cuts import legal_cuts
 from policies.decision.oversize import limits_for
@@ -201,6 +201,7 @@ def _room_of(case: PlanInput) -> _Room:
     injected = max(min(_LEAST_RECORD, weight // 2), int(_RECORD * most))
     record = min(budget.record, injected)
     budget = replace(budget, record=record, names=min(budget.names, injected - record), rules=int(_RULES * most))
+    budget = with_pins(budget, case.pins_tokens, case.caller.policy.pins.budget_ratio)
     tail = min(most - injected, int(_TAIL_SHARE * budget.movable), _MOST_TAIL)
     return _Room(budget, most, max(_LEAST_TAIL, tail))
 
