@@ -106,7 +106,7 @@ def pins_behind(
                 waiting[call.id] = reading
         if said.role == "tool":
             one = waiting.pop(said.answers or "", None)
-            if one is not None and (text := _text_of(said, one.call)):
+            if one is not None and (text := _text_of(said, one.call)) and not _is_shortened(text, found.get(one.key)):
                 _put(found, Pin(one.origin, one.key, one.source, said.position, text), one.replaces)
                 matched.add(said.position)
         elif may_mark(said) and not any(said.text in result for result in results.get(said.position, ())):
@@ -162,6 +162,12 @@ def _text_of(said: Utterance, call: ToolCall) -> str:
     while text.rstrip().endswith(_REMINDER_END) and (start := text.rfind(_REMINDER)) >= 0:
         text = text[:start]
     return text.strip("\n")
+
+
+def _is_shortened(text: str, before: Pin | None) -> bool:
+    """Return True if a text is what a gateway has left of the one that is pinned: its beginning and its end."""
+    beginning, mark, _ = text.partition("\n[… ")
+    return bool(mark) and before is not None and len(text) < len(before.text) and before.text.startswith(beginning)
 
 
 def _reading_of(call: ToolCall, matches: Matches, read_by: FileReadBy) -> _Reading | None:

@@ -81,7 +81,7 @@ def show(explanation: Explanation, console: Console, session: Session | None) ->
     for line in (_looked_at(session), *_measures(explanation)):
         tell(line)
     console.print(_table(explanation.messages))
-    for line in (*_cut(explanation), *_pinned_lines(explanation.pinned), *_verdict(explanation)):
+    for line in (*_cut(explanation), *_pins(explanation), *_pinned_lines(explanation.pinned), *_verdict(explanation)):
         tell(line)
 
 
@@ -173,6 +173,12 @@ def _results(explanation: Explanation) -> Iterator[str]:
         yield f"{explanation.unresolved} results point to what is not in the request"
     for one in explanation.recalled:
         yield f"message {one.index} behind {one.passages} quotations of what that covers, {one.tokens} tokens"
+
+
+def _pins(explanation: Explanation) -> Iterator[str]:
+    for pin in explanation.pins:
+        index = "" if pin.index is None else f" in message {pin.index}"
+        yield f"pin of the {pin.named_by}{index}: {plain(pin.source)} {'stays' if pin.is_kept else 'does not fit'}"
 
 
 def _pinned_lines(pinned: Sequence[Pinned]) -> Iterator[str]:

@@ -158,7 +158,9 @@ class Job:
     def _pins(self, cut: int) -> SpanPins:
         """Return the pins of what is covered, without secrets unless the policy keeps them."""
         case = self.case
-        pins = [pin for pin in case.pinned.pins if pin.position < case.absolute(cut)]
+        # The tail of an item may be cut, and its client has no other copy.
+        is_item = self.plan.trigger == "client"
+        pins = [pin for pin in case.pinned.pins if is_item or pin.position < case.absolute(cut)]
         allowed = [
             structs.replace(pin, source=case.allowed_text(pin.source), text=carried_text(case.allowed_text(pin.text)))
             for pin in pins

@@ -123,7 +123,7 @@ def _may_have_pins(case: PlanInput) -> bool:
 
 def kept_pins(case: PlanInput, body: bytes) -> KeptPins | None:
     """Return which pins of a request are in the body of its prompt, by the texts of that; None if it has none."""
-    pins = (*head_pins(_system_texts(case)), *case.pinned.pins)
+    pins = (*head_pins(system_texts(case)), *case.pinned.pins)
     if not pins:
         return None
     look = _Look(case, body)
@@ -160,14 +160,14 @@ def _texts_of(case: PlanInput, body: bytes) -> Iterator[str]:
     for first, last in parsed.spans if parsed is not None else ():
         for said in _said_in(case, parsed.text[first:last] if parsed is not None else b""):
             yield said.text
-    yield from _system_texts(case)
+    yield from system_texts(case)
 
 
 def _said_in(case: PlanInput, raw: bytes) -> list[Utterance]:
     return case.request.dialect.items.utterances(json_array.decode(raw), 0, ())
 
 
-def _system_texts(case: PlanInput) -> Iterator[str]:
+def system_texts(case: PlanInput) -> Iterator[str]:
     """Yield the texts of the system prompt, which every prompt has as the client wrote them."""
     request, head = case.request, case.conversation.head_length
     if not any(piece in request.parsed.text for piece in HOLDS):

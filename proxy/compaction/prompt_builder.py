@@ -66,7 +66,7 @@ class PromptBuilder:
         if bypass_reason(case) is not None:
             return case
         if small_reason(case) == "below_floor" and not case.binds_thinking:
-            return case if case.carried is None else await self._pins.find(case)
+            return await self._pins.find(case)
         return await self._place_case(case)
 
     async def _place_case(self, case: PlanInput) -> PlanInput:

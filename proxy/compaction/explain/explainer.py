@@ -13,7 +13,9 @@ from policies.decision.plan import Compact, attention_floor, read_so_far, soft_s
 from policies.price import Payoff
 from policies.record import working_set
 from policies.record.actions import file_changes, key_actions
-from policies.record.record import Record, RoundCounts
+from policies.record.pins import HEAD, head_pins, pins_block
+from policies.record.record import Record, RoundCounts, language_for
+from policies.record.texts import texts_for
 from policies.statements import ledger
 from policies.statements.entries import Entry
 from proxy.compaction.engine import Engine
@@ -21,6 +23,7 @@ from proxy.compaction.explain import explanation
 from proxy.compaction.explain.fates import SentPrompt, fates, indexes_of, sent_with
 from proxy.compaction.job import Job
 from proxy.compaction.media import media_figures
+from proxy.compaction.pins import system_texts
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.planner import Decision
 from proxy.compaction.prompt import Prompt, standing_of
@@ -111,7 +114,8 @@ async def preview_request(engine: Engine, case: PlanInput) -> Preview:
     decision = await engine.prompt_builder.decision(case)
     if not isinstance(decision.plan, Compact):
         prompt = await engine.prompt_builder.build(case, decision)
-        return Preview(case, decision, engine.prompt_builder.fit_output(case, prompt))
+        prompt = await engine.prompt_builder.with_pins(case, engine.prompt_builder.fit_output(case, prompt))
+        return Preview(case, decision, prompt)
     job = await engine.builder.fit(engine.prompt_builder.job(case, decision.cooled, decision.plan, decision.record))
     tokens = job.cooled.conversation.fixed_tokens + job.plan.cut.kept + _most_record_tokens(job)
     return Preview(case, decision, Prompt(b"", tokens, "applied", job.plan.trigger, view=job.cooled), job)
@@ -161,6 +165,7 @@ def _explanation(
         shortened=list(_shortened_results(preview, indexes)),
         restored=list(_restored_texts(preview, indexes)),
         unresolved=0 if preview.prompt.view is None else preview.prompt.view.unresolved,
+        pins=list(_pinned_texts(preview, indexes, count)),
         pinned=[explanation.Pinned(entry.kind, _index(case, indexes, entry.position), entry.text) for entry in pinned],
         actions=actions,
         files=files,
@@ -211,6 +216,21 @@ def _restored_texts(preview: Preview, indexes: Sequence[int]) -> Iterator[explan
     view = preview.prompt.view
     for one in view.restored if view is not None else ():
         yield explanation.RestoredText(indexes[one.pointer], indexes[one.source], one.tokens)
+
+
+def _pinned_texts(preview: Preview, indexes: Sequence[int], count: CountTokens) -> Iterator[explanation.PinnedText]:
+    """Yield the texts that must stay; before a record that is not made yet, with what it has room for."""
+    case, job, pins = preview.case, preview.job, preview.prompt.pins
+    if job is not None:
+        texts = texts_for(language_for(job.parent, job.span))
+        block = pins_block(job.span.pins.held, texts, job.plan.budget.pins, count)
+        missing = {pin.key for pin in block.pins if not pin.text}
+    else:
+        missing = {pin.key for pin in pins.missing} if pins is not None else set()
+    for pin in (*head_pins(system_texts(case)), *case.pinned.pins):
+        index = None if pin.position == HEAD else _index(case, indexes, pin.position)
+        source = case.allowed_text(pin.source)
+        yield explanation.PinnedText(pin.origin, index, source, pin.key not in missing)
 
 
 def _carried_entries(preview: Preview, count: CountTokens) -> tuple[list[Entry], int, int]:

@@ -7,6 +7,7 @@ import msgspec
 from policies.conversation.message import Role
 from policies.price import Payoff
 from policies.record.lineage import Lineage
+from policies.record.pins import Origin
 from policies.record.record import RoundCounts
 from policies.statements.entries import Kind
 from proxy.compaction.plan_input import Outcome
@@ -114,6 +115,18 @@ class RestoredText(msgspec.Struct, frozen=True, rename={"source": "from"}):
     tokens: int
 
 
+class PinnedText(msgspec.Struct, frozen=True):
+    """A text that must stay, which the policy, the request's header or a mark names; is_kept: if the prompt has it.
+
+    index: of its message; None for a system prompt, and where the client sends that message no more.
+    """
+
+    named_by: Origin
+    index: int | None
+    source: str
+    is_kept: bool
+
+
 class Pinned(msgspec.Struct, frozen=True):
     """A sentence of the user's message `index` that the record carries word for word; None where the client sends that
     message no more."""
@@ -169,6 +182,7 @@ class Explanation(msgspec.Struct, frozen=True):
     recalled: what is quoted in front of messages that come back to covered ones.
     shortened: results in fewer tokens without loss.
     restored: texts put back into the place of results that point to them; unresolved: results that point to nothing.
+    pins:    texts that must stay in the prompt.
     pinned:  what the user said that the record carries; actions, files: tool calls and changed files that it knows of.
     """
 
@@ -196,6 +210,7 @@ class Explanation(msgspec.Struct, frozen=True):
     shortened: list[ShortenedResult] = []
     restored: list[RestoredText] = []
     unresolved: int = 0
+    pins: list[PinnedText] = []
     pinned: list[Pinned] = []
     actions: int = 0
     files: int = 0
