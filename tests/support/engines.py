@@ -1,0 +1,75 @@
+"""Replicas without sockets: what each of them would send for a session."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from proxy.callers.api_head import ApiHead
+from proxy.callers.tenants import Tenants
+from proxy.compaction.plan_input import plan_input_of
+from proxy.config.loading import load_text
+from proxy.sessions.stores.memory import MemoryStore
+from proxy.telemetry.log import Log
+from proxy.upstreams.http import UpstreamClient
+from proxy.wiring import open_engine
+from tests.support.dialects import key_of
+
+if TYPE_CHECKING:
+    import io
+    from collections.abc import AsyncIterator
+
+    from proxy.compaction.engine import Engine
+    from proxy.compaction.plan_input import PlanInput
+    from proxy.compaction.prompt import Prompt
+    from proxy.config.settings import Config
+    from tests.support.shaped_sessions import Session
+
+WINDOW = 16_000
+
+
+def config_of(**policy: object) -> Config:
+    """A model with a window of 16,000 tokens, and no summarizer."""
+    policies = {"default": {"summarizer": {"model": "none"}, **policy}}
+    models = [{"match": "*", "context_window": WINDOW}]
+    upstreams = {"main": {"base_url": "http://127.0.0.1:9/v1"}}
+    return load_text("test", json.dumps({"upstreams": upstreams, "models": models, "policies": policies}), {})
+
+
+class Process:
+    """One replica, which is asked what it would send."""
+
+    def __init__(self, engine: Engine, config: Config) -> None:
+        self.engine, self._config = engine, config
+
+    async def case(self, session: Session, *pins: str) -> PlanInput:
+        """The plan input of a session's next request. pins: those that its header names."""
+        engine = self.engine
+        router, head = engine.router(self._config), ApiHead("POST", "/", [])
+        caller = replace(Tenants(self._config).identify(None), pins=pins)
+        request = await engine.reader.read(session.body(), caller.scope, router.encoding, session.dialect)
+        assert request is not None
+        case = plan_input_of(head.asking(session.dialect), router, caller, "on", request)
+        return await engine.prompt_builder.place(case)
+
+    async def prompt(self, session: Session, *pins: str) -> Prompt:
+        return await self.engine.prompt_builder.first(await self.case(session, *pins))
+
+
+@asynccontextmanager
+async def processes(config: Config, faults: io.BytesIO, count: int = 2) -> AsyncIterator[list[Process]]:
+    """So many replicas with one store."""
+    store = MemoryStore()
+    with ThreadPoolExecutor(1) as workers:
+        log = Log("warning", time.time, faults)
+        engines = [await open_engine(config, store, UpstreamClient(), workers, log) for _ in range(count)]
+        yield [Process(engine, config) for engine in engines]
+
+
+def items_of(session: Session, body: bytes) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = json.loads(body)[key_of(session.dialect)]
+    return items
