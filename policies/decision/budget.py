@@ -78,12 +78,8 @@ def usual_names(room: int) -> int:
 
 
 def with_pins(budget: Budget, tokens: int, ratio: float) -> Budget:
-    """Return the budget with room for pinned texts of so many tokens, at most this share of M.
-
-    Of an item for a client, they have no more than its files of rules.
-    """
-    most = int(ratio * budget.movable)
-    return replace(budget, pins=min(tokens, most if budget.rules is None else min(most, budget.rules)))
+    """Return the budget with room for pinned texts of so many tokens, at most this share of M."""
+    return replace(budget, pins=min(tokens, int(ratio * budget.movable)))
 
 
 def with_limit(budget: Budget | None, tokens: int) -> Budget:

@@ -37,6 +37,8 @@ from proxy.sessions.lineages import Lineages
 # rules; what they leave is the tail's.
 _SHARE = 1 / 4
 _RECORD, _RULES = 0.5, 0.25
+# What pinned texts may take beside that, as a share of the same: all together are less than what asked for it.
+_PINS = 1 / 4
 # Whatever else it weighs: a record of less has no room for what the user said.
 _LEAST_RECORD, _LEAST_TAIL = 1_000, 200
 # Of M, and tokens, that the tail takes at most.
@@ -201,9 +203,10 @@ def _room_of(case: PlanInput) -> _Room:
     injected = max(min(_LEAST_RECORD, weight // 2), int(_RECORD * most))
     record = min(budget.record, injected)
     budget = replace(budget, record=record, names=min(budget.names, injected - record), rules=int(_RULES * most))
-    budget = with_pins(budget, case.pins_tokens, case.caller.policy.pins.budget_ratio)
+    pins = min(case.pins_tokens, int(_PINS * weight))
+    budget = with_pins(budget, pins, case.caller.policy.pins.budget_ratio)
     tail = min(most - injected, int(_TAIL_SHARE * budget.movable), _MOST_TAIL)
-    return _Room(budget, most, max(_LEAST_TAIL, tail))
+    return _Room(budget, most + budget.pins, max(_LEAST_TAIL, tail))
 
 
 def _with_rooms(conversation: Conversation, room: _Room) -> Conversation:
