@@ -217,7 +217,8 @@ def next_rung(
     target = min(budget.at(numbers.RETRY_TARGETS[attempt]), int(numbers.RETRY_SHRINKS * smallest_sent))
     most_of_record = int(max(numbers.RETRY_RECORD * (target - budget.fixed), numbers.RETRY_LEAST_RECORD * target))
     record = min(budget.record, most_of_record)
-    budget = replace(budget, record=record, names=min(budget.names, most_of_record - record))
+    names, pins = min(budget.names, most_of_record - record), min(budget.pins, most_of_record)
+    budget = replace(budget, record=record, names=names, pins=pins)
     covered = standing.covered if standing else 0
     cut = choose_cut(conversation, budget, policy, covered=covered, target=target)
     record = budget.replacing if cut else standing.record_tokens if standing else 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.decision.budget import budget_of
+from policies.decision.budget import budget_of, with_pins
 from policies.decision.cut import Cut, choose_cut, least_kept, target_tokens
 from policies.settings import PolicySettings
 from tests.support.conversations import Json, assistant, conversation, rounds, system, tool, user
@@ -55,6 +55,22 @@ def test_the_cut_moves_newer_until_what_stays_fits() -> None:
     assert cut.position == 16
     assert cut.adjustment == "adjusted-to-turn-end"
     assert cut.kept <= 450
+
+
+def test_pinned_texts_stand_beside_the_record_and_leave_the_tail_less() -> None:
+    messages, budget = turns(10, size=400), budget_of(1, 1)
+    plain = choose_cut(conversation(messages), budget, POLICY, covered=0, target=650)
+    pinned = choose_cut(conversation(messages), with_pins(budget, 200, 1_000), POLICY, covered=0, target=650)
+    assert plain is not None
+    assert pinned is not None
+    assert plain.kept - pinned.kept == 208
+
+
+@pytest.mark.parametrize(("tokens", "ratio", "room"), [(100, 0.15, 100), (1_000, 0.15, 135), (1_000, 0, 0)])
+def test_pinned_texts_have_a_share_of_the_room(tokens: int, ratio: float, room: int) -> None:
+    budget = with_pins(budget_of(1_000, 1_000, 100), tokens, ratio)
+    assert (budget.pins, budget.replacing - budget.injected) == (room, room)
+    assert budget.behind(100).pins == room
 
 
 @pytest.mark.requirement("R0 1.2 turns", "R0 9.1 one turn")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from policies.decision.budget import budget_of, usable_input
 from policies.decision.overflow_retries import StatedLimit, next_rung, refused_budget, stated_room
 from policies.decision.oversize import allowance
 from policies.decision.plan import ActiveCheckpoint
-from policies.settings import DEFAULTS
+from policies.settings import DEFAULTS, PolicySettings
 from tests.support.conversations import conversation, rounds, user
 
 
@@ -56,6 +58,18 @@ def test_targets_are_shares_of_what_tools_and_head_leave() -> None:
     rungs = [next_rung(view, budget, DEFAULTS, None, attempt=i, smallest_sent=8_000) for i in range(3)]
     assert [rung.target for rung in rungs] == [6_000, 5_500, 5_250]
     assert rungs[0].tail_tokens is None
+
+
+def test_pinned_texts_have_their_share_and_leave_a_small_retry_room() -> None:
+    view, budget = conversation([user("task"), *rounds(60)]), replace(budget_of(8_192, 7_000), pins=5_000)
+    policy = PolicySettings.model_validate({"pins": {"budget_ratio": 0.3}})
+    rungs = [next_rung(view, budget, policy, None, attempt=i, smallest_sent=8_000) for i in range(3)]
+    assert [rung.budget.pins for rung in rungs] == [1_400, 700, 350]
+    fewer = next_rung(view, replace(budget, pins=200), policy, None, attempt=0, smallest_sent=8_000)
+    assert fewer.budget.pins == 200
+    assert fewer.cut is not None
+    assert rungs[0].cut is not None
+    assert fewer.cut.position < rungs[0].cut.position
 
 
 def test_a_target_is_always_a_tenth_below_what_was_refused() -> None:
