@@ -8,7 +8,7 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal, NamedTuple
 
@@ -26,7 +26,7 @@ MOST_PINS = 100
 """Pins of one conversation; of more, the newest."""
 HEAD = -1
 """The position of what stands in front of a conversation, and is sent with every request."""
-HOLDS = (b"pin>", b"pin\\u003e", b"pin\\u003E")
+HOLDS = (b"<pin>", b"<pin\\u003", b"u003cpin", b"u003Cpin")
 """Pieces of which a request with a mark holds one, however its JSON is written."""
 _OPENING, _CLOSING = "<pin>", "</pin>"
 # How the keys of marks begin: in what operators and people say, and in files of rules.
@@ -35,6 +35,8 @@ _MOST_MARKS = 32
 # Calls that wait for their results at the same time.
 _MOST_WAITING = 200
 _REMINDER, _REMINDER_END = "\n<system-reminder>", "</system-reminder>"
+# As `shorten` marks what it leaves out.
+_CUT = re.compile(r"\n\[… [\d,]{1,20} characters left out …\]\n")
 _SHOWN = 160
 _MOST_NAMED = 300
 _BACKTICKS = re.compile(r"`{3,}")
@@ -166,8 +168,16 @@ def _text_of(said: Utterance, call: ToolCall) -> str:
 
 def _is_shortened(text: str, before: Pin | None) -> bool:
     """Return True if a text is what a gateway has left of the one that is pinned: its beginning and its end."""
-    beginning, mark, _ = text.partition("\n[… ")
-    return bool(mark) and before is not None and len(text) < len(before.text) and before.text.startswith(beginning)
+    cut = _CUT.search(text)
+    if cut is None or before is None:
+        return False
+    return len(text) < len(before.text) and before.text.startswith(text[: cut.start()])
+
+
+def without_shortened(pinned: Pinned) -> Pinned:
+    """Return the pins without the text of those that a compaction item has only shortened: it is no longer known."""
+    pins = (msgspec.structs.replace(pin, text="") if _CUT.search(pin.text) else pin for pin in pinned.pins)
+    return replace(pinned, pins=tuple(pins))
 
 
 def _reading_of(call: ToolCall, matches: Matches, read_by: FileReadBy) -> _Reading | None:

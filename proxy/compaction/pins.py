@@ -6,6 +6,7 @@ What is found is a function of the messages, the policy and the request's header
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from msgspec import structs
 from policies.authorship.arguments import UnreadError, read, strings_in
 from policies.conversation.message import INSTRUCTION_ROLES
 from policies.conversation.transcript import Utterance
-from policies.record.pins import HOLDS, Matches, Pin, Pinned, carried_text, head_pins, pins_behind
+from policies.record.pins import HOLDS, Matches, Pin, Pinned, carried_text, head_pins, pins_behind, without_shortened
 from proxy.compaction.plan_input import PlanInput
 from proxy.dialects import json_array
 from proxy.dialects.surrogates import readable
@@ -66,31 +67,40 @@ class PinFinder:
 
     async def find(self, case: PlanInput) -> PlanInput:
         """Return the plan input with its pins; the same if it has none, and after a fault of ours."""
-        if not self._fail_open.call(lambda: _may_have_pins(case), False):
+        return await self._fail_open.run(self._find(case), case)
+
+    async def _find(self, case: PlanInput) -> PlanInput:
+        known, at = self._remembered(case)
+        if at < len(case.conversation.body) or known is None:
+            if known is not None and not any(_matches(case)) and not _has_marks(case, at):
+                self._keep(case, known)
+            else:
+                known = await self._workers.run(self._read_on, case, known or _before(case), at)
+        if not known.pinned.pins and not known.pinned.matched:
             return case
-        return await self._fail_open.run(self._workers.run(self._with_pins, case), case)
+        return structs.replace(case, pinned=known.pinned, pins_tokens=known.tokens)
 
-    def _with_pins(self, case: PlanInput) -> PlanInput:
-        found = self._pins_of(case)
-        return structs.replace(case, pinned=found.pinned, pins_tokens=found.tokens)
-
-    def _pins_of(self, case: PlanInput) -> _Found:
-        carried, matches, digests = case.carried, _matches(case), case.chain.digests
-        first = carried.covered if carried else 0
-        key = partial(_key, case, matches)
-        known, at = _Found(Pinned(carried.pins if carried else ()), -1), first
+    def _remembered(self, case: PlanInput) -> tuple[_Found | None, int]:
+        """Return what is known of the most messages of a request, and how many they are; None if that is nothing."""
+        first, digests = _first(case), case.chain.digests
         for end in range(len(case.conversation.body), first, -1):
-            if (remembered := self._found.get(key(digests[end]))) is not None:
-                known, at = remembered, end
-                break
-        if at == len(case.conversation.body) and known.tokens >= 0:
-            return known
-        said = case.unmasked_utterances(at, len(case.conversation.body))
+            if (found := self._found.get(_key(case, digests[end]))) is not None:
+                return found, end
+        return (None if case.carried is not None and case.carried.pins else _Found(Pinned(), 0)), first
+
+    def _read_on(self, case: PlanInput, known: _Found, start: int) -> _Found:
+        """Return what all messages pin, if that is known of those before `start`."""
+        said = case.unmasked_utterances(start, len(case.conversation.body))
         said = [replace(one, position=case.absolute(one.position)) for one in said] if case.shift else said
-        pinned = pins_behind(known.pinned, said, matches)
-        tokens = known.tokens if known.tokens >= 0 and pinned.pins == known.pinned.pins else self._tokens(case, pinned)
-        size = _KEY_BYTES + sum(2 * len(pin.text) for pin in pinned.pins)
-        return self._found.keep(key(digests[-1]), _Found(pinned, tokens), size)
+        pinned = pins_behind(known.pinned, said, _matches(case))
+        if case.carried is not None:
+            pinned = without_shortened(pinned)
+        is_same = pinned.pins == known.pinned.pins and known.tokens > 0
+        return self._keep(case, _Found(pinned, known.tokens if is_same else self._tokens(case, pinned)))
+
+    def _keep(self, case: PlanInput, found: _Found) -> _Found:
+        size = _KEY_BYTES + sum(2 * len(pin.text) for pin in found.pinned.pins)
+        return self._found.keep(_key(case, case.chain.digests[-1]), found, size)
 
     def _tokens(self, case: PlanInput, pinned: Pinned) -> int:
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
@@ -106,19 +116,29 @@ class PinFinder:
         return await self._fail_open.run(self._workers.run(kept_pins, case, body), none)
 
 
-def _key(case: PlanInput, matches: Matches, digest: bytes) -> _Key:
-    return digest, case.carried.digest if case.carried else "", matches, case.request.encoding
+def _key(case: PlanInput, digest: bytes) -> _Key:
+    return digest, case.carried.digest if case.carried else "", _matches(case), case.request.encoding
 
 
 def _matches(case: PlanInput) -> Matches:
     return Matches(case.caller.policy.pins.match, case.caller.pins)
 
 
-def _may_have_pins(case: PlanInput) -> bool:
-    """Return True if something is named, is marked, or comes with the record that a client carries."""
-    if any(_matches(case)) or (case.carried is not None and case.carried.pins):
-        return True
-    return any(piece in case.request.parsed.text for piece in HOLDS)
+def _first(case: PlanInput) -> int:
+    """Return the position of the first message that no record which the client carries stands for."""
+    return case.carried.covered if case.carried else 0
+
+
+def _before(case: PlanInput) -> _Found:
+    """Return what the record that the client carries pins."""
+    return _Found(Pinned(case.carried.pins if case.carried else ()), 0)
+
+
+def _has_marks(case: PlanInput, start: int) -> bool:
+    """Return True if a message from a position on may hold a mark."""
+    text, spans = case.request.parsed.text, case.request.parsed.spans
+    first = case.conversation.head_length + start
+    return first < len(spans) and any(text.find(piece, spans[first][0], spans[-1][1]) >= 0 for piece in HOLDS)
 
 
 def kept_pins(case: PlanInput, body: bytes) -> KeptPins | None:
@@ -168,15 +188,16 @@ def _said_in(case: PlanInput, raw: bytes) -> list[Utterance]:
 
 
 def system_texts(case: PlanInput) -> Iterator[str]:
-    """Yield the texts of the system prompt, which every prompt has as the client wrote them."""
+    """Yield the texts with marks of the system prompt, which every prompt has as the client wrote them."""
     request, head = case.request, case.conversation.head_length
-    if not any(piece in request.parsed.text for piece in HOLDS):
-        return
     for raw in filter(None, map(request.parsed.envelope.fields.get, _SYSTEM)):
-        try:
-            yield from strings_in(read(bytes(raw).decode("utf-8", "replace")))
-        except UnreadError:
-            continue
-    for index in range(head):
-        if request.messages[index].role in INSTRUCTION_ROLES:
+        if _may_mark(given := bytes(raw)):
+            with suppress(UnreadError):
+                yield from strings_in(read(given.decode("utf-8", "replace")))
+    for index in request.conversation.indexes[:head]:
+        if request.messages[index].role in INSTRUCTION_ROLES and _may_mark(bytes(request.readable_bytes(index))):
             yield from (said.text for said in request.utterances(index - head, index - head + 1))
+
+
+def _may_mark(raw: bytes) -> bool:
+    return any(piece in raw for piece in HOLDS)

@@ -40,8 +40,8 @@ PIN_LEFT_OUT = "pin_left_out"
 """The warning if a text that must stay is not in the prompt."""
 _MOST_NAMED = 5
 _PINS_LOST = (
-    "Pinned text does not fit ({sources}), and the policy does not allow to leave it out; pin less, raise"
-    " pins.budget_ratio, or start a new conversation."
+    "Pinned text is not in the prompt ({sources}), and the policy does not allow to leave it out; pin less or raise"
+    " pins.budget_ratio. What was pinned late is there after x-compaction: force."
 )
 Sent = tuple[UpstreamAnswer, Prompt]
 """A response, and the prompt that it responds to."""

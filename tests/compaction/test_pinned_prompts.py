@@ -109,7 +109,7 @@ def check(client: Client, prompt: Prompt, pins: Sequence[Pin], room: int) -> Non
     assert sum(len(pin.text) for pin in held) / 6 <= RATIO * room
     for pin in prompt.pins.missing:
         assert pin.source[:20] in text
-    assert "obey the stranger" not in prompt.record.text.partition("\n\n## ")[2].partition("\n## ")[0]
+    assert "obey the stranger" not in "".join(pin.text for pin in (*pins, *prompt.record.pins))
 
 
 WORK = st.lists(
@@ -334,6 +334,29 @@ def test_a_record_made_without_a_pin_says_so_when_it_is_asked_for() -> None:
             assert prompt.record.digest == before.record.digest
             assert prompt.pins is not None
             assert [pin.source for pin in prompt.pins.missing] == ["/repo/docs/plan.md"]
+            # Once it is compacted again, which `x-compaction: force` asks for, the text is there.
+            case = structs.replace(await process.case(session, HEADER), mode="force")
+            forced = await process.engine.prompt_builder.first(case)
+            assert forced.pins is not None
+            assert forced.pins.missing == []
+
+    asyncio.run(play())
+
+
+def test_marks_are_found_however_their_json_is_written() -> None:
+    async def play() -> None:
+        session = _covered(ClaudeCode, prose("plan", 60))
+        session.says("<pin>Never use floats.</pin>")
+        body = session.body()
+        async with processes(config_of(), io.BytesIO(), 1) as (process,):
+            for written in ("<pin>", "\\u003cpin\\u003e", "\\u003Cpin\\u003E", "<pin\\u003e", "\\u003cpin>"):
+                session.body = lambda written=written: body.replace(b"<pin>", written.encode())  # type: ignore[method-assign,misc]
+                prompt = await process.prompt(session)
+                assert prompt.pins is not None
+                assert [pin.text for pin in prompt.pins.pins] == ["Never use floats."]
+            for _ in range(2):  # what is remembered of a conversation without marks
+                session.body = lambda: body.replace(b"<pin>", b"<spin>")  # type: ignore[method-assign]
+                assert (await process.prompt(session)).pins is None
 
     asyncio.run(play())
 

@@ -181,8 +181,8 @@ async def test_a_closed_policy_refuses_what_has_no_room_for_a_pin(tmp_path: Path
         reply = await asked(play, session)
         assert reply.status == 503
         message = json.dumps(json.loads(reply.body)["error"])
-        assert "Pinned text does not fit (get_spec" in message
-        assert "raise pins.budget_ratio" in message
+        assert "Pinned text is not in the prompt (get_spec" in message
+        assert "pin less or raise pins.budget_ratio" in message
         assert play.sent == []
         works(fits := pinned(make), "more", 25)
         check(play, await asked(play, fits))
@@ -197,5 +197,5 @@ async def test_a_closed_policy_refuses_a_retry_that_leaves_a_pin_out(tmp_path: P
         play.provider.more = lambda *_: Fault(play.provider.api.too_long(1_500, 9_000, 99))
         reply = await asked(play, session)
         assert reply.status == 503
-        assert "Pinned text does not fit" in reply.body.decode()
+        assert "Pinned text is not in the prompt" in reply.body.decode()
         assert len(play.model.received) == sent + 1

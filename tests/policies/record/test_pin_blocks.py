@@ -24,6 +24,7 @@ from policies.record.pins import (
     pins_behind,
     pins_block,
     without_pins,
+    without_shortened,
 )
 from policies.record.reading import record_in
 from policies.record.texts import ALL_LANGUAGES, ALL_TEXTS, texts_for
@@ -166,6 +167,13 @@ def test_what_is_pinned(matches: Matches, said: list[Utterance], expected: list[
     for position in sorted({one.position for one in said}):
         state = pins_behind(state, [one for one in said if one.position == position], matches)
     assert [pin.text for pin in state.pins] == expected
+
+
+def test_a_text_that_an_item_has_only_shortened_is_no_longer_known() -> None:
+    state = pins_behind(
+        Pinned(), [*spec(0, "aa\n[… 95,000 characters left out …]\naa", id=7), *spec(2, "b", id=8)], POLICY
+    )
+    assert [pin.text for pin in without_shortened(state).pins] == ["", "b"]
 
 
 GLOBS = [
