@@ -343,20 +343,27 @@ def test_a_record_made_without_a_pin_says_so_when_it_is_asked_for() -> None:
     asyncio.run(play())
 
 
-def test_marks_are_found_however_their_json_is_written() -> None:
+@pytest.mark.parametrize("written", ["<pin>", "\\u003cpin\\u003e", "\\u003Cpin\\u003E", "<pin\\u003e", "\\u003cpin>"])
+def test_marks_are_found_however_their_json_is_written(written: str) -> None:
+    session = _covered(ClaudeCode, prose("plan", 60))
+    session.says("<pin>Never use floats.</pin>")
+    body = session.body().replace(b"<pin>", written.encode())
+    session.body = lambda: body  # type: ignore[method-assign]
+    prompt = asyncio.run(_last(session))
+    assert prompt.pins is not None
+    assert [pin.text for pin in prompt.pins.pins] == ["Never use floats."]
+
+
+def test_a_mark_is_found_behind_what_is_remembered_to_have_none() -> None:
     async def play() -> None:
         session = _covered(ClaudeCode, prose("plan", 60))
-        session.says("<pin>Never use floats.</pin>")
-        body = session.body()
         async with processes(config_of(), io.BytesIO(), 1) as (process,):
-            for written in ("<pin>", "\\u003cpin\\u003e", "\\u003Cpin\\u003E", "<pin\\u003e", "\\u003cpin>"):
-                session.body = lambda written=written: body.replace(b"<pin>", written.encode())  # type: ignore[method-assign,misc]
-                prompt = await process.prompt(session)
-                assert prompt.pins is not None
-                assert [pin.text for pin in prompt.pins.pins] == ["Never use floats."]
-            for _ in range(2):  # what is remembered of a conversation without marks
-                session.body = lambda: body.replace(b"<pin>", b"<spin>")  # type: ignore[method-assign]
-                assert (await process.prompt(session)).pins is None
+            assert (await process.prompt(session)).pins is None
+            assert (await process.prompt(session)).pins is None
+            session.says("<pin>Never use floats.</pin>")
+            prompt = await process.prompt(session)
+            assert prompt.pins is not None
+            assert [pin.text for pin in prompt.pins.pins] == ["Never use floats."]
 
     asyncio.run(play())
 

@@ -8,8 +8,10 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from policies.conversation.transcript import ToolCall, Utterance, disarm, escape
+from policies.record.masking import as_allowed
 from policies.record.pins import (
     HEAD,
     MOST_PINS,
@@ -29,6 +31,7 @@ from policies.record.pins import (
 from policies.record.reading import record_in
 from policies.record.texts import ALL_LANGUAGES, ALL_TEXTS, texts_for
 from tests.support.conversations import count
+from tests.support.records import generation, made
 
 EN = texts_for("en")
 POLICY = Matches(("tool:get_spec", "file:docs/*.md"))
@@ -327,3 +330,10 @@ def test_what_is_sent_beside_a_record() -> None:
     ]
     found = [is_beside(pin("x", position, key=key), beside) for key, position in rows]
     assert found == [True, False, True, False, True, False, False]
+
+
+def test_of_a_record_that_was_not_masked_the_pins_are() -> None:
+    secret = "ghp_" + "a1B2c3D4" * 4 + "e5F6"
+    record = structs.replace(made(generation(1)), pins=(pin(f"token: {secret}"),), is_masked=False)
+    assert secret in str(as_allowed(record, "keep").pins)
+    assert secret not in str(as_allowed(record, "mask").pins)
