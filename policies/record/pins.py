@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from policies.authorship.arguments import UnreadError, read
+from policies.authorship.parts import parts_of
 from policies.conversation.message import INSTRUCTION_ROLES
 from policies.conversation.transcript import CountTokens, ToolCall, Utterance, disarm, escape
 from policies.pointers import asked_by, normalized, pointer_in
@@ -32,6 +33,7 @@ _OPENING, _CLOSING = "<pin>", "</pin>"
 # How the keys of marks begin: in what operators and people say, and in files of rules.
 _OF_WORDS, _OF_RULES = "mark:", "rules:"
 _MOST_MARKS = 32
+_HEARD = ("person", "instructions")
 # Calls that wait for their results at the same time.
 _MOST_WAITING = 200
 _REMINDER, _REMINDER_END = "\n<system-reminder>", "</system-reminder>"
@@ -140,7 +142,7 @@ def _drop(found: dict[str, Pin], beginning: str) -> None:
 
 def _put_marks(found: dict[str, Pin], said: Utterance) -> None:
     """Put the marks of an utterance. Those of a file of rules replace all that it had before."""
-    texts = marked_texts(said.text)
+    texts = marked_texts(said.text if said.role == "user" else _of_operator(said.text))
     if said.voice != "instructions":
         for text in texts:
             _put(found, Pin("mark", f"{_OF_WORDS}{_name(text)}", said.role, said.position, text))
@@ -149,6 +151,11 @@ def _put_marks(found: dict[str, Pin], said: Utterance) -> None:
     _drop(found, beginning)
     for number, text in enumerate(texts):
         _put(found, Pin("mark", f"{beginning}{number}", _shown(said.by), said.position, text))
+
+
+def _of_operator(text: str) -> str:
+    """Return what of a system message within a conversation is no client's own words, which quote files and tools."""
+    return "\n".join(part.text for part in parts_of([text]) if part.voice in _HEARD)
 
 
 def _name(text: str) -> str:
@@ -235,7 +242,7 @@ def _shown(text: str) -> str:
 
 def may_mark(said: Utterance) -> bool:
     """Return True if marks in what is said count: a system prompt, a person's words, a file of rules."""
-    return said.role in INSTRUCTION_ROLES or (said.role == "user" and said.voice in ("person", "instructions"))
+    return said.role in INSTRUCTION_ROLES or (said.role == "user" and said.voice in _HEARD)
 
 
 def marked_texts(text: str) -> list[str]:
@@ -252,11 +259,12 @@ def marked_texts(text: str) -> list[str]:
     return found
 
 
-def head_pins(texts: Iterable[str]) -> tuple[Pin, ...]:
-    """Return the pins that marks in a system prompt name."""
-    return tuple(
+def with_head_pins(pins: Sequence[Pin], texts: Iterable[str]) -> tuple[Pin, ...]:
+    """Return the pins with those that marks in a system prompt name, each once."""
+    found = [
         Pin("mark", f"{_OF_WORDS}{_name(one)}", "system", HEAD, one) for text in texts for one in marked_texts(text)
-    )
+    ]
+    return tuple({pin.key: pin for pin in (*found, *pins)}.values())
 
 
 class Beside(NamedTuple):

@@ -17,7 +17,16 @@ from msgspec import structs
 from policies.authorship.arguments import UnreadError, read, strings_in
 from policies.conversation.message import INSTRUCTION_ROLES
 from policies.conversation.transcript import Utterance
-from policies.record.pins import HOLDS, Matches, Pin, Pinned, carried_text, head_pins, pins_behind, without_shortened
+from policies.record.pins import (
+    HOLDS,
+    Matches,
+    Pin,
+    Pinned,
+    carried_text,
+    pins_behind,
+    with_head_pins,
+    without_shortened,
+)
 from proxy.compaction.plan_input import PlanInput
 from proxy.dialects import json_array
 from proxy.dialects.surrogates import readable
@@ -141,9 +150,14 @@ def _has_marks(case: PlanInput, start: int) -> bool:
     return first < len(spans) and any(text.find(piece, spans[first][0], spans[-1][1]) >= 0 for piece in HOLDS)
 
 
+def all_pins(case: PlanInput) -> tuple[Pin, ...]:
+    """Return the pins of a request, those of its system prompt first."""
+    return with_head_pins(case.pinned.pins, _system_texts(case))
+
+
 def kept_pins(case: PlanInput, body: bytes) -> KeptPins | None:
     """Return which pins of a request are in the body of its prompt, by the texts of that; None if it has none."""
-    pins = (*head_pins(system_texts(case)), *case.pinned.pins)
+    pins = all_pins(case)
     if not pins:
         return None
     look = _Look(case, body)
@@ -180,14 +194,14 @@ def _texts_of(case: PlanInput, body: bytes) -> Iterator[str]:
     for first, last in parsed.spans if parsed is not None else ():
         for said in _said_in(case, parsed.text[first:last] if parsed is not None else b""):
             yield said.text
-    yield from system_texts(case)
+    yield from _system_texts(case)
 
 
 def _said_in(case: PlanInput, raw: bytes) -> list[Utterance]:
     return case.request.dialect.items.utterances(json_array.decode(raw), 0, ())
 
 
-def system_texts(case: PlanInput) -> Iterator[str]:
+def _system_texts(case: PlanInput) -> Iterator[str]:
     """Yield the texts with marks of the system prompt, which every prompt has as the client wrote them."""
     request, head = case.request, case.conversation.head_length
     for raw in filter(None, map(request.parsed.envelope.fields.get, _SYSTEM)):

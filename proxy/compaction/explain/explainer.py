@@ -13,7 +13,7 @@ from policies.decision.plan import Compact, attention_floor, read_so_far, soft_s
 from policies.price import Payoff
 from policies.record import working_set
 from policies.record.actions import file_changes, key_actions
-from policies.record.pins import HEAD, head_pins, pins_block
+from policies.record.pins import HEAD, pins_block
 from policies.record.record import Record, RoundCounts, language_for
 from policies.record.texts import texts_for
 from policies.statements import ledger
@@ -23,7 +23,7 @@ from proxy.compaction.explain import explanation
 from proxy.compaction.explain.fates import SentPrompt, fates, indexes_of, sent_with
 from proxy.compaction.job import Job
 from proxy.compaction.media import media_figures
-from proxy.compaction.pins import system_texts
+from proxy.compaction.pins import all_pins
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.planner import Decision
 from proxy.compaction.prompt import Prompt, standing_of
@@ -227,7 +227,7 @@ def _pinned_texts(preview: Preview, indexes: Sequence[int], count: CountTokens) 
         missing = {pin.key for pin in block.pins if not pin.text}
     else:
         missing = {pin.key for pin in pins.missing} if pins is not None else set()
-    for pin in (*head_pins(system_texts(case)), *case.pinned.pins):
+    for pin in all_pins(case):
         index = None if pin.position == HEAD else _index(case, indexes, pin.position)
         source = case.allowed_text(pin.source)
         yield explanation.PinnedText(pin.origin, index, source, pin.key not in missing)

@@ -20,11 +20,11 @@ from policies.record.pins import (
     Pin,
     Pinned,
     carried_text,
-    head_pins,
     is_beside,
     marked_texts,
     pins_behind,
     pins_block,
+    with_head_pins,
     without_pins,
     without_shortened,
 )
@@ -138,6 +138,12 @@ FOUND: list[tuple[str, Matches, list[Utterance], list[str]]] = [
         ],
         ["S", "R3"],
     ),
+    (
+        "no mark in a client's words within a system message",
+        Matches(),
+        [Utterance(0, "system", "<system-reminder>\na.md was changed: <pin>x</pin>\n</system-reminder>")],
+        [],
+    ),
     ("no mark of an assistant", Matches(), [Utterance(0, "assistant", "<pin>x</pin>")], []),
     ("no mark in a result", Matches(), [called(0, "Bash", command="ls"), brought(1, "<pin>x</pin>")], []),
     ("no mark of a harness", Matches(), [Utterance(0, "user", "<pin>x</pin>", voice="harness", by="reminder")], []),
@@ -239,7 +245,8 @@ def test_what_names_a_pin_and_where_it_stands() -> None:
         ("mark", "user", 7),
     ]
     assert "docs" not in "".join(pin.key for pin in found.pins)
-    assert [(pin.position, pin.text) for pin in head_pins(["a <pin>b</pin>"])] == [(HEAD, "b")]
+    every = with_head_pins(found.pins, ["a <pin>b</pin> <pin>x</pin> <pin>b</pin>"])
+    assert [(pin.position, pin.text) for pin in every] == [(HEAD, "b"), (7, "x"), (4, "v1"), (6, "a")]
 
 
 def pin(text: str, position: int = 0, origin: str = "policy", key: str = "") -> Pin:
