@@ -113,7 +113,7 @@ def pins_behind(
             if one is not None and (text := _text_of(said, one.call)) and not _is_shortened(text, found.get(one.key)):
                 _put(found, Pin(one.origin, one.key, one.source, said.position, text), one.replaces)
                 matched.add(said.position)
-        elif may_mark(said) and not any(said.text in result for result in results.get(said.position, ())):
+        elif _may_mark(said) and not any(said.text in result for result in results.get(said.position, ())):
             _put_marks(found, said)
     pins, left = [*found.values()][-MOST_PINS:], [*waiting.values()][-_MOST_WAITING:]
     return Pinned(tuple(pins), tuple(left), frozenset(matched))
@@ -240,7 +240,7 @@ def _shown(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"
 
 
-def may_mark(said: Utterance) -> bool:
+def _may_mark(said: Utterance) -> bool:
     """Return True if marks in what is said count: a system prompt, a person's words, a file of rules."""
     return said.role in INSTRUCTION_ROLES or (said.role == "user" and said.voice in _HEARD)
 

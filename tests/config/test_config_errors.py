@@ -55,6 +55,17 @@ POLICIES = "chat, coding-agent, cost, default, observe"
 # A config, and each line that is printed about it.
 BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     "misspelt section": ("tenant: {}\nclosed: false", ["config.yaml:1: tenant: unknown key; did you mean 'tenants'?"]),
+    "a list of pins": (
+        "policies:\n  default:\n    pins: ['tool:spec', 'spec']",
+        ["config.yaml:3: policies.default.pins: entry 2 must be tool:NAME, or file:GLOB"],
+    ),
+    "a group of pins": (
+        "policies:\n  default:\n    pins:\n      match: ['file:']\n      budget_ratio: 0.5",
+        [
+            "config.yaml:4: policies.default.pins.match[0]: must be tool:NAME, or file:GLOB",
+            "config.yaml:5: policies.default.pins.budget_ratio: must be at most 0.3",
+        ],
+    ),
     "misspelt setting": (
         "policies:\n  coding:\n    extends: coding-agent\n    compaction_treshold: 0.7\n",
         ["config.yaml:4: policies.coding.compaction_treshold: unknown key; did you mean 'compaction_threshold'?"],
