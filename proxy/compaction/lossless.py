@@ -16,6 +16,7 @@ import xxhash
 from policies.decision.budget import usable_input
 from policies.lossless import LEAST_REPEAT, MOST_BETWEEN, compacted, is_repeat, repeat_text
 from policies.pointers import Exchange, Place
+from policies.record.pins import Matches
 from policies.record.record import Record
 from policies.settings import ShortenSettings
 from proxy.compaction.plan_input import PlanInput
@@ -50,8 +51,8 @@ class _Walked(NamedTuple):
 
 
 # A session, the first position that is sent and the first that may have forms, results that have other texts already,
-# the encoding and the settings.
-_Key = tuple[bytes, int, int, tuple[int, ...], str, ShortenSettings]
+# what is pinned, the encoding and the settings.
+_Key = tuple[bytes, int, int, tuple[int, ...], Matches, str, ShortenSettings]
 
 
 class LosslessShortener:
@@ -79,12 +80,13 @@ class LosslessShortener:
     def _shorten(self, case: PlanInput, view: PromptView, start: int, first: int) -> PromptView:
         head, body = case.conversation.head_length, case.conversation.body
         replaced = tuple(sorted(at - head for at in view.replaced if at >= head + start and body[at - head].results))
-        key = case.chain.session, start, first, replaced, case.request.encoding, case.caller.policy.shorten
+        pins = Matches(case.caller.policy.pins.match, case.caller.pins)
+        key = case.chain.session, start, first, replaced, pins, case.request.encoding, case.caller.policy.shorten
         known = self._walked.get(key)
         if known is None or not _is_of(case, known):
             known = _Walked(b"", start, {}, {}, 0)
         if known.position < len(body):
-            known = self._walk(case, known, first, frozenset(replaced))
+            known = self._walk(case, known, first, case.pinned_positions.union(replaced))
             size = _RESULT_BYTES * len(known.said) + sum(_FORM_BYTES + len(text) for text, _ in known.forms.values())
             self._walked.keep(key, known, size)
         if not known.forms:
@@ -97,12 +99,15 @@ class LosslessShortener:
         )
         return replace(short, shortened=made)
 
-    def _walk(self, case: PlanInput, known: _Walked, first: int, replaced: frozenset[int]) -> _Walked:
-        """Return what is found in the messages up to the end, of which some were read already."""
+    def _walk(self, case: PlanInput, known: _Walked, first: int, without: frozenset[int]) -> _Walked:
+        """Return what is found in the messages up to the end, of which some were read already.
+
+        without: positions of results that stay as they are sent now.
+        """
         body, settings = case.conversation.body, case.caller.policy.shorten
         said, forms = dict(known.said), dict(known.forms)
         for position in range(known.position, len(body)):
-            if not body[position].results or body[position].media or position in replaced:
+            if not body[position].results or body[position].media or position in without:
                 continue
             for number, answer in enumerate(case.request.said_in(position)):
                 made = None if answer.error else call_of(case, position, number)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from proxy.compaction.prompt_view import Step
-from tests.support.replicas import config_of, items_of, processes
+from tests.support.engines import config_of, items_of, processes
 from tests.support.shaped_sessions import CLIENTS, ClaudeCode, Session, prose
 from tests.support.worlds import DEFECTS
 
@@ -150,6 +150,22 @@ def test_a_result_that_is_asked_for_once_more_comes_whole() -> None:
             return texts_of(items_of(session, (await process.prompt(session)).body))
 
     assert [text == STATUS for text in asyncio.run(sent()).values()] == [True, False, True, False, True]
+
+
+def test_a_pinned_result_stays_as_it_came() -> None:
+    session = ClaudeCode()
+    session.opens("Move the totals to cents.")
+    for what in ("order", "status", "order", "status"):
+        session.works(*CALLS[what])
+
+    async def sent(*pins: str) -> list[str]:
+        async with processes(config_of(shorten={"from_start": True}), io.BytesIO(), 1) as (process,):
+            assert LINE in str(texts_of(items_of(session, (await process.prompt(session)).body)))
+            return [*texts_of(items_of(session, (await process.prompt(session, *pins)).body)).values()]
+
+    order, status, again, line = asyncio.run(sent("tool:get_order"))
+    assert (order, status, again) == (ORDER, STATUS, ORDER)
+    assert LINE in line
 
 
 def test_errors_and_results_with_a_cache_mark_keep_what_is_theirs() -> None:

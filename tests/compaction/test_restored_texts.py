@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from proxy.compaction.prompt_view import Step
-from tests.support.replicas import WINDOW, config_of, items_of, processes
+from tests.support.engines import WINDOW, config_of, items_of, processes
 from tests.support.shaped_sessions import CLIENTS, ClaudeCode, Opencode, Session, prose
 from tests.support.worlds import DEFECTS
 
