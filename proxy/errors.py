@@ -111,6 +111,14 @@ class ErasedError(InvalidRequestError):
     message = "Erased or expired."
 
 
+class NothingToUndoError(InvalidRequestError):
+    """The session has no record that could be undone."""
+
+    status = 409
+    code = "nothing_to_undo"
+    message = "The session has no record in use: none was made, or all of them were undone."
+
+
 class MethodNotAllowedError(InvalidRequestError):
     """The path is ours and takes the methods in `allowed` only."""
 

@@ -77,11 +77,13 @@ class Conversation:
         outline: Outline | None = None,
         carried: int | None = None,
         spans: Sequence[Span] = (),
+        barred: frozenset[int] = frozenset(),
     ) -> None:
         """`instructions_covered`: system and developer messages of the body are summarized like all others.
 
         `outline`: of these messages, if it is there already. `carried`: position of a record of ours that the client
-        carries, of what is before it. `spans`: texts that other cuts put back (policies/pointers.py).
+        carries, of what is before it. `spans`: texts that other cuts put back (policies/pointers.py). `barred`: cuts
+        that are not legal, since their records were undone.
         """
         self.messages = messages
         self.tools_tokens = tools_tokens
@@ -90,6 +92,7 @@ class Conversation:
         self.rooms = rooms
         self.carried = carried
         self.spans = spans
+        self.barred = barred
         self.outline = outline or Outline().longer(messages)
         self.head_length = self.outline.head
         self.body = messages[self.head_length :]
@@ -116,6 +119,7 @@ class Conversation:
             outline=self.outline,
             carried=self.carried,
             spans=spans,
+            barred=self.barred,
         )
 
     @property

@@ -91,6 +91,7 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
     links:  of every message, which calls its results answer; None where nobody has looked.
     seen:   digests of the messages that other requests began with too.
     link:   from which the keys of what is stored of its session are derived; None if no epoch was looked up.
+    undone: digests, in hex, of the records that were undone for its session, as far as they were looked up.
     first:  the conversation's first link, where that is known without the scope, as an operator knows a session's id.
     """
 
@@ -99,6 +100,7 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
     mark: bytes = b""
     covers_instructions: bool = False
     link: bytes | None = None
+    undone: frozenset[str] = frozenset()
     links: Sequence[bytes] | None = None
     seen: Digests = msgspec.field(default_factory=Digests)
     first: bytes | None = None
@@ -135,6 +137,13 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
         digests = prefix_digests(self.scope, self.body, links=self.links, known=known)
         self.seen.keep(first, digests)
         return digests
+
+    @cached_property
+    def barred(self) -> frozenset[int]:
+        """The cuts whose records were undone: no record is used, or made, that covers just so many messages."""
+        if not self.undone:
+            return frozenset()
+        return frozenset(cut for cut, digest in enumerate(self.digests) if digest.hex() in self.undone)
 
     @property
     def tag(self) -> str:

@@ -12,13 +12,14 @@ def legal_cuts(conversation: Conversation) -> list[int]:
     A cut never separates a call from its result, however late that comes, a user message from what follows it at once
     (so neither two user messages), nor a tool loop from the signed thinking that its upstream wants there. A call that
     has no result at all only forbids the cut behind its unit: the result may be on its way. What only the provider has
-    is never covered. Nor does a cut leave a record of ours that the client carries, or stand right behind it.
+    is never covered. Nor does a cut leave a record of ours that the client carries, or stand right behind it. A cut
+    whose record was undone is none either.
     """
-    outline, signed = conversation.outline, _signed_loops(conversation)
+    outline, forbidden = conversation.outline, _signed_loops(conversation) | conversation.barred
     last = len(conversation.body) if outline.stored is None else outline.stored
     parted = [*accumulate(outline.parted)]
     first = 0 if conversation.carried is None else conversation.carried + 2
-    return [cut for cut in outline.cuttable if first <= cut <= last and not parted[cut] and cut not in signed]
+    return [cut for cut in outline.cuttable if first <= cut <= last and not parted[cut] and cut not in forbidden]
 
 
 def _signed_loops(conversation: Conversation) -> set[int]:

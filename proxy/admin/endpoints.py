@@ -97,6 +97,10 @@ ENDPOINTS = (
         status=202,
         has_page=True,
     ),
+    Endpoint(
+        *("undo", "POST", f"{_SESSION}/undo", OPERATORS, "Undo its newest record; the one before is in use", _WHICH),
+        has_page=True,
+    ),
     Endpoint("export", "GET", f"{_SESSION}/export", SIGNED_IN, "All that is stored of it", _WHICH),
     Endpoint(
         *("erase", "DELETE", "sessions/{name:path}", SIGNED_IN, "Erase the sessions with this label or id"),

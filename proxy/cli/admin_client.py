@@ -79,22 +79,22 @@ class _List(msgspec.Struct):
 
 @contextmanager
 def open_client(
-    config: Config, caller: Caller, *, erases: bool = False, reads_content: bool = False
+    config: Config, caller: Caller, *, changes: str = "", reads_content: bool = False
 ) -> Iterator[AdminClient]:
     """Find the running proxy, or open the application in process. Raises AdminError and StoreError.
 
-    It is in process if no proxy answers or the proxy refuses; with `erases` a refusal is an error. With `reads_content`
-    it is if the pages hide the tenant's content: who has the store's secret may read it.
+    It is in process if no proxy answers or the proxy refuses. With `changes`, a verb, a refusal is an error. With
+    `reads_content` it is if the pages hide the tenant's content: who has the store's secret may read it.
     """
     running = as_running(config)
     url = of_proxy(running)
     if url and running.server.admin and (running.shows_content(caller.tenant) or not reads_content):
         send = _over_http(url, authorization(config))
-        client = AdminClient(send, caller.tenant, url, "erase" if erases else "show")
+        client = AdminClient(send, caller.tenant, url, changes or "show")
         try:
             client.call(find_endpoint("sessions"), _List, {"limit": "1"})
         except AdminError as error:
-            if erases and error.status not in (0, 404):
+            if changes and error.status not in (0, 404):
                 raise
         else:
             yield client

@@ -100,6 +100,27 @@ def export_sessions(names: tuple[str, ...] = (), /, *, tenant: str = DEFAULT, co
         fail(str(error))
 
 
+@sessions.command(name="undo", help_epilogue="Example: concertina sessions undo deploy")
+def undo_record(name: str, /, *, tenant: str = DEFAULT, config: ConfigPath = None) -> None:
+    """Undo the newest record of a conversation, for all replicas; the one before is in use from its next request on.
+
+    :param name: Its label, or its id or how that begins, or ID:LABEL.
+    :param tenant: Tenant whose conversation it is.
+    """
+    from proxy.cli.admin_client import AdminError, open_client
+    from proxy.cli.sessions import SHOWN, find_session, undo
+    from proxy.sessions.stores import StoreError
+
+    loaded = loaded_config(config)
+    try:
+        with open_client(loaded, caller_of(loaded, tenant), changes="undo") as client:
+            undone = undo(client, find_session(client, name))
+    except (AdminError, StoreError) as error:
+        fail(str(error))
+    following = f"record {undone.in_use[:SHOWN]}" if undone.in_use else "the whole history"
+    sys.stdout.write(f"undid record {undone.undone[:SHOWN]}; the next request goes on from {following}\n")
+
+
 @sessions.command(name="rm", help_epilogue="Example: concertina sessions rm deploy")
 def erase_sessions(
     names: tuple[str, ...] = (),
@@ -126,7 +147,7 @@ def erase_sessions(
         fail("name the sessions to erase, or say --all; `concertina sessions ls` lists them")
     caller = caller_of(loaded, tenant)
     try:
-        with open_client(loaded, caller, erases=True) as client:
+        with open_client(loaded, caller, changes="erase") as client:
             erased = {name: erase(client, name) for name in names} if names else {"": erase_all(client)}
     except AdminError as error:
         fail(str(error))

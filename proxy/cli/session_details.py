@@ -46,7 +46,7 @@ def details(client: AdminClient, session: Session, *, with_text: bool) -> Detail
     stored = client.call(find_endpoint("records"), _Records, label, id=session.id)
     text = None
     if with_text and stored.records:
-        digest = stored.records[0].digest
+        digest = (_in_use(stored.records) or stored.records[0]).digest
         text = client.call(find_endpoint("record"), _RecordText, label, id=session.id, digest=digest).text
     return Details(session, stored.records, stored.lineage, text)
 
@@ -71,18 +71,28 @@ def _sentences(found: Details) -> Iterator[str]:
     elif not made:
         yield "its records are gone or cannot be read here; is store.encryption_key that of the proxy?"
     else:
+        in_use = _in_use(made)
         spent = [each.making.spent for each in made]
         usd = None if any(each.usd is None for each in spent) else sum(each.usd or 0.0 for each in spent)
         tokens = sum(each.prompt_tokens + each.completion_tokens for each in spent)
         number, calls = _counts(found)
         price = "" if usd is None else f", ${usd:,.2f}"
         those = "" if number == len(made) else f"the {len(made)} that are kept "
-        title = f'; "{plain(made[0].title)}"' if made[0].title else ""
+        title = f'; "{plain(in_use.title)}"' if in_use and in_use.title else ""
+        sent = (
+            f"its first {in_use.covered} messages are sent as a record of {in_use.tokens:,} tokens;"
+            if in_use
+            else "its records were undone;"
+        )
         yield (
-            f"its first {session.covered} messages are sent as a record of {made[0].tokens:,} tokens;"
-            f" {_plural(number, 'summary', 'summaries')} took {_plural(calls, 'call', 'calls')},"
+            f"{sent} {_plural(number, 'summary', 'summaries')} took {_plural(calls, 'call', 'calls')},"
             f" {those}{tokens:,} tokens{price}{title}"
         )
+
+
+def _in_use(made: Sequence[RecordRow]) -> RecordRow | None:
+    """Return the newest record that was not undone."""
+    return next((each for each in made if not each.undone), None)
 
 
 def _counts(found: Details) -> tuple[int, int]:
@@ -107,7 +117,7 @@ def _table(generations: Sequence[RecordRow]) -> Table:
         table.add_row(
             one.digest[:_SHOWN],
             moment(one.made),
-            making.trigger,
+            f"{making.trigger}, undone" if one.undone else making.trigger,
             str(one.covered),
             f"{making.split_strategy} ({making.level})",
             f"{tokens.before:,}",

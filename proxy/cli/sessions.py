@@ -12,7 +12,7 @@ from proxy.cli.admin_client import AdminClient, AdminError
 from proxy.cli.common import fail, moment, plain
 from proxy.sessions.index import Session
 
-_SHOWN = 16
+SHOWN = 16
 _PAGE = 200
 
 
@@ -23,6 +23,11 @@ class _Page(msgspec.Struct):
 
 class _Erased(msgspec.Struct):
     erased: list[str]
+
+
+class _Undone(msgspec.Struct):
+    undone: str
+    in_use: str | None
 
 
 def list_sessions(client: AdminClient, name: str = "") -> list[Session]:
@@ -79,9 +84,14 @@ def find_session(client: AdminClient, name: str) -> Session:
     """Return the only session of this name; end the command if there is none, or several. Raises AdminError."""
     sessions = find_sessions(client, [name])
     if len(sessions) > 1:
-        names = ", ".join(f"{session.id[:_SHOWN]}:{session.label}" for session in sessions)
+        names = ", ".join(f"{session.id[:SHOWN]}:{session.label}" for session in sessions)
         fail(f"several sessions are called {name}; name one: {names}")
     return sessions[0]
+
+
+def undo(client: AdminClient, session: Session) -> _Undone:
+    """Undo the newest record of a session; return its digest and that of the one in use now. Raises AdminError."""
+    return client.call(find_endpoint("undo"), _Undone, {"label": session.label}, id=session.id)
 
 
 def erase(client: AdminClient, name: str) -> list[str]:
@@ -101,7 +111,7 @@ def erase_all(client: AdminClient) -> list[str]:
 
 def show(sessions: Sequence[Session], console: Console) -> None:
     table = Table(box=None, pad_edge=False)
-    table.add_column("ID", no_wrap=True, min_width=_SHOWN)
+    table.add_column("ID", no_wrap=True, min_width=SHOWN)
     for heading in ("LAST USED", "MODEL"):
         table.add_column(heading)
     for heading in ("COVERED", "GENERATION"):
@@ -109,5 +119,5 @@ def show(sessions: Sequence[Session], console: Console) -> None:
     table.add_column("LABEL")
     for session in sessions:
         counts = (str(session.covered), str(session.generation))
-        table.add_row(session.id[:_SHOWN], moment(session.seen), plain(session.model), *counts, plain(session.label))
+        table.add_row(session.id[:SHOWN], moment(session.seen), plain(session.model), *counts, plain(session.label))
     console.print(table)

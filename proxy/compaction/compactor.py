@@ -12,7 +12,7 @@ from proxy.compaction.record_builder import CompactionError, RecordBuilder
 from proxy.compaction.stability import Stability
 from proxy.runtime.background import Background
 from proxy.sessions.locks import claim
-from proxy.sessions.record_store import is_of, place_key
+from proxy.sessions.record_store import continues_undone, is_of, place_key
 from proxy.sessions.sessions import Sessions
 
 # Compactions in flight that one request joins, one after the other, before it begins its own.
@@ -112,13 +112,15 @@ class Compactor:
             self._flights.pop(flight.job.case.chain.tag, None)
 
     async def _join_flight(self, job: Job, flight: _CompactionFlight, *, is_firm: bool) -> Record | None:
-        """Return the record of another request's flight, None if it is of another branch.
+        """Return the record of another request's flight, None if it is of another branch or of an undone record.
 
         A firm flight is waited for like the job's own. Raises CompactionError, and TimeoutError if it takes longer than
         the job may wait.
         """
         record = await self._wait_for_flight(flight, None if is_firm else job.join_timeout)
-        if record.covered > job.covered and is_of(record, job.case.chain.digests, record.covered):
+        chain = job.case.chain
+        is_usable = is_of(record, chain.digests, record.covered) and not continues_undone(chain, record)
+        if record.covered > job.covered and is_usable:
             return record
         self._forget(flight)
         return None

@@ -184,6 +184,7 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
             rooms=self._rooms,
             outline=self.request.history.outline,
             carried=self._carried_at,
+            barred=self.chain.barred,
         )
 
     @property

@@ -47,8 +47,8 @@ class Stability:
             await self._notes.put(_key(case, place.name), note)
 
     async def _met(self, case: PlanInput, standing: Record | None) -> dict[Place, SummaryNote]:
-        """Return the notes after what this record covers."""
-        covered = standing.covered if standing else 0
+        """Return the notes after what this record covers, without those of records that were undone."""
+        covered = max(standing.covered if standing else 0, *case.chain.barred, 0)
         newer = takewhile(lambda place: place.position >= covered, places_in(case.conversation.body))
         places = [*islice(newer, _LOOKED_UP)]
         notes = await self._notes.look_up([_key(case, place.name) for place in places])

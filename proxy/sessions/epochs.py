@@ -8,6 +8,9 @@ epoch. An epoch that the store loses takes its entries along.
 While a tombstone is stored for the tag of an epoch, entries under that tag vanish as they are stored. So requests in
 flight leave nothing. Notes of where the summary of a part is stored (`index:part:...`) belong to no session. They
 expire after an erasure and lead nowhere.
+
+The records that were undone are listed under the same tag, so an erasure removes the list, and the list is read with
+the epoch. Within an epoch nothing leaves the list.
 """
 
 import secrets
@@ -32,6 +35,8 @@ from proxy.sessions.stores.base import PAGE, Store, StoreError, pages_of, tombst
 from proxy.sessions.stores.breaker import CircuitBreaker
 
 _REMEMBERED = 20_000
+# Digests of undone records that are listed for a session, the newest.
+_MOST_UNDONE = 100
 _EPOCH_DIGITS = 32
 _HEX = frozenset(b"0123456789abcdef")
 _NO_EPOCH = b"0" * _EPOCH_DIGITS
@@ -62,6 +67,9 @@ class Epochs:
         self._unstored: OrderedDict[bytes, bytes] = OrderedDict()
         """Epochs that were created while the store did not answer."""
 
+        self._undone: OrderedDict[bytes, frozenset[str]] = OrderedDict()
+        """Records that were undone, by the link of their session: for what the store loses, or does not answer."""
+
         self._watched: dict[str, float] = {}
         """Recent erasures, an epoch and a session each, and until when they are looked after."""
 
@@ -74,14 +82,44 @@ class Epochs:
         return not isinstance(self._store, CircuitBreaker) or self._store.available
 
     async def place(self, chain: Chain, *, stores: bool) -> Chain:
-        """Return the chain with the link of its session's epoch. `stores`: create an epoch if there is none."""
+        """Return the chain with the link of its session's epoch, and what was undone there.
+
+        `stores`: create an epoch if there is none. One round trip if this process knows the epoch.
+        """
         if chain.link is not None:
             return chain
-        return replace(chain, link=await (self.start(chain.session) if stores else self.link(chain.session)))
+        session, known = chain.session, self._known.get(chain.session)
+        guess = _link(session, known)
+        epoch, listed = await self._store.get_many([epoch_key(session), undone_key(guess)])
+        stored = _valid(epoch)
+        link = await self._started(session, stored) if stores else _link(session, self._epoch(session, stored))
+        undone = self._remember_undone(link, listed) if link == guess else await self.undone(link)
+        return replace(chain, link=link, undone=undone)
+
+    async def undone(self, link: bytes) -> frozenset[str]:
+        """Return the digests of the records that were undone for the session with this link."""
+        (listed,) = await self._store.get_many([undone_key(link)])
+        return self._remember_undone(link, listed)
+
+    async def undo(self, link: bytes, digests: Sequence[str]) -> None:
+        """List these records as undone for the session with this link, for as long as it lives."""
+        (listed,) = await self._store.get_many([undone_key(link)])
+        undone = [*dict.fromkeys([*_digests_in(listed), *digests])][-_MOST_UNDONE:]
+        await self._store.put(undone_key(link), " ".join(undone).encode(), self._ttl)
+        remember(self._undone, link, frozenset(undone), _REMEMBERED)
+
+    def _remember_undone(self, link: bytes, listed: bytes | None) -> frozenset[str]:
+        known = self._undone.get(link, frozenset())
+        if listed is None:
+            return known
+        return remember(self._undone, link, known.union(_digests_in(listed)), _REMEMBERED)
 
     async def start(self, session: bytes) -> bytes:
         """Return the link of a session of which something is stored next. Create its epoch if there is none."""
-        (stored,) = await self._stored([session])
+        return await self._started(session, *await self._stored([session]))
+
+    async def _started(self, session: bytes, stored: bytes | None) -> bytes:
+        """Return the link of a session with this stored epoch. Create one if there is none."""
         if stored is not None:
             return _link(session, self._remember(session, stored))
         # Before the epoch, so that an erasure of the conversation finds it; the store may have lost both.
@@ -115,10 +153,12 @@ class Epochs:
         marks = await self._store.get_many([tombstone(hash_tag(link)) for link in links])
         return [mark is not None for mark in marks]
 
-    async def renew(self, session: bytes, *keys: str) -> None:
-        """Let the epoch of a session, its label and these entries live for another while."""
-        await self._store.touch([epoch_key(session), *keys], self._ttl)
-        await self._list_label(session)
+    async def renew(self, chain: Chain, *keys: str) -> None:
+        """Let the epoch of a session, its label, what was undone, and these entries live for another while."""
+        if chain.undone:
+            keys = (undone_key(chain.own_link), *keys)
+        await self._store.touch([epoch_key(chain.session), *keys], self._ttl)
+        await self._list_label(chain.session)
 
     async def erase(self, session: bytes) -> bool:
         """Remove what is stored of this session, and of no other. Return True if the store did it."""
@@ -182,7 +222,7 @@ class Epochs:
     async def _stored(self, sessions: Sequence[bytes]) -> list[bytes | None]:
         """Return the epochs of these sessions as the store has them, None for one that is damaged."""
         stored = await self._store.get_many([epoch_key(session) for session in sessions])
-        return [epoch if epoch is not None and _is_epoch(epoch) else None for epoch in stored]
+        return [_valid(epoch) for epoch in stored]
 
     async def _put_new(self, session: bytes, epoch: bytes) -> bytes | None:
         """Store an epoch, and return the one that was there first."""
@@ -246,6 +286,20 @@ class Epochs:
 def epoch_key(session: bytes) -> str:
     """Return the key of a session's epoch."""
     return f"epoch:{session.hex()}"
+
+
+def undone_key(link: bytes) -> str:
+    """Return the key of the list of records that were undone for the session with this link."""
+    return f"lineage:{{{hash_tag(link)}}}:undone"
+
+
+def _digests_in(listed: bytes | None) -> list[str]:
+    return (listed or b"").decode("ascii", "replace").split()
+
+
+def _valid(epoch: bytes | None) -> bytes | None:
+    """Return a stored epoch, None for one that is damaged."""
+    return epoch if epoch is not None and _is_epoch(epoch) else None
 
 
 def _link(session: bytes, epoch: bytes | None) -> bytes:

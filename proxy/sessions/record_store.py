@@ -49,7 +49,7 @@ class RecordStore:
 
     A record is stored with the session that it was made for, and is erased with it. A place under the digest leads to
     it, from all sessions of the caller: so a new label costs no summary. A record counts while the epoch of its session
-    lasts.
+    lasts. A record that was undone for a session, or that continues one, is a miss there.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class RecordStore:
         """Return the record of the newest cut that this process knows of the same session; no store access."""
         for cut in sorted(cuts, reverse=True):
             known = self._memory.get(place_key(chain, cut))
-            if known is not None and known.place.link == chain.own_link:
+            if known is not None and known.place.link == chain.own_link and not _is_undone(chain, *known):
                 return known.record
         return None
 
@@ -84,13 +84,14 @@ class RecordStore:
         for cut, place in found:
             if place.link != chain.own_link and place.link not in current:
                 continue
-            if (record := await self._read(chain, cut, place)) is not None:
+            record = await self._read(chain, cut, place)
+            if record is not None and not _is_undone(chain, place, record):
                 return record
         return None
 
     async def _read(self, chain: Chain, cut: int, place: _Place) -> Record | None:
         known = self._memory.get(place_key(chain, cut))
-        if known is not None and known.place == place:
+        if known is not None and known.place == place and not _is_undone(chain, *known):
             return known.record
         digest = chain.digests[cut]
         key = _key(hash_tag(place.link), digest.hex())
@@ -118,7 +119,9 @@ class RecordStore:
         encoded = _encode(record)
         taken = await self.sealed.put(key, encoded, only_new=True)
         holds = self._open(key, taken, chain.digests[record.covered])
-        if taken is not None and holds is None and not self.sealed.sealer.is_later(taken):  # damaged: nobody can use it
+        if holds is not None and _is_undone(chain, place, holds):  # made of a record that was undone meanwhile
+            holds = None
+        if taken is not None and holds is None and not self.sealed.sealer.is_later(taken):  # nobody can use it
             await self.sealed.put(key, encoded)
         there = await self._places.put_new(place_key(chain, record.covered), place)
         if there != place:
@@ -138,10 +141,10 @@ class RecordStore:
     async def renew(self, chain: Chain, record: Record | None) -> None:
         """Let a session live for another while, with the record that was sent for it."""
         if record is None:
-            await self._epochs.renew(chain.session)
+            await self._epochs.renew(chain)
         else:
             key = _key(self.tag_of(chain, record), record.digest)
-            await self._epochs.renew(chain.session, key, place_key(chain, record.covered))
+            await self._epochs.renew(chain, key, place_key(chain, record.covered))
 
     async def lying_at(self, tag: str, digest: str) -> Record | None:
         """The record of this digest in a conversation with this tag; None where the store has none that is readable."""
@@ -149,17 +152,22 @@ class RecordStore:
         (value,) = await self.sealed.store.get_many([key])
         return self._open(key, value, bytes.fromhex(digest))
 
+    async def look_up(self, tag: str, digests: Sequence[str]) -> dict[str, Record | None]:
+        """Return the records with these digests in a conversation with this tag, by their digest; one round trip."""
+        keys = {digest: _key(tag, digest) for digest in digests}
+        values = await self.sealed.store.get_many([*keys.values()])
+        return {
+            digest: self._open(key, value, bytes.fromhex(digest))
+            for (digest, key), value in zip(keys.items(), values, strict=True)
+        }
+
     async def history(
         self, tag: str, digest: str, most: int = _GENERATIONS, *, likely: Sequence[str] = ()
     ) -> list[Record]:
         """The record of this digest and those that it was made from, the newest first, as far as the store has them.
 
         likely: digests of these, as far as they are known: they are read in one round trip."""
-        keys = {each: _key(tag, each) for each in (digest, *likely[-most:])}
-        values = await self.sealed.store.get_many([*keys.values()])
-        there = {
-            each: self._open(keys[each], value, bytes.fromhex(each)) for each, value in zip(keys, values, strict=True)
-        }
+        there = await self.look_up(tag, [digest, *likely[-most:]])
         found: list[Record] = []
         following: str | None = digest
         while following is not None and len(found) < most:
@@ -199,6 +207,22 @@ class RecordStore:
             return record
         self.sealed.sealer.unreadable += 1
         return None
+
+
+def _is_undone(chain: Chain, place: _Place, record: Record) -> bool:
+    """Return True if a record was undone for the session of a chain, or may continue one that was.
+
+    A longer record of another session may: nothing tells which records stand between.
+    """
+    if not chain.barred:
+        return False
+    is_foreign = place.link != chain.own_link and record.covered > min(chain.barred)
+    return is_foreign or continues_undone(chain, record)
+
+
+def continues_undone(chain: Chain, record: Record) -> bool:
+    """Return True if a record was undone for the session of a chain, or was made from one that was."""
+    return record.digest in chain.undone or record.parent in chain.undone
 
 
 def is_of(record: Record, digests: Sequence[bytes], cut: int) -> bool:

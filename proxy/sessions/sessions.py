@@ -9,7 +9,15 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from policies.conversation.prefix_digests import LINK_BYTES, NAME_DIGITS, Chain, is_session, mark_of, name_of
+from policies.conversation.prefix_digests import (
+    LINK_BYTES,
+    NAME_DIGITS,
+    Chain,
+    hash_tag,
+    is_session,
+    mark_of,
+    name_of,
+)
 from policies.record.lineage import Lineage
 from policies.record.record import Record
 from proxy.memory import Cache, Memory
@@ -121,6 +129,35 @@ class Sessions:
         known = None if newest is None else await self.lineages.look_up(tag, newest)
         likely = [compaction.digest for compaction in known.history] if known else []
         return await self.records.history(tag, digest, most, likely=likely), known
+
+    async def undone(self, name: bytes) -> tuple[list[Record], frozenset[str]]:
+        """Return the records that were undone for the session of this name, as far as the store has them.
+
+        With the digests of all."""
+        link = await self.epochs.link(name)
+        digests = await self.epochs.undone(link)
+        stored = await self.records.look_up(hash_tag(link), sorted(digests)) if digests else {}
+        return [record for record in stored.values() if record is not None], digests
+
+    async def undo(self, name: bytes, session: Session) -> Record | None:
+        """Undo the newest record of a session, for all replicas: its parent is in use from the next request on.
+
+        So are the records undone that continue it. name: of the session (`Chain.session`). Return the record, None if
+        none is left.
+        """
+        link = await self.epochs.link(name)
+        undone = await self.epochs.undone(link)
+        records, lineage = await self.history(session, len(undone) + 1)
+        record = next((each for each in records if each.digest not in undone), None)
+        if record is None or session.record is None:
+            return None
+        gone = [record.digest]
+        made = [compaction.digest for compaction in lineage.history] if lineage else []
+        for digest, later in (await self.records.look_up(session.record[0], made)).items():
+            if later is not None and later.parent in gone:
+                gone.append(digest)
+        await self.epochs.undo(link, gone)
+        return record
 
     def is_news(self, chain: Chain, record: Record | None) -> bool:
         """Whether the record that was sent is a reason to enroll its session (again): a store may have lost it."""

@@ -141,7 +141,7 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
                 continue
             seen.records[prompt.record.digest] = prompt.record
             listed = Session("a" * 64, "", "m", 0.0, record=(case.chain.tag, prompt.record.digest))
-            found = await export_session(engine.sessions, listed, caller.policy.secrets)
+            found = await export_session(engine.sessions, listed, case.chain.session, caller.policy.secrets)
             uses = [working_set.unpack_names(record.uses) for record in found.records]
             views = [view_of(record, found.records[-1]) for record in found.records]
             said = [text.text for record in found.records for text in _utterances_of(listed, record)]

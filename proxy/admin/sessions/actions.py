@@ -1,9 +1,10 @@
-"""What can be done with sessions: compacted with the next request, exported, erased. Each is an event."""
+"""What can be done with sessions: compacted next, undone, exported, erased. Each is an event."""
 
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from functools import partial
 
 from policies.conversation.prefix_digests import mark_of
+from policies.record.record import Record
 from proxy.admin.access import Visitor, hidden
 from proxy.admin.context import AdminContext
 from proxy.admin.sessions import records
@@ -11,7 +12,7 @@ from proxy.admin.sessions.asking import ask_store, name_in_requests, stored_sess
 from proxy.admin.sessions.listing import ID_DIGITS
 from proxy.admin.sessions.records import Exported
 from proxy.callers.tenants import Caller
-from proxy.errors import NotFoundError, StoreUnavailableError
+from proxy.errors import NotFoundError, NothingToUndoError, StoreUnavailableError
 from proxy.sessions.index import Target
 from proxy.telemetry.events import note
 
@@ -27,6 +28,22 @@ async def compact_next(context: AdminContext, visitor: Visitor, caller: Caller, 
     if not context.store.available:
         raise StoreUnavailableError("The store could not note it; nothing is promised. Try again.")
     context.engine.observe(note("admin", caller.tenant, name[:ID_DIGITS], who=visitor.role, what="compaction_asked"))
+
+
+async def undo(context: AdminContext, visitor: Visitor, caller: Caller, name: str, label: str | None) -> Record:
+    """Undo the newest record of a session, whichever replica serves it next. Return the record.
+
+    Raises NotFoundError, ErasedError, NothingToUndoError and StoreUnavailableError."""
+    session = await ask_store(context.engine.sessions.find(caller, name, label))
+    if session is None:
+        raise await unknown(context, caller, name, label or "")
+    record = await context.engine.sessions.undo(name_in_requests(caller, session), session)
+    if not context.store.available:
+        raise StoreUnavailableError("The store could not note it; nothing is promised. Try again.")
+    if record is None:
+        raise NothingToUndoError()
+    context.engine.observe(note("admin", caller.tenant, name[:ID_DIGITS], who=visitor.role, what="record_undone"))
+    return record
 
 
 async def is_compacted_next(context: AdminContext, caller: Caller, name: str, label: str | None) -> bool:
@@ -46,12 +63,13 @@ async def export(
     session = await ask_store(context.engine.sessions.find(caller, name, label))
     if session is None:
         raise await unknown(context, caller, name, label or "")
-    found = await records.export_session(context.engine.sessions, session, caller.policy.secrets)
+    name_of_requests = name_in_requests(caller, session)
+    found = await records.export_session(context.engine.sessions, session, name_of_requests, caller.policy.secrets)
     if not context.store.available:
         raise StoreUnavailableError("The store could not be read; an export would be incomplete. Try again.")
     if not is_shown:
         silent = [records.without_content(record) for record in found.records]
-        return Exported(session, silent, found.lineage, hidden(caller.tenant))
+        return Exported(session, silent, found.lineage, hidden(caller.tenant), found.undone)
     context.engine.observe(note("admin", caller.tenant, name[:ID_DIGITS], who=visitor.role, what="session_exported"))
     return found
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from starlette.requests import Request
@@ -137,9 +138,9 @@ async def look_at_session(context: AdminContext, caller: Caller, name: str, labe
     history, stored = await history_view(context, caller, name, label)
     if history is None and stored is None:
         raise await unknown(context, caller, name, label or "")
-    made = await _history(context, caller, stored)
-    compactions = compactions_of(caller, stored, made)
-    rows = [records.row_of(record) for record in made]
+    exported = await _exported(context, caller, stored)
+    compactions = compactions_of(caller, stored, exported.records if exported else [])
+    rows = exported.rows if exported else []
     if history is not None:
         others = [each.key.label for each in context.histories.of(*history.key[:2]) if each.key != history.key]
         remembered = {event.id for event in context.recent.of(*history.key)}
@@ -164,7 +165,8 @@ async def stored_compactions(
 ) -> list[CompactionEnded]:
     """Return the compactions of a session whose records the store has, the newest first."""
     session = await stored_session(context, caller, name, label)
-    return compactions_of(caller, session, await _history(context, caller, session))
+    exported = await _exported(context, caller, session)
+    return compactions_of(caller, session, exported.records if exported else [])
 
 
 async def newest_compactions(
@@ -214,29 +216,30 @@ async def stored_session(context: AdminContext, caller: Caller, name: str, label
         return None
 
 
-async def _history(context: AdminContext, caller: Caller, session: Session | None) -> list[Record]:
-    return await records.history(context.engine.sessions, session, caller.policy.secrets)
+async def _exported(context: AdminContext, caller: Caller, session: Session | None) -> records.Exported | None:
+    if session is None:
+        return None
+    name, secrets = name_in_requests(caller, session), caller.policy.secrets
+    return await records.export_session(context.engine.sessions, session, name, secrets)
 
 
 async def record_rows(
     context: AdminContext, caller: Caller, name: str, label: str | None
 ) -> tuple[list[records.RecordRow], Lineage | None]:
     """Return the records of a session, the newest first, and how its compactions went."""
-    session = await stored_session(context, caller, name, label)
-    if session is None:
-        return [], None
-    exported = await records.export_session(context.engine.sessions, session, caller.policy.secrets)
-    return [records.row_of(record) for record in exported.records], exported.lineage
+    exported = await _exported(context, caller, await stored_session(context, caller, name, label))
+    return (exported.rows, exported.lineage) if exported else ([], None)
 
 
 async def record_view(
     context: AdminContext, caller: Caller, name: str, label: str | None, digest: str, against: str | None
 ) -> records.View:
     """One record beside another of its session: unsaid, the one that it continues. Raises NotFoundError."""
-    session = await stored_session(context, caller, name, label)
-    found = await _history(context, caller, session)
-    record = next((each for each in found if each.digest == digest), None)
-    if record is None:
+    exported = await _exported(context, caller, await stored_session(context, caller, name, label))
+    made = exported.records if exported else []
+    record = next((each for each in made if each.digest == digest), None)
+    if exported is None or record is None:
         raise NotFoundError("The session has no such record: it was erased, or has expired.")
-    other = next((each for each in found if each.digest == (against or record.parent)), None)
-    return await context.engine.workers.run(records.view_of, record, other)
+    other = next((each for each in made if each.digest == (against or record.parent)), None)
+    view = partial(records.view_of, record, other, is_undone=digest in exported.undone)
+    return await context.engine.workers.run(view)

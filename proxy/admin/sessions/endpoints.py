@@ -11,7 +11,7 @@ from policies.record.lineage import Lineage
 from proxy.admin.access import Access, Visitor
 from proxy.admin.context import AdminContext, tenant_of
 from proxy.admin.guard import as_json, limit_of
-from proxy.admin.sessions.actions import compact_next, erase, erase_named, export
+from proxy.admin.sessions.actions import compact_next, erase, erase_named, export, undo
 from proxy.admin.sessions.asking import (
     SessionLook,
     ask_store,
@@ -65,6 +65,13 @@ class AwaitedRequest(msgspec.Struct, frozen=True):
     """The id of a session whose next request is waited for."""
 
     asked: str
+
+
+class UndoneRecord(msgspec.Struct, frozen=True):
+    """The digest of the record that was undone, and that of the one in use now; None if there is none."""
+
+    undone: str
+    in_use: str | None
 
 
 class ErasedSessions(msgspec.Struct, frozen=True):
@@ -149,6 +156,12 @@ class SessionEndpoints:
         name, label = request.path_params["id"], request.query_params.get("label")
         await compact_next(self._find(), visitor, caller, name, label)
         return AwaitedRequest(name)
+
+    async def undo(self, request: Request, visitor: Visitor) -> UndoneRecord:
+        caller = tenant_of(request, visitor, self._find())
+        name, label = request.path_params["id"], request.query_params.get("label")
+        record = await undo(self._find(), visitor, caller, name, label)
+        return UndoneRecord(record.digest, record.parent)
 
     async def export(self, request: Request, visitor: Visitor) -> Annotated[Response, Exported]:
         caller = tenant_of(request, visitor, self._find())

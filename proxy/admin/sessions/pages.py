@@ -10,7 +10,7 @@ from proxy.admin.access import Access, Visitor
 from proxy.admin.context import AdminContext, tenant_of
 from proxy.admin.rendering import PageFrame
 from proxy.admin.roles import OPERATORS
-from proxy.admin.sessions.actions import compact_next, erase_named, is_compacted_next
+from proxy.admin.sessions.actions import compact_next, erase_named, is_compacted_next, undo
 from proxy.admin.sessions.asking import list_sessions, look_at_session, record_rows, record_view, wishes_of
 from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import FAILED, STATES
@@ -78,6 +78,12 @@ class SessionPages:
         caller = tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label", "")
         await compact_next(self._find(), visitor, caller, name, label)
+        return _back(request)
+
+    async def undo(self, request: Request, visitor: Visitor) -> Response:
+        caller = tenant_of(request, visitor, self._find())
+        name, label = request.path_params["id"], request.query_params.get("label", "")
+        await undo(self._find(), visitor, caller, name, label)
         return _back(request)
 
     async def erase(self, request: Request, visitor: Visitor) -> Response:

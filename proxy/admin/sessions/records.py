@@ -27,7 +27,9 @@ _MOST_PAIRS = 2_000
 
 
 class RecordRow(msgspec.Struct, frozen=True):
-    """A record without what it says. tokens: of its text. made: Unix seconds. title: which span of time it is of."""
+    """A record without what it says. tokens: of its text. made: Unix seconds. title: which span of time it is of.
+
+    undone: True if it is out of use since it, or one that it continues, was undone."""
 
     digest: str
     parent: str | None
@@ -38,6 +40,7 @@ class RecordRow(msgspec.Struct, frozen=True):
     made: float
     making: Making
     title: str = ""
+    undone: bool = False
 
 
 class Superseded(msgspec.Struct, frozen=True):
@@ -69,13 +72,19 @@ class Comparison(msgspec.Struct, frozen=True):
 class Exported(msgspec.Struct, frozen=True):
     """All that is stored of a session: its records, the newest first, and how its compactions went.
 
-    hidden: why the records do not tell what they say; None where they do.
+    hidden: why the records do not tell what they say; None where they do. undone: digests of records out of use.
     """
 
     session: Session
     records: list[Record]
     lineage: Lineage | None
     hidden: str | None = None
+    undone: list[str] = []
+
+    @property
+    def rows(self) -> list[RecordRow]:
+        """Return the rows of its records."""
+        return [row_of(record, is_undone=record.digest in self.undone) for record in self.records]
 
 
 class View(msgspec.Struct, frozen=True):
@@ -93,15 +102,13 @@ class View(msgspec.Struct, frozen=True):
     comparison: Comparison | None
 
 
-async def history(sessions: Sessions, session: Session | None, secrets: Secrets) -> list[Record]:
-    """The records of a session, the newest first, as far as the store has them."""
-    return [] if session is None else (await export_session(sessions, session, secrets)).records
-
-
-async def export_session(sessions: Sessions, session: Session, secrets: Secrets) -> Exported:
-    """A session as the store has it, and as its policy lets it be shown."""
-    found, lineage = await sessions.history(session, _MOST)
-    return Exported(session, [as_allowed(record, secrets) for record in found], lineage)
+async def export_session(sessions: Sessions, session: Session, name: bytes, secrets: Secrets) -> Exported:
+    """Return a session as the store has it, and as its policy lets it be shown. name: as its requests have it."""
+    made, lineage = await sessions.history(session, _MOST)
+    undone, digests = await sessions.undone(name)
+    known = {record.digest for record in made}
+    made = sorted([*made, *(each for each in undone if each.digest not in known)], key=lambda each: -each.compacted)
+    return Exported(session, [as_allowed(record, secrets) for record in made], lineage, undone=sorted(digests))
 
 
 def without_content(record: Record) -> Record:
@@ -112,7 +119,7 @@ def without_content(record: Record) -> Record:
     )  # fmt: skip
 
 
-def row_of(record: Record) -> RecordRow:
+def row_of(record: Record, *, is_undone: bool = False) -> RecordRow:
     return RecordRow(
         digest=record.digest,
         parent=record.parent,
@@ -123,12 +130,13 @@ def row_of(record: Record) -> RecordRow:
         made=record.compacted,
         making=record.making,
         title=record.title,
+        undone=is_undone,
     )
 
 
-def view_of(record: Record, against: Record | None) -> View:
+def view_of(record: Record, against: Record | None, *, is_undone: bool = False) -> View:
     return View(
-        row=row_of(record),
+        row=row_of(record, is_undone=is_undone),
         title=record.title,
         text=record.text,
         language=record.language,

@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis.exceptions
+from msgspec.structs import replace
 from redis.asyncio import Redis
 from redis.crc import key_slot
 
+from policies.conversation.prefix_digests import Chain, mark_of
+from proxy.sessions.epochs import Epochs, undone_key
 from proxy.sessions.stores import open_store
 from proxy.sessions.stores.base import (
     MAX_MEMBERS,
@@ -188,6 +191,24 @@ class TestEveryStore:
         await store.put(other, b"v", TTL, only_new=True)
         assert await store.erase(tag, b"mark", TTL) == b"mark"
         assert await store.get_many([*keys, other, tombstone(tag)]) == [None] * len(keys) + [b"v", b"mark"]
+
+    async def test_keeps_what_was_undone_for_every_process_until_it_is_erased(self, store: OpenedStore) -> None:
+        session, digests = secrets.token_bytes(32), [secrets.token_hex(32) for _ in range(3)]
+        chain = Chain(b"", (), first=session)
+        here, there = Epochs(store, TTL), Epochs(store, TTL)
+        placed = await here.place(chain, stores=True)
+        assert placed.undone == (await there.place(chain, stores=True)).undone == frozenset()
+        await here.undo(placed.own_link, digests[:1])
+        await there.undo(placed.own_link, digests[1:])
+        for process in (here, there, Epochs(store, TTL)):
+            assert await process.place(chain, stores=True) == replace(placed, undone=frozenset(digests))
+            assert (await process.place(chain, stores=False)).undone == frozenset(digests)
+        other = Chain(b"", (), mark_of(b"key", "label"), first=session)
+        assert (await here.place(other, stores=True)).undone == frozenset(), "another label is another session"
+        await here.erase(session)
+        assert await store.get_many([undone_key(placed.own_link)]) == [None]
+        for process in (here, there, Epochs(store, TTL)):
+            assert (await process.place(chain, stores=True)).undone == frozenset()
 
     async def test_lets_what_comes_too_late_vanish(self, store: OpenedStore) -> None:
         tag = secrets.token_hex(8)
