@@ -179,3 +179,26 @@ def test_a_request_is_explained_with_the_records_of_its_session_and_without_the_
     assert "\nreused (" in explained
     code, _, err = run("explain", "request.json", "--session", "nobody")
     assert (code, err.startswith("tenant default has no such session: nobody")) == (1, True)
+
+
+@pytest.mark.slow
+def test_the_newest_record_is_undone_once_and_shown_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(_played(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            app(words)
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    code, out, err = command("sessions", "undo", "ingest-42")
+    assert (code, err) == (0, "")
+    assert re.fullmatch(r"undid record [0-9a-f]{16}; the next request goes on from the whole history\n", out)
+    code, out, err = command("sessions", "undo", "ingest-42")
+    assert (code, out) == (1, "")
+    assert "The session has no record in use" in err
+    shown = command("sessions", "show", "ingest-42")[1]
+    assert "its records were undone" in shown
+    assert "tool_execution, undone" in shown

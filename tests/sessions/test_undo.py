@@ -139,8 +139,9 @@ async def test_another_label_keeps_its_record_and_lends_none_that_is_longer() ->
     assert await newest(one, labelled) == 20
     await one.undo(CHAIN.session, session)
     assert await newest(one, labelled) == 20
-    await one.records.publish(await one.epochs.place(labelled, stores=True), record(30, 20))
-    assert await newest(one, labelled) == 30
+    for each in (record(30, 20), record(35, 30)):
+        await one.records.publish(await one.epochs.place(labelled, stores=True), each)
+    assert await newest(one, labelled) == 35
     assert await newest(one) == await newest(process(store)) == 10
 
 
@@ -154,6 +155,22 @@ async def test_a_process_that_knows_it_needs_no_store_for_it() -> None:
     assert await newest(one) == 10
     down.down = False
     assert await newest(again) == 10
+
+
+async def test_it_holds_for_as_long_as_the_session_lives() -> None:
+    clock = Clock(1e9)
+    store = MemoryStore(clock=clock)
+    one = process(store)
+    session = await stored(one, record(10), record(20, 10))
+    await one.undo(CHAIN.session, session)
+    for _ in range(3):
+        clock.now += TTL - 1
+        chain = await one.epochs.place(CHAIN, stores=True)
+        await one.records.renew(chain, await one.records.find(chain, CUTS))
+    assert await newest(process(store)) == 10
+    assert (await process(store).epochs.place(CHAIN, stores=True)).undone == {DIGESTS[20].hex()}
+    clock.now += TTL + 1
+    assert (await process(store).epochs.place(CHAIN, stores=True)).undone == frozenset()
 
 
 def test_an_undone_cut_is_none() -> None:
@@ -243,9 +260,10 @@ async def test_it_is_undone_on_the_page_which_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_what_does_not_fit_gets_another_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policies", [NO_MODEL, {}], ids=["without a model", "by a model"])
+async def test_what_does_not_fit_gets_another_record(tmp_path: Path, policies: dict[str, object]) -> None:
     due = body(history(0.9))
-    async with stage(tmp_path, **settings(tmp_path)) as play:
+    async with stage(tmp_path, **{**settings(tmp_path), "policies": policies}) as play:
         covered = []
         for _ in range(3):
             assert outcome(await play.send(due, LABEL))[0] == "applied"
@@ -254,6 +272,7 @@ async def test_what_does_not_fit_gets_another_record(tmp_path: Path) -> None:
             covered.append(rows[0]["covered"])
             assert (await asked(play, "POST", f"{SESSIONS}/{session}/undo?label=work")).status == 200
         assert len({*covered}) == 3
+        assert play.model.summary_calls == (0 if policies else 3), "no history is taken for one that changes"
 
 
 @pytest.mark.slow

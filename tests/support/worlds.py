@@ -261,6 +261,7 @@ async def world(
     directory: Path,
     writer: Writer,
     server: ModelServer | None = None,
+    /,
     *,
     replicas: int = 1,
     signer: strict_messages.Signer | None = None,
