@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from policies.conversation.transcript import CountTokens
+from policies.record.left_out import LeftOut, behind
 
 # Characters that the lines of a block are cut to, one limit after the other, until all of them fit.
 _LIMITS = (300, 160, 80, 40)
@@ -13,11 +14,15 @@ _LEAST_LINE = 4
 
 
 class Line(NamedTuple):
-    """One line. place: where it is shown among the lines of its title. items: how many things it stands for."""
+    """One line. place: where it is shown among the lines of its title. items: how many things it stands for.
+
+    left_out: what is missing if it is not shown; None if that is no loss.
+    """
 
     text: str
     place: tuple[int, int] = (0, 0)
     items: int = 1
+    left_out: LeftOut | None = None
 
 
 class Block(NamedTuple):
@@ -29,6 +34,7 @@ class Block(NamedTuple):
     is_whole: True if lines that do not fit are cut, rather than left out.
     heading:  tokens of its title.
     tokens:   what it takes next to its lines, for a block whose lines are chosen later.
+    left_out: what belongs to it and has no line.
     """
 
     title: str
@@ -39,14 +45,19 @@ class Block(NamedTuple):
     is_whole: bool = False
     heading: int = 0
     tokens: int = 0
+    left_out: Sequence[LeftOut] = ()
 
 
 class Shown(NamedTuple):
-    """The lines of a block that are shown, in the order of the block, and its note. tokens: with the title."""
+    """The lines of a block that are shown, in the order of the block, and its note. tokens: with the title.
+
+    left_out: what is missing of the block.
+    """
 
     lines: Sequence[Line] = ()
     note: str = ""
     tokens: int = 0
+    left_out: Sequence[LeftOut] = ()
 
 
 def allocate(blocks: Sequence[Block], room: int, count: CountTokens) -> list[Shown]:
@@ -70,7 +81,7 @@ def allocate(blocks: Sequence[Block], room: int, count: CountTokens) -> list[Sho
 
 def _whole(block: Block, count: CountTokens) -> Shown:
     tokens = block.tokens + cost_of((line.text for line in block.lines), count)
-    return Shown(block.lines, "", tokens + block.heading if tokens else 0)
+    return Shown(block.lines, "", tokens + block.heading if tokens else 0, block.left_out)
 
 
 def _fitted(block: Block, room: int, count: CountTokens) -> Shown:
@@ -83,17 +94,27 @@ def _fitted(block: Block, room: int, count: CountTokens) -> Shown:
     if block.is_whole:
         lines = _cut_to_fit(lines, left, count)
     kept: list[Line] = []
-    for line in lines:
-        if left < _LEAST_LINE:
-            break
-        cost = count(line.text) + 1
-        if cost <= left:
+    left_out = [*block.left_out]
+    for whole, line in zip(block.lines, lines, strict=True):
+        is_kept = left >= _LEAST_LINE and (cost := count(line.text) + 1) <= left
+        if is_kept:
             kept.append(line)
             left -= cost
+        left_out += _missing(whole, line if is_kept else None)
     if not kept:
-        return Shown()
+        return Shown(left_out=left_out)
     note = block.note([line for line in block.lines if line not in kept]) if block.note is not None else ""
-    return Shown(kept, note, room - left)
+    return Shown(kept, note, room - left, left_out)
+
+
+def _missing(whole: Line, shown: Line | None) -> list[LeftOut]:
+    """Return what is missing of a line that is not shown, or shown cut."""
+    if whole.left_out is None or whole is shown:
+        return []
+    if shown is None:
+        return [whole.left_out]
+    rest = behind(whole.left_out, whole.text, shown.text.removesuffix(_MARK))
+    return [] if rest is None else [rest]
 
 
 def _cut_to_fit(lines: Sequence[Line], room: int, count: CountTokens) -> Sequence[Line]:

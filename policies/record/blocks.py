@@ -22,6 +22,7 @@ from policies.record.call_lines import (
     rank_of_call,
     reads_line,
 )
+from policies.record.left_out import LeftOut
 from policies.record.reports import Report, report_line
 from policies.record.texts import Texts
 from policies.tool_calls.attempts import Attempt
@@ -76,13 +77,15 @@ def state_blocks(
     work: Work, texts: Texts, room: int, count: CountTokens, before: Mapping[Call, Change] = NOTHING
 ) -> list[Block]:
     """Return the blocks about the state of the work. before: see `outdated_checks`."""
-    tried = [attempt_line(attempt, texts, before.get(call_of(attempt))) for attempt in work.attempts[-_MOST_TRIED:]]
+    failures = [_failure_line(attempt, texts, before) for attempt in work.attempts]
+    tried = [line._replace(place=(0, at)) for at, line in enumerate(reversed(failures[-_MOST_TRIED:]))]
+    older = [line.left_out for line in failures[:-_MOST_TRIED] if line.left_out is not None]
     running = newest_first(running_line(one, texts) for one in work.running)
     browsed = _as_shown(reversed([_step_line(step, texts) for step in work.steps]))
     plan = block("plan", texts.plan, _plan_lines(work.plan, texts), room, count)
     return [
         plan._replace(note=lambda missing: _plan_note(work.plan, missing, texts)),
-        block("tried", texts.tried, _as_shown(reversed(tried)), room, count),
+        block("tried", texts.tried, tried, room, count)._replace(left_out=older),
         block("running", texts.running, running, room, count),
         block("browsed", texts.browsed, browsed, room, count),
     ]
@@ -145,10 +148,21 @@ def _call_lines(actions: Sequence[KeyAction], texts: Texts, before: Mapping[Call
     return [line for _, line in sorted(ranked, key=lambda each: (each[0], -each[1].place[1]))]
 
 
+def _failure_line(attempt: Attempt, texts: Texts, before: Mapping[Call, Change]) -> Line:
+    text = attempt_line(attempt, texts, before.get(call_of(attempt)))
+    return Line(text, left_out=LeftOut("failures", attempt.position, text.removeprefix(f"- [{attempt.position}] ")))
+
+
 def _plan_lines(plan: Plan, texts: Texts) -> list[Line]:
     """Return the lines of a plan: what is open first, then what is done, then the plan in words."""
-    items = [Line(_item_line(item, texts), (_ITEM, at)) for at, item in enumerate(plan.items)]
-    words = [Line(text, (_TEXT, at)) for at, text in enumerate(_text_lines(plan, texts))]
+    items = [
+        Line(_item_line(item, texts), (_ITEM, at), left_out=LeftOut("plan", plan.position, in_line(item.text), at))
+        for at, item in enumerate(plan.items)
+    ]
+    words = [
+        Line(text, (_TEXT, at), left_out=LeftOut("plan", plan.position, text.removeprefix("> "), at) if at else None)
+        for at, text in enumerate(_text_lines(plan, texts))
+    ]
     return [*sorted(items, key=lambda line: not _is_open(plan.items[line.place[1]])), *words]
 
 

@@ -81,6 +81,7 @@ def _mask_record(record: Record) -> Record:
         rules=tuple(replace(file, text=without(file.text)) for file in record.rules),
         pins=tuple(replace(pin, source=without(pin.source), text=without(pin.text)) for pin in record.pins),
         briefs=tuple(replace(file, text=without(file.text)) for file in record.briefs),
+        left_out=tuple(replace(each, text=without(each.text)) for each in record.left_out),
         uses=working_set.pack_names(
             [replace(use, name=without(use.name), line=without(use.line), source=without(use.source)) for use in uses]
         ),

@@ -21,6 +21,7 @@ from policies.record.allocate import cost_of
 from policies.record.bisect import BisectOutcome
 from policies.record.briefs import briefs_in
 from policies.record.call_lines import place, without_place
+from policies.record.left_out import LeftOut, counts_of, gathered, of_statements, unfitted
 from policies.record.names import NamesOf, names_in
 from policies.record.pins import Pin, SpanPins, pins_block
 from policies.record.render import Contents, names_weight, render, with_files, with_names
@@ -30,7 +31,7 @@ from policies.record.texts import Language, Texts, language_of, texts_for
 from policies.record.working_set import NameUse
 from policies.settings import LedgerSettings
 from policies.statements import ledger
-from policies.statements.entries import Entry, folded
+from policies.statements.entries import Entry, folded, order_of
 from policies.statements.sentences import prose_of
 from policies.tool_calls.attempts import Attempt
 from policies.tool_calls.browsing import BrowserStep
@@ -152,6 +153,7 @@ class Record(msgspec.Struct, frozen=True):
     reports: what hooks, tasks and other agents said. rules: files of rules in no message that is sent.
     forgotten: how many statements of the user are not among the entries any more. briefs: what a person pointed to.
     steps: of an agent in a browser. pins: texts that stay, of all that is covered; without text those that did not fit.
+    left_out: what of all this, and of the statements, the prompt does not show.
     """
 
     version: int
@@ -186,11 +188,17 @@ class Record(msgspec.Struct, frozen=True):
     briefs: tuple[RuleFile, ...] = ()
     steps: tuple[BrowserStep, ...] = ()
     pins: tuple[Pin, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def work(self) -> Work:
         """What it carries of the calls that it covers."""
         return Work(self.actions, self.files, self.seen, self.attempts, self.running, self.plan, self.steps)
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """How many things the prompt leaves out, by kind."""
+        return counts_of(self.left_out)
 
     @property
     def compression_ratio(self) -> float:
@@ -237,11 +245,11 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Statements(NamedTuple):
-    """The user's statements: those that hold, all of them, and the number of those in neither, for want of room."""
+    """The user's statements: those that hold, all of them, and those in neither, for want of room."""
 
     entries: Sequence[Entry]
     said: Sequence[Entry]
-    left_out: int = 0
+    forgotten: Sequence[Entry] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,14 +296,20 @@ def build(context: RecordContext, written: WrittenSummary | None, occasion: Occa
     draft = _draft(context, written)
     written, entries, work = draft.written, draft.entries, draft.work
     texts = texts_for(draft.language)
-    text = render(draft.contents, texts, budget, context.settings, count)
+    rendered = render(draft.contents, texts, budget, context.settings, count)
     text = with_names(
-        text, texts, draft.uses, context.kept, span.cut.position, budget, count,
+        rendered.text, texts, draft.uses, context.kept, span.cut.position, budget, count,
         most=context.most_names, names_of=context.names,
     )  # fmt: skip
     text = with_files(text, draft.files.lines, texts)
     text_tokens = count(text) + MESSAGE_TOKENS
     stored = tuple(ledger.fit(entries, 4 * budget.injected, count))
+    left_out = gathered(
+        parent.left_out if parent else (), {order_of(entry) for entry in parent.entries} if parent else (),
+        [*draft.files.left_out, *rendered.left_out],
+        [*of_statements(context.statements.forgotten), *unfitted(entries, stored, ledger.CUT_OFF)],
+        span.repeated, (text, *context.kept),
+    )  # fmt: skip
     return Record(
         version=VERSION, digest=span.digest, root=parent.root if parent else span.digest,
         parent=parent.digest if parent else None, covered=span.cut.position,
@@ -308,6 +322,7 @@ def build(context: RecordContext, written: WrittenSummary | None, occasion: Occa
         running=work.running, plan=work.plan, reports=draft.reports, rules=draft.files.rules, briefs=draft.files.briefs,
         forgotten=draft.contents.forgotten + ledger.statements(entries) - ledger.statements(stored), steps=work.steps,
         pins=(*draft.files.pins, *span.pins.beside),
+        left_out=left_out,
     )  # fmt: skip
 
 
@@ -320,12 +335,13 @@ def files_weight(
 
 
 class _Files(NamedTuple):
-    """What a record carries word for word, and the lines of that."""
+    """What a record carries word for word, and the lines of that. left_out: what has no room."""
 
     pins: tuple[Pin, ...]
     rules: tuple[RuleFile, ...]
     briefs: tuple[RuleFile, ...]
     lines: Sequence[str]
+    left_out: Sequence[LeftOut]
 
 
 def _files(
@@ -335,11 +351,12 @@ def _files(
     """Return the files of everything covered. told: what a person said in it, beside the new messages."""
     pins = pins_block(span.pins.held, texts, budget.pins, count)
     rules = rule_files(parent.rules if parent else (), span.utterances, {*span.ruled, *span.repeated}, read_by)
-    lines = [*pins.lines]
-    lines += files_block(texts.rules, rules, texts, _room_for_rules(budget) - span.rules_sent, count)
+    ruling = files_block(texts.rules, rules, texts, _room_for_rules(budget) - span.rules_sent, count)
     briefs = briefs_in(parent.briefs if parent else (), span.utterances, told, read_by)
-    lines += files_block(texts.briefs, briefs, texts, min(_BRIEFS, budget.record), count)
-    return _Files(pins.pins, rules, briefs, lines)
+    briefed = files_block(texts.briefs, briefs, texts, min(_BRIEFS, budget.record), count)
+    lines = [*pins.lines, *ruling.lines, *briefed.lines]
+    unpinned = [LeftOut("pin", pin.position, pin.source) for pin in pins.pins if not pin.text]
+    return _Files(pins.pins, rules, briefs, lines, (*ruling.left_out, *unpinned))
 
 
 class _Draft(NamedTuple):
@@ -397,7 +414,7 @@ def _uses(
 
 def _forgotten(parent: Record | None, statements: Statements) -> int:
     """How many statements of the user are not among the entries any more."""
-    return (parent.forgotten if parent else 0) + statements.left_out
+    return (parent.forgotten if parent else 0) + ledger.statements(statements.forgotten)
 
 
 def _replaced_statements(statements: Statements, entries: Sequence[Entry]) -> tuple[list[str], set[str]]:
@@ -423,7 +440,7 @@ def statements_of(span: Span, parent: Record | None, settings: LedgerSettings) -
     older = parent.entries if parent else ()
     newer = ledger.said_in(span.utterances, settings.directives, first_user=span.first_user)
     holds = ledger.merge_ledgers(older, newer.entries)
-    return Statements(holds.entries, (*older, *newer.entries), newer.left_out + holds.left_out)
+    return Statements(holds.entries, (*older, *newer.entries), (*newer.forgotten, *holds.forgotten))
 
 
 def language_for(parent: Record | None, span: Span) -> Language:

@@ -11,6 +11,7 @@ from policies.record.actions import Work
 from policies.record.allocate import Block, Line, Shown, allocate
 from policies.record.blocks import ROOMS, block, newest_first, work_blocks
 from policies.record.call_lines import without_place
+from policies.record.left_out import LeftOut, unfitted
 from policies.record.names import Names, NamesOf, names_in
 from policies.record.reports import Report
 from policies.record.texts import ALL_TEXTS, Texts
@@ -54,7 +55,14 @@ class Contents(NamedTuple):
     names: int = 0
 
 
-def render(contents: Contents, texts: Texts, budget: Budget, settings: LedgerSettings, count: CountTokens) -> str:
+class Rendered(NamedTuple):
+    """The injected text, and what it leaves out."""
+
+    text: str
+    left_out: Sequence[LeftOut]
+
+
+def render(contents: Contents, texts: Texts, budget: Budget, settings: LedgerSettings, count: CountTokens) -> Rendered:
     """Return the injected text without the working set, within `budget.injected` tokens less the floor of that.
 
     The user's words come first, then the state of the work and the summary, then the rest of the user's words. The
@@ -80,10 +88,12 @@ def render(contents: Contents, texts: Texts, budget: Budget, settings: LedgerSet
         *work_blocks(contents.work, contents.reports, texts, room, count),
         block("timeline", texts.timeline, timeline, room, count),
         recent,
-        words.rest,
+        words.rest._replace(left_out=unfitted(contents.entries, entries, ledger.CUT_OFF)),
         names,
     ]
-    shown = _by_title(blocks, allocate(blocks, left, count))
+    parts = allocate(blocks, left, count)
+    left_out = [each for part in parts for each in part.left_out]
+    shown = _by_title(blocks, parts)
     unsaid = total - sum(line.items for line in shown[texts.said].lines)
     shown[texts.said] = shown[texts.said]._replace(note=texts.unsaid.format(statements=unsaid) if unsaid > 0 else "")
     prose = _texts_of(shown[""].lines)
@@ -93,7 +103,8 @@ def render(contents: Contents, texts: Texts, budget: Budget, settings: LedgerSet
         *(texts.reported, texts.actions, texts.files, texts.claims),
     )
     body = [line for title in order for line in _lines_under(title, shown[title])]
-    return "\n".join([texts.opening, *numbers, *(["", *prose] if prose else []), *body, texts.closing])
+    text = "\n".join([texts.opening, *numbers, *(["", *prose] if prose else []), *body, texts.closing])
+    return Rendered(text, left_out)
 
 
 def _most_words(settings: LedgerSettings, budget: Budget) -> int:

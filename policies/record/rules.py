@@ -5,13 +5,16 @@ was too large for that.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from policies.authorship.arguments import path_of
 from policies.authorship.wrappers import RULE_FILES
 from policies.conversation.transcript import CountTokens, ToolCall, Utterance, escape
+from policies.record.call_lines import in_line
+from policies.record.left_out import LeftOut
 from policies.record.texts import Texts
 from policies.statements.ledger import rank_of
 from policies.tool_calls.code_mode import answered_call, printed_text, script_in
@@ -99,25 +102,34 @@ def content_of_file(utterance: Utterance) -> str:
     return (_NUMBER.sub("", text) if numbered and numbered >= len(lines) - 3 else text).strip()
 
 
-def files_block(title: str, files: Sequence[RuleFile], texts: Texts, room: int, count: CountTokens) -> list[str]:
-    """The files under a title, within so many tokens: whole where they fit, else what binds before the rest."""
+class FilesBlock(NamedTuple):
+    """Files under a title, as lines. left_out: of every file that is shortened, or not there, the lines that lack."""
+
+    lines: list[str]
+    left_out: list[LeftOut]
+
+
+def files_block(title: str, files: Sequence[RuleFile], texts: Texts, room: int, count: CountTokens) -> FilesBlock:
+    """Return the files within so many tokens: whole if they fit, else what binds before the rest."""
     lines: list[str] = []
+    left_out: list[LeftOut] = []
     room -= count(f"## {title}") + 8
     for file in reversed(files):
-        told = [*_lines_that_fit(file.text, room - count(file.name) - 8, texts, count)]
+        told, missing = _lines_that_fit(file.text, room - count(file.name) - 8, texts, count)
+        if missing:
+            left_out.append(LeftOut("rules", file.position, "\n".join([f"{in_line(file.name)}:", *missing])))
         if told:
             found = ["", f"### {escape(' '.join(file.name.split()))}", *told]
             room -= count("\n".join(found))
             lines = [*found, *lines]
-    return ["", f"## {title}", *lines[1:]] if lines else []
+    return FilesBlock(["", f"## {title}", *lines[1:]] if lines else [], left_out)
 
 
-def _lines_that_fit(text: str, room: int, texts: Texts, count: CountTokens) -> Iterator[str]:
-    """The lines that fit: headings, then what binds most; how many are left out at the end."""
+def _lines_that_fit(text: str, room: int, texts: Texts, count: CountTokens) -> tuple[list[str], list[str]]:
+    """Return the lines that fit, and the others: headings, then what binds most; how many lack at the end."""
     lines = [f"> {escape(line)}" for line in text.splitlines()]
     if count("\n".join(lines)) <= room:
-        yield from lines
-        return
+        return lines, []
     full = [at for at, line in enumerate(lines) if line != "> "]
     room -= count(texts.rules_left_out.format(lines=len(full)))
     kept: set[int] = set()
@@ -126,9 +138,10 @@ def _lines_that_fit(text: str, room: int, texts: Texts, count: CountTokens) -> I
         if cost <= room:
             kept.add(at)
             room -= cost
-    if kept:
-        yield from (lines[at] for at in sorted(kept))
-        yield texts.rules_left_out.format(lines=len(full) - len(kept))
+    missing = [lines[at].removeprefix("> ") for at in full if at not in kept]
+    if not kept:
+        return [], missing
+    return [*(lines[at] for at in sorted(kept)), texts.rules_left_out.format(lines=len(missing))], missing
 
 
 def _precedence(line: str) -> int:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from policies.conversation.transcript import CountTokens, escape
 from policies.record.allocate import Block, Line
+from policies.record.left_out import of_statement
 from policies.statements import ledger
 from policies.statements.entries import HARD, PREFERENCE, Entry, folded, line, order_of
 from policies.statements.statements import read_statement
@@ -90,5 +91,6 @@ def _lines(entries: Sequence[Entry], also: Mapping[str, Sequence[int]] = _NONE) 
     lines: list[Line] = []
     for entry in entries:
         older = also.get(folded(entry), ())[-_MOST_TIMES:]
-        lines.append(Line(escape(line(entry, older)), order_of(entry), 1 + entry.replaced + len(older)))
+        items = 1 + entry.replaced + len(older)
+        lines.append(Line(escape(line(entry, older)), order_of(entry), items, of_statement(entry)))
     return lines

@@ -71,6 +71,8 @@ _GROUPS: dict[tuple[Kind, int], int] = {
     ("message", WEAK): 5,
     ("pasted", WEAK): 6,
 }
+# At the end of an entry that is cut.
+CUT_OFF = " …"
 _CLAUSE = re.compile(r"[,;，；]")
 _PART = re.compile(r"[;；]")
 _ARGUMENT = re.compile(r"[^\s\"'`,:;(){}\[\]<>=|]{4,200}")
@@ -78,10 +80,10 @@ _MAX_ARGUMENTS = 1_500
 
 
 class LedgerEntries(NamedTuple):
-    """Entries, and how many statements of a person are not among them since there are too many."""
+    """Entries, and the statements of a person that are not among them since there are too many."""
 
     entries: list[Entry]
-    left_out: int
+    forgotten: list[Entry]
 
 
 def statements_in(
@@ -94,10 +96,11 @@ def statements_in(
 
 
 def said_in(utterances: Sequence[Utterance], directives: Sequence[str], *, first_user: int | None) -> LedgerEntries:
-    """The same, with how many statements are left out."""
+    """The same, with the statements that are forgotten."""
     messages = [*_by_message(utterances, directives, first_user)]
     return LedgerEntries(
-        [entry for said in messages for entry in said.entries], sum(said.left_out for said in messages)
+        [entry for said in messages for entry in said.entries],
+        [entry for said in messages for entry in said.forgotten],
     )
 
 
@@ -114,7 +117,8 @@ def _by_message(
     for position, said in groupby(persons, key=attrgetter("position")):
         found = [*_entries([*said], directives, arguments, first=position == first_user)]
         kept = _bound_entries(found)
-        yield LedgerEntries(kept, len(found) - len(kept))
+        orders = {entry.order for entry in kept} if len(kept) < len(found) else set()
+        yield LedgerEntries(kept, [entry for entry in found if entry.order not in orders] if orders else [])
 
 
 def _entries(
@@ -213,12 +217,12 @@ def merge(older: Sequence[Entry], newer: Iterable[Entry]) -> list[Entry]:
 
 
 def merge_ledgers(older: Sequence[Entry], newer: Iterable[Entry]) -> LedgerEntries:
-    """The same, with how many statements are left out."""
+    """The same, with the statements that are forgotten."""
     live = _Live(older)
     for entry in newer:
         live.say(entry)
     entries = live.entries()
-    return LedgerEntries(entries[-_MOST_ENTRIES:], statements(entries[:-_MOST_ENTRIES]))
+    return LedgerEntries(entries[-_MOST_ENTRIES:], entries[:-_MOST_ENTRIES])
 
 
 class _Live:
@@ -424,5 +428,5 @@ def _cut(entry: Entry, budget: int, count: CountTokens) -> Entry:
     text = entry.text
     while len(text) > 40 and count(line(entry)) >= budget:
         text = text[: len(text) * 2 // 3]
-        entry = msgspec.structs.replace(entry, text=f"{text} …")
+        entry = msgspec.structs.replace(entry, text=f"{text}{CUT_OFF}")
     return entry

@@ -19,7 +19,14 @@ from proxy.callers.tenants import Caller
 from proxy.cli.common import fail, plain
 from proxy.cli.stored import open_stored
 from proxy.compaction.explain import explainer
-from proxy.compaction.explain.explanation import WITHOUT_STORE, Explanation, Fate, MessageFate, Pinned
+from proxy.compaction.explain.explanation import (
+    WITHOUT_STORE,
+    Explanation,
+    Fate,
+    LeftOutText,
+    MessageFate,
+    Pinned,
+)
 from proxy.compaction.plan_input import Mode, plan_input_of_pasted
 from proxy.config.loading import Config
 from proxy.dialects.base import Dialect
@@ -81,7 +88,8 @@ def show(explanation: Explanation, console: Console, session: Session | None) ->
     for line in (_looked_at(session), *_measures(explanation)):
         tell(line)
     console.print(_table(explanation.messages))
-    for line in (*_cut(explanation), *_pins(explanation), *_pinned_lines(explanation.pinned), *_verdict(explanation)):
+    carried = (*_pins(explanation), *_pinned_lines(explanation.pinned), *_left_out_lines(explanation.left_out))
+    for line in (*_cut(explanation), *carried, *_verdict(explanation)):
         tell(line)
 
 
@@ -187,6 +195,14 @@ def _pinned_lines(pinned: Sequence[Pinned]) -> Iterator[str]:
         yield f"  pinned {entry.kind} [{index}] {plain(entry.text)}"
     if len(pinned) > _MOST_PINNED:
         yield f"  … and {len(pinned) - _MOST_PINNED} more: --json shows all"
+
+
+def _left_out_lines(left_out: Sequence[LeftOutText]) -> Iterator[str]:
+    for one in left_out[:_MOST_PINNED]:
+        index = "gone" if one.index is None else one.index
+        yield f"  left out {one.kind} [{index}] {plain(one.text)}"
+    if len(left_out) > _MOST_PINNED:
+        yield f"  … and {len(left_out) - _MOST_PINNED} more: --json shows all"
 
 
 def _verdict(explanation: Explanation) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec.structs import force_setattr
 
+from policies.record.left_out import left_out_text
 from proxy.callers.key_usage import prompt_by_size
 from proxy.compaction.media import media_figures, media_left
 from proxy.compaction.plan_input import PlanInput, RoutedRequest
@@ -59,6 +60,7 @@ def headers_of(attempt: Attempt) -> Headers:
         headers.append((b"x-compaction-pins", b"%d/%d" % (len(pins.kept), len(pins.pins))))
     if prompt.record is not None:
         headers.append((b"x-compaction-checkpoint", prompt.record.digest[:16].encode()))
+        headers.append((b"x-compaction-left-out", left_out_text(prompt.record.missing).encode()))
     return headers
 
 
@@ -201,7 +203,7 @@ def _build_rewrite_fields(attempt: Attempt, prompt: Prompt) -> dict[str, object]
     """Return the fields of a request that did not go out as it came."""
     fields: dict[str, object] = {"max_output": prompt.max_output}
     if prompt.record is not None:
-        fields["checkpoint"] = prompt.record.digest[:16]
+        fields |= {"checkpoint": prompt.record.digest[:16], "left_out": prompt.record.missing}
     if prompt.view is not None:
         fields["media"] = media_figures(attempt.named, prompt) if attempt.named else None
         if shortened := prompt.view.shortened:

@@ -32,6 +32,7 @@ class Session(msgspec.Struct, frozen=True):
     seen:    Unix seconds of its last use, to the minute.
     covered: messages that its newest checkpoint stands for, 0 without one; generation: how many there were in a row.
     record:  where that lies: the tag of its conversation and its digest; None without one.
+    left_out: how many things it covers and does not show, by kind.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Session(msgspec.Struct, frozen=True):
     covered: int = 0
     generation: int = 0
     record: tuple[str, str] | None = None
+    left_out: dict[str, int] = {}
 
 
 class Target(NamedTuple):

@@ -61,6 +61,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     restored, unresolved: results that only point to another one: those that got its text back, as that is no longer in
                  the prompt, and those that point to nothing in the request.
     pins, pins_left_out: texts that must stay in the prompt of a conversation, and those of them that are not in it.
+    left_out:    of its record: how many things it covers that the prompt does not show, by kind; None without a record.
     overflow:    what became of one that the upstream refused for its size; `observed` where its mode leaves it alone.
     bytes:       of the answer's body. comments: signs of life before it.
     """
@@ -123,6 +124,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     unresolved: int = 0
     pins: int = 0
     pins_left_out: int = 0
+    left_out: dict[str, int] | None = None
     overflow: Overflow | None = None
     warning: str | None = None
     code: str | None = None

@@ -203,6 +203,7 @@ LATER: Json = {
     "briefs": (),
     "pins": (),
     "forgotten": 0,
+    "left_out": (),
     "plan": {"items": (), "text": "", "source": "", "stale": False, "position": -1},
 }
 

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from policies.record import working_set
 from policies.record.actions import FileChange, KeyAction
+from policies.record.left_out import LeftOut, not_shown
 from policies.record.lineage import Lineage
 from policies.record.masking import as_allowed
 from policies.record.record import Making, Record, Segment
@@ -29,6 +30,7 @@ _MOST_PAIRS = 2_000
 class RecordRow(msgspec.Struct, frozen=True):
     """A record without what it says. tokens: of its text. made: Unix seconds. title: which span of time it is of.
 
+    left_out: how many things it covers and does not show, by kind.
     undone: True if it is out of use since it, or one that it continues, was undone."""
 
     digest: str
@@ -41,6 +43,7 @@ class RecordRow(msgspec.Struct, frozen=True):
     making: Making
     title: str = ""
     undone: bool = False
+    left_out: dict[str, int] = {}
 
 
 class Superseded(msgspec.Struct, frozen=True):
@@ -88,7 +91,7 @@ class Exported(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """A record with what it says. names: of its working set."""
+    """A record with what it says. names: of its working set. left_out: what it covers and the prompt does not show."""
 
     row: RecordRow
     title: str
@@ -100,6 +103,7 @@ class View(msgspec.Struct, frozen=True):
     files: tuple[FileChange, ...]
     names: int
     comparison: Comparison | None
+    left_out: list[LeftOut] = []
 
 
 async def export_session(sessions: Sessions, session: Session, name: bytes, secrets: Secrets) -> Exported:
@@ -115,7 +119,7 @@ def without_content(record: Record) -> Record:
     """The record without what it says."""
     return structs.replace(
         record, text="", summary="", segments=(), entries=(), actions=(), files=(), title="", uses=b"", seen=(),
-        attempts=(), running=(), plan=Plan(), reports=(), rules=(), briefs=(), steps=(),
+        attempts=(), running=(), plan=Plan(), reports=(), rules=(), briefs=(), steps=(), left_out=(),
     )  # fmt: skip
 
 
@@ -131,6 +135,7 @@ def row_of(record: Record, *, is_undone: bool = False) -> RecordRow:
         making=record.making,
         title=record.title,
         undone=is_undone,
+        left_out=record.missing,
     )
 
 
@@ -146,6 +151,7 @@ def view_of(record: Record, against: Record | None, *, is_undone: bool = False) 
         files=record.files,
         names=len(working_set.unpack_names(record.uses)),
         comparison=None if against is None else compare_records(against, record),
+        left_out=not_shown(record.left_out),
     )
 
 

@@ -13,8 +13,9 @@ from policies.decision.plan import Compact, attention_floor, read_so_far, soft_s
 from policies.price import Payoff
 from policies.record import working_set
 from policies.record.actions import file_changes, key_actions
+from policies.record.left_out import LeftOut, not_shown
 from policies.record.pins import HEAD, pins_block
-from policies.record.record import Record, RoundCounts, language_for
+from policies.record.record import Occasion, Record, RoundCounts, build, language_for
 from policies.record.texts import texts_for
 from policies.statements import ledger
 from policies.statements.entries import Entry
@@ -167,6 +168,10 @@ def _explanation(
         unresolved=0 if preview.prompt.view is None else preview.prompt.view.unresolved,
         pins=list(_pinned_texts(preview, indexes, count)),
         pinned=[explanation.Pinned(entry.kind, _index(case, indexes, entry.position), entry.text) for entry in pinned],
+        left_out=[
+            explanation.LeftOutText(each.kind, _index(case, indexes, each.position), each.text)
+            for each in _left_out(preview, count)
+        ],
         actions=actions,
         files=files,
     )
@@ -174,7 +179,7 @@ def _explanation(
 
 def _index(case: PlanInput, indexes: Sequence[int], position: int) -> int | None:
     """Return the index of a message by its position in the conversation, None if the client has left it out."""
-    place = case.relative(position)
+    place = case.relative(position) if position >= 0 else None
     return None if place is None else indexes[case.conversation.head_length + place]
 
 
@@ -231,6 +236,15 @@ def _pinned_texts(preview: Preview, indexes: Sequence[int], count: CountTokens) 
         index = None if pin.position == HEAD else _index(case, indexes, pin.position)
         source = case.allowed_text(pin.source)
         yield explanation.PinnedText(pin.origin, index, source, pin.key not in missing)
+
+
+def _left_out(preview: Preview, count: CountTokens) -> list[LeftOut]:
+    """Return what the record leaves out: the one in use, else the one of the job as it would be without a model."""
+    job, record = preview.job, preview.prompt.record
+    if job is not None:
+        occasion = Occasion(job.plan.trigger, job.plan.tokens_before, job.plan.cut.kept, "", job.started, job.started)
+        record = build(job.context(count), None, occasion)
+    return not_shown(record.left_out) if record is not None else []
 
 
 def _carried_entries(preview: Preview, count: CountTokens) -> tuple[list[Entry], int, int]:

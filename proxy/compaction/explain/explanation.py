@@ -6,6 +6,7 @@ import msgspec
 
 from policies.conversation.message import Role
 from policies.price import Payoff
+from policies.record.left_out import LeftOutKind
 from policies.record.lineage import Lineage
 from policies.record.pins import Origin
 from policies.record.record import RoundCounts
@@ -136,6 +137,14 @@ class Pinned(msgspec.Struct, frozen=True):
     text: str
 
 
+class LeftOutText(msgspec.Struct, frozen=True):
+    """What the record covers and the prompt does not show, of the request's message `index`; None if that is gone."""
+
+    kind: LeftOutKind
+    index: int | None
+    text: str
+
+
 class Reading(msgspec.Struct, frozen=True):
     """Tokens that `read_by` requests have read of what a compaction would take out now, since the last one.
 
@@ -183,6 +192,7 @@ class Explanation(msgspec.Struct, frozen=True):
     shortened: results in fewer tokens without loss.
     restored: texts put back into the place of results that point to them; unresolved: results that point to nothing.
     pins:    texts that must stay in the prompt.
+    left_out: what the record covers and leaves out. Of one that is not made yet: as if no model wrote it.
     pinned:  what the user said that the record carries; actions, files: tool calls and changed files that it knows of.
     """
 
@@ -212,5 +222,6 @@ class Explanation(msgspec.Struct, frozen=True):
     unresolved: int = 0
     pins: list[PinnedText] = []
     pinned: list[Pinned] = []
+    left_out: list[LeftOutText] = []
     actions: int = 0
     files: int = 0

@@ -177,13 +177,17 @@ class ItemMaker:
         return text_with(record, said, room.all, self._short_forms.counter(case))
 
     def _seal_item(self, case: PlanInput, item: CompactionItem, tokens: int) -> tuple[str, CompactionItem]:
-        """The item as it is sent; one that is long for what it expands into has fewer names to go on with."""
+        """The item as it is sent. One that is long for what it expands into has fewer names to go on with, and fewer
+        of the things that its record leaves out."""
         tenant = case.caller.tenant
         sealed = self._items.seal(tenant, item)
         names = working_set.unpack_names(item.record.uses)
-        while len(sealed) > max(_LONG, _PER_TOKEN * tokens) and names:
+        left_out = item.record.left_out
+        while len(sealed) > max(_LONG, _PER_TOKEN * tokens) and (names or left_out):
             names = names[len(names) - len(names) // 2 :] if len(names) > 1 else []
-            item = structs.replace(item, record=structs.replace(item.record, uses=working_set.pack_names(names)))
+            left_out = left_out[len(left_out) - len(left_out) // 2 :] if len(left_out) > 1 else ()
+            record = structs.replace(item.record, uses=working_set.pack_names(names), left_out=left_out)
+            item = structs.replace(item, record=record)
             sealed = self._items.seal(tenant, item)
         return sealed, item
 

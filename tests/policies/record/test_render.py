@@ -33,7 +33,7 @@ def injected(usable: int, summary: str, entries: list[Entry], **blocks: int) -> 
     files = [FileChange(f"src/a{i}.py", "created") for i in range(blocks.get("files", 0))]
     segments = [f"Segment {i}." for i in range(blocks.get("segments", 0))]
     contents = Contents(summary, segments, entries, Work(tuple(actions), tuple(files)))
-    return render(contents, TEXTS, budget_of(usable, usable), LedgerSettings(), count)
+    return render(contents, TEXTS, budget_of(usable, usable), LedgerSettings(), count).text
 
 
 @pytest.mark.parametrize("usable", [1_300, 2_600, 7_000])
