@@ -3,62 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import json
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from proxy.callers.api_head import ApiHead
-from proxy.callers.tenants import Tenants
-from proxy.compaction.plan_input import plan_input_of
-from proxy.config.loading import load_text
 from proxy.sessions.index import Session as StoredSession
-from proxy.sessions.stores.memory import MemoryStore
-from proxy.telemetry.log import Log
-from proxy.upstreams.http import UpstreamClient
-from proxy.wiring import open_engine
+from tests.support.engine_prompts import config_of, engines, prompt_of
 from tests.support.shaped_sessions import CLIENTS, Session, prose
 from tests.support.stages import body, history, made, outcome, stage
-from tests.support.worlds import DEFECTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from proxy.compaction.engine import Engine
-    from proxy.compaction.plan_input import Mode, PlanInput
+    from proxy.compaction.plan_input import PlanInput
     from proxy.compaction.prompt import Prompt
     from tests.support.stages import Stage
 
 pytestmark = pytest.mark.slow
 
-CONFIG = load_text(
-    "test",
-    json.dumps(
-        {
-            "upstreams": {"main": {"base_url": "http://127.0.0.1:9/v1"}},
-            "models": [{"match": "*", "context_window": 16_000}],
-            "policies": {"default": {"summarizer": {"model": "none"}, "economy": 0}},
-        }
-    ),
-    {},
-)
-
-
-async def prompt_of(engine: Engine, session: Session, mode: Mode = "on") -> tuple[PlanInput, Prompt]:
-    router, caller = engine.router(CONFIG), Tenants(CONFIG).identify(None)
-    request = await engine.reader.read(session.body(), caller.scope, router.encoding, session.dialect)
-    assert request is not None
-    head = ApiHead("POST", "/", []).asking(session.dialect)
-    case = await engine.prompt_builder.place(plan_input_of(head, router, caller, mode, request))
-    prompt = await engine.prompt_builder.first(case)
-    assert DEFECTS[session.dialect.name](json.loads(prompt.body)) == []
-    return case, prompt
+CONFIG = config_of(16_000, economy=0)
 
 
 async def undone(engine: Engine, case: PlanInput, prompt: Prompt) -> str | None:
@@ -72,26 +39,24 @@ async def undone(engine: Engine, case: PlanInput, prompt: Prompt) -> str | None:
 
 async def _plays(make: Callable[[], Session], steps: Sequence[tuple[int, bool]]) -> int:
     """Play a session, and take each forced compaction back at another replica; return how many there were."""
-    session, store, taken_back = make(), MemoryStore(), 0
+    session, taken_back = make(), 0
     session.opens("Move the totals to cents.")
-    with ThreadPoolExecutor(1) as workers:
-        log = Log("warning", time.time, io.BytesIO())
-        one, two = [await open_engine(CONFIG, store, UpstreamClient(), workers, log) for _ in range(2)]
+    async with engines(CONFIG, 2) as (one, two):
         gone: set[str] = set()
         for number, (size, is_forced) in enumerate(steps):
             session.works(prose(f"work {number}", size), "Bash", {"command": f"make part{number}"})
-            await prompt_of(one, session)
-            _, before = await prompt_of(one, session)
+            await prompt_of(one, CONFIG, session)
+            _, before = await prompt_of(one, CONFIG, session)
             assert before.record is None or before.record.digest not in gone
             if not is_forced:
                 continue
-            case, forced = await prompt_of(one, session, "force")
+            case, forced = await prompt_of(one, CONFIG, session, "force")
             if forced.record is None or (before.record and forced.record.digest == before.record.digest):
                 continue
             assert await undone(two, case, forced) == forced.record.digest
             gone.add(forced.record.digest)
             for engine in (one, two):
-                assert (await prompt_of(engine, session))[1].body == before.body
+                assert (await prompt_of(engine, CONFIG, session))[1].body == before.body
             left = await undone(one, case, forced) if before.record is None else None
             assert left is None, "there is no other"
             taken_back += 1
