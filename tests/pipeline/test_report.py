@@ -51,7 +51,7 @@ def check_told(reply: Reply, told: tuple[str, str], *, window: bool = True, chec
     headers = ours(reply)
     names = {"", "reason", "session", "tokens-received", "tokens-sent", "overhead-ms"}
     names |= {"window"} if window else set()
-    names |= {"checkpoint"} if checkpoint else set()
+    names |= {"checkpoint", "left-out"} if checkpoint else set()
     assert headers.keys() == names
     assert outcome(reply) == told
     assert headers.get("window", str(WINDOW)) == str(WINDOW)
