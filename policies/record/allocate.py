@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from policies.conversation.transcript import CountTokens
-from policies.record.left_out import LeftOut, behind
+from policies.record.left_out import LeftOut, rest_of
 
 # Characters that the lines of a block are cut to, one limit after the other, until all of them fit.
 _LIMITS = (300, 160, 80, 40)
@@ -66,7 +66,7 @@ def allocate(blocks: Sequence[Block], room: int, count: CountTokens) -> list[Sho
     First every block gets its share, in order. What is left goes to the blocks in order, until they are whole.
     """
     wanted = [_whole(block, count) for block in blocks]
-    shown = [Shown()] * len(blocks)
+    shown = [Shown(left_out=block.left_out) for block in blocks]
     needed = [min(block.floor, whole.tokens) for block, whole in zip(blocks, wanted, strict=True)]
     for is_shared in (True, False):
         for at, block in enumerate(blocks):
@@ -113,7 +113,7 @@ def _missing(whole: Line, shown: Line | None) -> list[LeftOut]:
         return []
     if shown is None:
         return [whole.left_out]
-    rest = behind(whole.left_out, whole.text, shown.text.removesuffix(_MARK))
+    rest = rest_of(whole.left_out, whole.text, shown.text.removesuffix(_MARK))
     return [] if rest is None else [rest]
 
 

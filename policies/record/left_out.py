@@ -36,36 +36,37 @@ class LeftOut(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     is_shown: bool = False
 
 
-def of_statement(entry: Entry) -> LeftOut | None:
+def left_out_of(entry: Entry) -> LeftOut | None:
     """Return a statement as it would be left out, None for what was pasted."""
     if entry.kind == "pasted":
         return None
     return LeftOut("said", entry.position, " ".join(entry.text.split()), entry.order)
 
 
-def of_statements(entries: Iterable[Entry]) -> list[LeftOut]:
-    return [found for entry in entries if (found := of_statement(entry)) is not None]
+def list_left_out(entries: Iterable[Entry]) -> list[LeftOut]:
+    """Return statements as they would be left out, without what was pasted."""
+    return [found for entry in entries if (found := left_out_of(entry)) is not None]
 
 
-def behind(left_out: LeftOut, whole: str, shown: str) -> LeftOut | None:
+def rest_of(left_out: LeftOut, whole: str, shown: str) -> LeftOut | None:
     """Return what is missing of one thing of whose line only a beginning is shown, None if nothing is."""
     rest = whole[len(shown) :].strip()[-len(left_out.text) :]
     return replace(left_out, text=rest) if rest else None
 
 
-def unfitted(entries: Iterable[Entry], fitted: Iterable[Entry], mark: str) -> list[LeftOut]:
+def list_unfitted(entries: Iterable[Entry], fitted: Iterable[Entry], mark: str) -> list[LeftOut]:
     """Return what is missing of these statements if only the fitted ones are left, of which one may end in a mark."""
     kept = {order_of(entry): entry.text for entry in fitted}
     found = []
     for entry in entries:
         text = kept.get(order_of(entry))
-        if text != entry.text and (each := of_statement(entry)) is not None:
-            rest = each if text is None else behind(each, entry.text, text.removesuffix(mark))
+        if text != entry.text and (each := left_out_of(entry)) is not None:
+            rest = each if text is None else rest_of(each, entry.text, text.removesuffix(mark))
             found += [rest] if rest is not None else []
     return found
 
 
-def gathered(
+def gather_left_out(
     parent: Sequence[LeftOut], known: Collection[tuple[int, int]], missing: Iterable[LeftOut],
     forgotten: Iterable[LeftOut], sent: Collection[int], prompt: Iterable[str],
 ) -> tuple[LeftOut, ...]:  # fmt: skip

@@ -21,7 +21,7 @@ from policies.record.allocate import cost_of
 from policies.record.bisect import BisectOutcome
 from policies.record.briefs import briefs_in
 from policies.record.call_lines import place, without_place
-from policies.record.left_out import LeftOut, counts_of, gathered, of_statements, unfitted
+from policies.record.left_out import LeftOut, counts_of, gather_left_out, list_left_out, list_unfitted
 from policies.record.names import NamesOf, names_in
 from policies.record.pins import Pin, SpanPins, pins_block
 from policies.record.render import Contents, names_weight, render, with_files, with_names
@@ -196,7 +196,7 @@ class Record(msgspec.Struct, frozen=True):
         return Work(self.actions, self.files, self.seen, self.attempts, self.running, self.plan, self.steps)
 
     @property
-    def missing(self) -> dict[str, int]:
+    def left_out_counts(self) -> dict[str, int]:
         """How many things the prompt leaves out, by kind."""
         return counts_of(self.left_out)
 
@@ -304,10 +304,10 @@ def build(context: RecordContext, written: WrittenSummary | None, occasion: Occa
     text = with_files(text, draft.files.lines, texts)
     text_tokens = count(text) + MESSAGE_TOKENS
     stored = tuple(ledger.fit(entries, 4 * budget.injected, count))
-    left_out = gathered(
+    left_out = gather_left_out(
         parent.left_out if parent else (), {order_of(entry) for entry in parent.entries} if parent else (),
         [*draft.files.left_out, *rendered.left_out],
-        [*of_statements(context.statements.forgotten), *unfitted(entries, stored, ledger.CUT_OFF)],
+        [*list_left_out(context.statements.forgotten), *list_unfitted(entries, stored, ledger.CUT_OFF)],
         span.repeated, (text, *context.kept),
     )  # fmt: skip
     return Record(
@@ -351,12 +351,12 @@ def _files(
     """Return the files of everything covered. told: what a person said in it, beside the new messages."""
     pins = pins_block(span.pins.held, texts, budget.pins, count)
     rules = rule_files(parent.rules if parent else (), span.utterances, {*span.ruled, *span.repeated}, read_by)
-    ruling = files_block(texts.rules, rules, texts, _room_for_rules(budget) - span.rules_sent, count)
+    rule_block = files_block(texts.rules, rules, texts, _room_for_rules(budget) - span.rules_sent, count)
     briefs = briefs_in(parent.briefs if parent else (), span.utterances, told, read_by)
-    briefed = files_block(texts.briefs, briefs, texts, min(_BRIEFS, budget.record), count)
-    lines = [*pins.lines, *ruling.lines, *briefed.lines]
+    brief_block = files_block(texts.briefs, briefs, texts, min(_BRIEFS, budget.record), count)
+    lines = [*pins.lines, *rule_block.lines, *brief_block.lines]
     unpinned = [LeftOut("pin", pin.position, pin.source) for pin in pins.pins if not pin.text]
-    return _Files(pins.pins, rules, briefs, lines, (*ruling.left_out, *unpinned))
+    return _Files(pins.pins, rules, briefs, lines, (*rule_block.left_out, *unpinned))
 
 
 class _Draft(NamedTuple):

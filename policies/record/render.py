@@ -11,7 +11,7 @@ from policies.record.actions import Work
 from policies.record.allocate import Block, Line, Shown, allocate
 from policies.record.blocks import ROOMS, block, newest_first, work_blocks
 from policies.record.call_lines import without_place
-from policies.record.left_out import LeftOut, unfitted
+from policies.record.left_out import LeftOut, list_unfitted
 from policies.record.names import Names, NamesOf, names_in
 from policies.record.reports import Report
 from policies.record.texts import ALL_TEXTS, Texts
@@ -88,7 +88,7 @@ def render(contents: Contents, texts: Texts, budget: Budget, settings: LedgerSet
         *work_blocks(contents.work, contents.reports, texts, room, count),
         block("timeline", texts.timeline, timeline, room, count),
         recent,
-        words.rest._replace(left_out=unfitted(contents.entries, entries, ledger.CUT_OFF)),
+        words.rest._replace(left_out=list_unfitted(contents.entries, entries, ledger.CUT_OFF)),
         names,
     ]
     parts = allocate(blocks, left, count)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from policies.conversation.transcript import CountTokens, escape
 from policies.record.allocate import Block, Line
-from policies.record.left_out import of_statement
+from policies.record.left_out import left_out_of
 from policies.statements import ledger
 from policies.statements.entries import HARD, PREFERENCE, Entry, folded, line, order_of
 from policies.statements.statements import read_statement
@@ -92,5 +92,5 @@ def _lines(entries: Sequence[Entry], also: Mapping[str, Sequence[int]] = _NONE) 
     for entry in entries:
         older = also.get(folded(entry), ())[-_MOST_TIMES:]
         items = 1 + entry.replaced + len(older)
-        lines.append(Line(escape(line(entry, older)), order_of(entry), items, of_statement(entry)))
+        lines.append(Line(escape(line(entry, older)), order_of(entry), items, left_out_of(entry)))
     return lines

@@ -60,7 +60,7 @@ def headers_of(attempt: Attempt) -> Headers:
         headers.append((b"x-compaction-pins", b"%d/%d" % (len(pins.kept), len(pins.pins))))
     if prompt.record is not None:
         headers.append((b"x-compaction-checkpoint", prompt.record.digest[:16].encode()))
-        headers.append((b"x-compaction-left-out", left_out_text(prompt.record.missing).encode()))
+        headers.append((b"x-compaction-left-out", left_out_text(prompt.record.left_out_counts).encode()))
     return headers
 
 
@@ -203,7 +203,7 @@ def _build_rewrite_fields(attempt: Attempt, prompt: Prompt) -> dict[str, object]
     """Return the fields of a request that did not go out as it came."""
     fields: dict[str, object] = {"max_output": prompt.max_output}
     if prompt.record is not None:
-        fields |= {"checkpoint": prompt.record.digest[:16], "left_out": prompt.record.missing}
+        fields |= {"checkpoint": prompt.record.digest[:16], "left_out": prompt.record.left_out_counts}
     if prompt.view is not None:
         fields["media"] = media_figures(attempt.named, prompt) if attempt.named else None
         if shortened := prompt.view.shortened:

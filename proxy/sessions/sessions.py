@@ -176,7 +176,7 @@ class Sessions:
             covered=record.covered if record else 0,
             generation=record.generation if record else 0,
             record=(self.records.tag_of(chain, record), record.digest) if record else None,
-            left_out=record.missing if record else {},
+            left_out=record.left_out_counts if record else {},
         )
         link = chain.own_link
         indexes = indexes_of(owner, chain.mark)

@@ -93,7 +93,7 @@ def check(person: Person, case: PlanInput, prompt: Prompt) -> int:
             assert f"{shown} …" in sent
     known = {*person.said}
     assert all(text in known or any(each.endswith(text) for each in known) for text in lost)
-    assert prompt.record.missing.get("said", 0) == len(lost)
+    assert prompt.record.left_out_counts.get("said", 0) == len(lost)
     return len(lost)
 
 

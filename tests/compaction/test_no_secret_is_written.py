@@ -131,7 +131,7 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
             seen.sent += [one.text for one in quotations]
             seen.quoted += len(quotations)
             explained = await explain(engine, case, request)
-            seen.shown.append(msgspec.json.encode(explained.pinned).decode())
+            seen.shown.append(msgspec.json.encode([explained.pinned, explained.left_out]).decode())
             if is_worth_following(case, prompt):
                 await engine.prefetch.after(
                     with_newest_lessons(case, router), changed(prompt), Usage(prompt.tokens, 30)

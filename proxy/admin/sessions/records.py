@@ -135,7 +135,7 @@ def row_of(record: Record, *, is_undone: bool = False) -> RecordRow:
         making=record.making,
         title=record.title,
         undone=is_undone,
-        left_out=record.missing,
+        left_out=record.left_out_counts,
     )
 
 

@@ -14,12 +14,12 @@ from policies.record.left_out import (
     MOST,
     MOST_CHARACTERS,
     LeftOut,
-    behind,
     counts_of,
-    gathered,
+    gather_left_out,
     left_out_text,
+    list_unfitted,
     not_shown,
-    unfitted,
+    rest_of,
 )
 from policies.record.masking import as_allowed
 from policies.record.rules import RuleFile, files_block
@@ -53,6 +53,7 @@ LONG = " ".join(f"word{at}" for at in range(60))
         (Block("t", lines("one", "two")), 2, [said("one", 0), said("two", 1)]),
         (Block("t", lines("one", "two")), 0, [said("one", 0), said("two", 1)]),
         (Block("t", [Line("- no loss")]), 0, []),
+        (Block("t", left_out=(said("zero", 9),)), 100, [said("zero", 9)]),
         (Block("t", lines("one"), left_out=(said("zero", 9),)), 100, [said("zero", 9)]),
         (Block("t", lines("one"), left_out=(said("zero", 9),)), 0, [said("zero", 9), said("one", 0)]),
     ],
@@ -80,7 +81,7 @@ def test_of_a_line_that_is_cut_the_rest_is_missing() -> None:
     ],
 )
 def test_the_rest_of_a_line_is_of_the_statement_alone(whole: str, shown: str, rest: str | None) -> None:
-    found = behind(said("one two three", 0), whole, shown)
+    found = rest_of(said("one two three", 0), whole, shown)
     assert (found and found.text) == rest
 
 
@@ -92,7 +93,7 @@ def test_entries_that_do_not_fit_are_missing_and_pasted_lines_are_no_statements(
         Entry("message", "kept", 2, 1),
     ]
     fitted = [structs.replace(entries[2], text="a long …"), entries[3]]
-    assert unfitted(entries, fitted, " …") == [said("a fact", 1, 1), said("task", 0, 1)]
+    assert list_unfitted(entries, fitted, " …") == [said("a fact", 1, 1), said("task", 0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -137,14 +138,14 @@ def test_what_a_record_leaves_out(
     prompt: str,
     found: list[LeftOut],
 ) -> None:
-    assert [*gathered(parent, known, missing, forgotten, {7}, [prompt])] == found
+    assert [*gather_left_out(parent, known, missing, forgotten, {7}, [prompt])] == found
 
 
 def test_the_newest_are_kept_and_those_that_are_not_shown_go_first() -> None:
     many = [said(f"Statement {at} of many.", at) for at in range(2 * MOST)]
-    found = gathered((), (), many, (), (), ())
+    found = gather_left_out((), (), many, (), (), ())
     assert [each.position for each in found] == [*range(MOST, 2 * MOST)]
-    found = gathered((), (), many[:10], many[10:], range(10, 2 * MOST), ())
+    found = gather_left_out((), (), many[:10], many[10:], range(10, 2 * MOST), ())
     assert len(found) == MOST
     assert counts_of(found) == {"said": 10}
 
@@ -210,9 +211,9 @@ def test_a_message_that_is_sent_next_to_the_record_is_left_out_of_a_later_one() 
         repeated={2},
         kept=(FACTS,),
     )
-    assert first.missing == {}
+    assert first.left_out_counts == {}
     second = made(generation(1), first)
-    assert second.missing["said"] > 100
+    assert second.left_out_counts["said"] > 100
 
 
 def test_with_room_for_everything_nothing_is_left_out() -> None:
@@ -220,7 +221,7 @@ def test_with_room_for_everything_nothing_is_left_out() -> None:
         generation(1), made(generation(0), budget=budget_of(64_000, 60_000)), budget=budget_of(64_000, 60_000)
     )
     assert record.left_out == ()
-    assert left_out_text(record.missing) == "none"
+    assert left_out_text(record.left_out_counts) == "none"
 
 
 def test_what_is_left_out_is_masked_like_the_rest() -> None:
