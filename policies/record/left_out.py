@@ -20,10 +20,14 @@ MOST = 500
 MOST_CHARACTERS = 300
 # Of a statement that is shown, so many characters are found again in a prompt. "Yes." stands in too many texts.
 _LEAST_FOUND = 12
+# In front of the rest of a thing that is shown cut short. Its words alone may stand in other statements.
+REST = "… "
 
 
 class LeftOut(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One thing that is left out, or the rest of one that is shown cut short. text: at most `MOST_CHARACTERS`.
+    """One thing that is left out, or the rest of one that is shown cut short, behind `REST`.
+
+    text: at most `MOST_CHARACTERS`.
 
     position: of its message. order: of a statement in its message. is_shown: True if it stands in the prompt all the
     same now. It is stored since a later prompt may not have it, and nothing else is left of it.
@@ -51,7 +55,7 @@ def list_left_out(entries: Iterable[Entry]) -> list[LeftOut]:
 def rest_of(left_out: LeftOut, whole: str, shown: str) -> LeftOut | None:
     """Return what is missing of one thing of whose line only a beginning is shown, None if nothing is."""
     rest = whole[len(shown) :].strip()[-len(left_out.text) :]
-    return replace(left_out, text=rest) if rest else None
+    return replace(left_out, text=f"{REST}{rest}") if rest else None
 
 
 def list_unfitted(entries: Iterable[Entry], fitted: Iterable[Entry], mark: str) -> list[LeftOut]:
@@ -84,10 +88,10 @@ def gather_left_out(
     text = _folded("\n".join(prompt)) if newest else ""
     kept, texts = list[LeftOut](), set[tuple[str, str]]()
     for each in newest:
-        words = _folded(each.text)
-        is_shown = each.is_shown or (len(words) >= _LEAST_FOUND and words in text)
+        words, is_rest = _folded(each.text), each.text.startswith(REST)
+        is_shown = each.is_shown or (not is_rest and len(words) >= _LEAST_FOUND and words in text)
         is_lasting = each.kind == "said" and (each.position, each.order) in lasting
-        if (each.kind, words) in texts or (is_shown and not is_lasting):
+        if (not is_rest and (each.kind, words) in texts) or (is_shown and not is_lasting):
             continue
         texts.add((each.kind, words))
         kept.append(replace(each, text=each.text[:MOST_CHARACTERS], is_shown=is_shown))

@@ -13,6 +13,7 @@ from policies.record.blocks import state_blocks
 from policies.record.left_out import (
     MOST,
     MOST_CHARACTERS,
+    REST,
     LeftOut,
     counts_of,
     gather_left_out,
@@ -68,15 +69,17 @@ def test_of_a_line_that_is_cut_the_rest_is_missing() -> None:
     assert len(shown.lines) == 2
     for line, left_out in zip(shown.lines, shown.left_out, strict=True):
         start = line.text.removesuffix(" …").partition("] ")[2]
-        assert f"{start} {left_out.text}".replace("  ", " ") == LONG or start + left_out.text == LONG
+        assert left_out.text.startswith(REST)
+        rest = left_out.text.removeprefix(REST)
+        assert LONG in (f"{start} {rest}", start + rest)
 
 
 @pytest.mark.parametrize(
     ("whole", "shown", "rest"),
     [
-        ("- [0] one two three", "- [0] one", "two three"),
-        ("- [0] one two three", "- [0]", "one two three"),
-        ("- [0, 12, 24] one two three", "- [0, 1", "one two three"),
+        ("- [0] one two three", "- [0] one", "… two three"),
+        ("- [0] one two three", "- [0]", "… one two three"),
+        ("- [0, 12, 24] one two three", "- [0, 1", "… one two three"),
         ("- [0] one two three", "- [0] one two three", None),
     ],
 )
@@ -93,7 +96,7 @@ def test_entries_that_do_not_fit_are_missing_and_pasted_lines_are_no_statements(
         Entry("message", "kept", 2, 1),
     ]
     fitted = [structs.replace(entries[2], text="a long …"), entries[3]]
-    assert list_unfitted(entries, fitted, " …") == [said("a fact", 1, 1), said("task", 0, 1)]
+    assert list_unfitted(entries, fitted, " …") == [said("a fact", 1, 1), said("… task", 0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +117,7 @@ def test_entries_that_do_not_fit_are_missing_and_pasted_lines_are_no_statements(
             [said("Never touch it.", 1, 1, is_shown=True)],
         ),
         ([], [], [said("Never touch it.", at, 1) for at in (1, 5)], [], "", [said("Never touch it.", 5, 1)]),
+        ([], [], [said("… touch the it.", 1)], [], "Do not touch the it.", [said("… touch the it.", 1)]),
         ([said("Not now.", 1)], [], [said("Later.", 3)], [], "", [said("Not now.", 1), said("Later.", 3)]),
         ([], [], [said("x" * 999, 1)], [], "", [said("x" * MOST_CHARACTERS, 1)]),
     ],
@@ -126,6 +130,7 @@ def test_entries_that_do_not_fit_are_missing_and_pasted_lines_are_no_statements(
         "too short to be found again",
         "shown now, and perhaps not later",
         "said twice",
+        "the rest of a statement, whose words another has",
         "in the order of the messages",
         "bounded",
     ],
