@@ -23,8 +23,10 @@ from policies.record.left_out import (
     rest_of,
 )
 from policies.record.masking import as_allowed
+from policies.record.render import Contents, render
 from policies.record.rules import RuleFile, files_block
 from policies.record.texts import texts_for
+from policies.settings import LedgerSettings
 from policies.statements.entries import Entry
 from policies.tool_calls.attempts import Attempt
 from policies.tool_calls.plan_forms import PlanItem
@@ -234,3 +236,26 @@ def test_what_is_left_out_is_masked_like_the_rest() -> None:
     record = structs.replace(made(generation(0)), left_out=(said(f"The key is {secret}.", 1),))
     assert secret not in repr(as_allowed(record, "mask"))
     assert secret in repr(as_allowed(record, "keep"))
+
+
+def test_what_the_settings_leave_no_room_for_is_missing_too() -> None:
+    entries = [Entry("fact", f"The key of shop{at} is key-{at}.", at, 1) for at in range(50)]
+    contents = Contents("", [], entries)
+    rendered = render(contents, EN, budget_of(60_000, 60_000), LedgerSettings(max_tokens=200), count)
+    lost = {each.text for each in rendered.left_out}
+    assert 20 < len(lost) < 50
+    assert all((entry.text in rendered.text) != (entry.text in lost) for entry in entries)
+
+
+def test_rules_without_room_and_statements_that_are_not_stored_are_in_the_record() -> None:
+    rules = "\n".join(f"Never touch the module number {at} of the old system." for at in range(400))
+    facts = [Utterance(2 * at, "user", f"The key of shop{at} is key-{at}{at}. {LONG}.") for at in range(1, 120)]
+    ruling = Utterance(0, "user", rules, voice="instructions", by="CLAUDE.md")
+    small = budget_of(1_200, 1_000)
+    first = made([ruling, *facts], budget=small)
+    assert first.left_out_counts["rules"] == 1
+    assert len(first.entries) < 119
+    gone = {f"The key of shop{at} is key-{at}{at}." for at in range(1, 120)} - {each.text for each in first.entries}
+    assert gone
+    second = made([Utterance(900, "user", "Go on, please."), Utterance(901, "assistant", "Yes.")], first, budget=small)
+    assert gone <= {each.text for each in second.left_out}
