@@ -259,3 +259,14 @@ def test_rules_without_room_and_statements_that_are_not_stored_are_in_the_record
     assert gone
     second = made([Utterance(900, "user", "Go on, please."), Utterance(901, "assistant", "Yes.")], first, budget=small)
     assert gone <= {each.text for each in second.left_out}
+
+
+def test_a_statement_that_is_sent_now_and_not_stored_is_left_out_later() -> None:
+    facts = [Utterance(2 * at, "user", f"The key of shop{at} is key-{at}{at}. {LONG}.") for at in range(1, 120)]
+    small, sent = budget_of(1_200, 1_000), range(2, 240)
+    first = made(facts, budget=small, repeated=sent, kept=tuple(each.text for each in facts))
+    assert first.left_out_counts == {}
+    gone = {f"The key of shop{at} is key-{at}{at}." for at in range(1, 120)} - {each.text for each in first.entries}
+    assert gone
+    second = made([Utterance(900, "user", "Go on, please."), Utterance(901, "assistant", "Yes.")], first, budget=small)
+    assert gone <= {each.text for each in not_shown(second.left_out)}
