@@ -27,7 +27,7 @@ REST = "… "
 class LeftOut(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One thing that is left out, or the rest of one that is shown cut short, behind `REST`.
 
-    text: at most `MOST_CHARACTERS`.
+    text: at most `MOST_CHARACTERS`; of a pin its source.
 
     position: of its message. order: of a statement in its message. is_shown: True if it stands in the prompt all the
     same now. It is stored since a later prompt may not have it, and nothing else is left of it.
@@ -89,7 +89,9 @@ def gather_left_out(
     kept, texts = list[LeftOut](), set[tuple[str, str]]()
     for each in newest:
         words, is_rest = _folded(each.text), each.text.startswith(REST)
-        is_shown = each.is_shown or (not is_rest and len(words) >= _LEAST_FOUND and words in text)
+        # Of a pin this is its source, which the record names.
+        is_found = each.kind != "pin" and not is_rest and len(words) >= _LEAST_FOUND and words in text
+        is_shown = each.is_shown or is_found
         is_lasting = each.kind == "said" and (each.position, each.order) in lasting
         if (not is_rest and (each.kind, words) in texts) or (is_shown and not is_lasting):
             continue

@@ -23,8 +23,8 @@ from tests.support.upstreams import config_for, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-ROUNDS = 24
-WINDOW = 40_000
+ROUNDS = 32
+WINDOW = 52_000
 CHARACTERS = 7_500
 TASK = "Read the first part, work through all others, and read the first part again."
 POINTER = "unchanged since"
@@ -77,21 +77,15 @@ AGENTS = {
 }
 
 
-@pytest.mark.parametrize("name", AGENTS)
-async def test_a_file_that_is_read_again_is_in_the_prompt(
-    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    agent = AGENTS[name]
-    program = agent.program()
-    if not program:
-        pytest.skip(f"{name} is not installed for this machine: run `make agents` (needs Node 20)")
-    work, home = tmp_path / "work", tmp_path / "home"
+async def played(agent: Agent, folder: Path, env: Mapping[str, str], again: int = 0) -> WorkingServer:
+    """Play a session of two windows. again: the round in which the first part is read once more."""
+    work, home = folder / "work", folder / "home"
     work.mkdir()
     home.mkdir()
     parts(work, ROUNDS, CHARACTERS)
 
     def part(number: int) -> int:
-        return 1 if number == ROUNDS else number
+        return 1 if number == again else number
 
     upstream = WorkingServer(
         agent.speech,
@@ -104,14 +98,45 @@ async def test_a_file_that_is_read_again_is_in_the_prompt(
     )
     models = [{"match": agent.model, "context_window": WINDOW}]
     async with serve(upstream) as behind:
-        config = config_for(tmp_path, behind, models=models, logging={"level": "info"})
+        # Tools and system prompt take half of the window.
+        policy: Json = {"extends": "default", "pins": {"budget_ratio": 0.3}}
+        config = config_for(folder, behind, models=models, policies={"default": policy}, logging={"level": "info"})
         async with serving(config) as address:
-            command = [*program, *agent.arguments(home, address)]
-            code, said = await run(command, agent.env(address), work, home)
+            command = [*installed_program(agent), *agent.arguments(home, address)]
+            code, said = await run(command, {**agent.env(address), **env}, work, home)
     assert (code, upstream.problems, upstream.overflows) == (0, [], 0), said[-2_000:]
     assert upstream.done == ROUNDS + 1
-    requests = [line for line in map(json.loads, lines_of(capfd.readouterr().err)) if line["event"] == "request"]
-    history = "".join(path.read_text() for path in home.glob(agent.transcript))
+    return upstream
+
+
+def installed_program(agent: Agent) -> list[str]:
+    if not (program := agent.program()):
+        pytest.skip("It is not installed for this machine: run `make agents` (needs Node 20)")
+    return program
+
+
+def requests_in(capfd: pytest.CaptureFixture[str]) -> list[Json]:
+    return [line for line in map(json.loads, lines_of(capfd.readouterr().err)) if line["event"] == "request"]
+
+
+async def test_a_file_that_a_header_pins_is_in_every_prompt(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    # Of its usual 32,000 tokens of output the window would have no room for a record beside tools and system prompt.
+    env = {"ANTHROPIC_CUSTOM_HEADERS": "x-compaction-pin: file:part_1.txt", "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "4000"}
+    upstream = await played(AGENTS["Claude Code"], tmp_path, env)
+    assert all(ended(1) in json.dumps(body) for body in upstream.received[1:])
+    behind = [line for line in requests_in(capfd) if line.get("checkpoint")]
+    assert len(behind) > ROUNDS // 2
+    assert {(line["pins"], line.get("pins_left_out", 0)) for line in behind} == {(1, 0)}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+async def test_a_file_that_is_read_again_is_in_the_prompt(
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    agent = AGENTS[name]
+    await played(agent, tmp_path, {}, again=ROUNDS)
+    requests = requests_in(capfd)
+    history = "".join(path.read_text() for path in (tmp_path / "home").glob(agent.transcript))
     assert ended(ROUNDS - 1) in history
     assert requests[-1].get("restored", 0) == (POINTER in history)
     assert name != "qwen-code" or POINTER in history

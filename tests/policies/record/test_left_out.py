@@ -148,6 +148,11 @@ def test_what_a_record_leaves_out(
     assert [*gather_left_out(parent, known, missing, forgotten, {7}, [prompt])] == found
 
 
+def test_a_pin_that_the_record_only_names_is_left_out() -> None:
+    pin = LeftOut("pin", 3, "docs/protocol.md")
+    assert [*gather_left_out((), (), [pin], (), (), ["pinned text of docs/protocol.md did not fit"])] == [pin]
+
+
 def test_the_newest_are_kept_and_those_that_are_not_shown_go_first() -> None:
     many = [said(f"Statement {at} of many.", at) for at in range(2 * MOST)]
     found = gather_left_out((), (), many, (), (), ())
