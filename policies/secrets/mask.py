@@ -23,7 +23,7 @@ _LEAST_SHOWN = 6
 # Characters of a value by which it is judged.
 _JUDGED = 200
 # A mask may complete what another one is found by; more often than this that is nobody's text.
-_MOST_PASSES = 4
+_MOST_PASSES = 10
 _MASK = "[secret:"
 # Letters beyond ASCII and Latin controls, but no halves of what takes two.
 _ESCAPED = re.compile(r"\\{1,7}u((?!00|d[89a-f]|D[89A-F])[0-9a-fA-F]{4}|00[c-fC-F][0-9a-fA-F])")
