@@ -13,6 +13,7 @@ from importlib.metadata import version
 from threading import Thread
 
 from proxy.admin.context import AdminContext
+from proxy.admin.health import health_samples
 from proxy.admin.recent import Recent
 from proxy.admin.site import AdminSite
 from proxy.callers import admin_token, store_secret
@@ -215,6 +216,10 @@ class App(Served):
             "requests_in_flight", "Requests under way", ("tenant",), lambda: by_name(pipeline.admission.in_flight)
         )
         metrics.gauge("config_reload_successful", taken, (), lambda: [((), not reloader.problems)])
+        metrics.gauge(
+            "health", "How a kind of part is: 0 good, 1 to look at, 2 not well", ("part",),
+            lambda: health_samples(self._opened),
+        )  # fmt: skip
         metrics.gauge("config_digest_info", digest, ("digest",), lambda: [((digest_of(self._config),), 1)])
 
     def _report_unreadable_keys(self, number: int) -> None:

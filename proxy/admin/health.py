@@ -1,8 +1,13 @@
-"""The health of this replica and of the others: each part in a few words, with a link to the page with details."""
+"""The health of this replica and of the others: each part in a few words, with a link to the page with details.
 
+The line of every page, the overview, `/readyz?verbose` and the gauge `health` are all made from `health_of`.
+"""
+
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
+from types import MappingProxyType
 
 from proxy.admin import words
 from proxy.admin.access import Visitor
@@ -24,12 +29,39 @@ _LEAST = 3
 _MOST_NAMED = 5
 
 
-def health_of(
-    context: AdminContext, visitor: Visitor, tenant: str | None, passed_on: int, replicas: Sequence[Replica], now: float
-) -> Health:
-    """Return the health of this replica and those beside it. Requests and budgets are of one tenant, or of all.
+# By the kind of part: what to do when it is not good.
+_ADVICE: Mapping[str, str] = MappingProxyType(
+    {
+        "upstreams": "Open a failed request: its page names the cause. docs/runbooks.md: ConcertinaUpstreamUnreachable",
+        "requests": "Open the failed requests: each page says how it ended and why.",
+        "overflows": "Set models[].context_window to what the upstream takes."
+        " docs/runbooks.md: ConcertinaOverflowPassedOn",
+        "faults": "The log says what failed. docs/runbooks.md: ConcertinaFailingOpen",
+        "summarizers": "It is asked again by itself; until then, records are made without a model."
+        " docs/runbooks.md: ConcertinaSummarizerFailing",
+        "budgets": "Records are made without a model until midnight UTC, or raise the budget."
+        " docs/runbooks.md: ConcertinaSummaryBudget",
+        "keys": "Their requests are refused. `concertina keys` shows the limits and changes them.",
+        "prompts": "Raise the window of the server (num_ctx, --ctx-size). docs/runbooks.md: ConcertinaPromptsCutOff",
+        "store": "Requests are served; records are made again by each replica. docs/runbooks.md: ConcertinaStoreDown",
+        "replicas": "Give all replicas the same config file and the same store.secret."
+        " docs/runbooks.md: ConcertinaConfigsDiffer",
+        "config": "The last good config is in force. Mend the file. docs/runbooks.md: ConcertinaConfigRefused",
+    }
+)
 
-    passed_on: overflows that reached clients in the span that is shown.
+
+async def newest_health(context: AdminContext, visitor: Visitor, now: float) -> Health:
+    """Return the health that every page shows. The list of replicas may be some seconds old."""
+    return health_of(context, visitor, visitor.tenant, await context.replicas.recent(), now)
+
+
+def health_of(
+    context: AdminContext, visitor: Visitor, tenant: str | None, replicas: Sequence[Replica], now: float
+) -> Health:
+    """Return the health of this replica and of the others, the worst part first.
+
+    Requests and budgets are those of one tenant, or of all. Requests are those of the last five minutes.
     """
     entries = takewhile(lambda entry: entry.event.at > now - _LOOKED_BACK, context.recent.newest())
     requests = [
@@ -38,22 +70,37 @@ def health_of(
         if isinstance(entry.event, RequestEnded) and tenant in (None, entry.event.tenant)
     ]
     parts = [
-        HealthPart(words.plural(len(replicas), "replica"), link="replicas"),
-        HealthPart(f"up {words.span(round(now - context.started))}"),
-        *_replica_parts(replicas),
-        *_setup_parts(context, now),
-        *_request_parts(requests),
         *_upstream_parts(requests),
-        HealthPart(
-            f"{words.exact(passed_on) if passed_on else 'nothing'} passed on",
-            "bad" if passed_on else "good",
-            "sessions?state=failed",
-        ),
+        *_request_parts(requests),
         *(_summarizer_parts(context) if visitor.tenant is None else ()),
         *_budget_parts(context, tenant),
+        *_setup_parts(context, now),
+        *_replica_parts(replicas),
+        HealthPart(f"up {words.span(round(now - context.started))}", kind="replicas"),
     ]
-    shown = [part if _may_open(visitor, part.link) else HealthPart(part.text, part.level) for part in parts]
+    shown = sorted((_part_for(visitor, part) for part in parts), key=lambda part: -_LEVELS.index(part.level))
     return Health(_worst(part.level for part in shown), [part.text for part in shown], shown)
+
+
+def health_samples(context: AdminContext | None) -> list[tuple[tuple[str], float]]:
+    """Return the level of each kind of part for the gauge `health`: 0, 1 or 2, by the kind. The store is not asked."""
+    if context is None:
+        return []
+    health = health_of(context, Visitor("nobody"), None, context.replicas.known(), time.time())
+    return [((kind,), _LEVELS.index(level)) for kind, level in levels_of(health).items()]
+
+
+def levels_of(health: Health) -> dict[str, Level]:
+    """Return the worst level of each kind of part, without names of tenants, upstreams and models."""
+    kinds = sorted({part.kind for part in health.parts})
+    return {kind: _worst(part.level for part in health.parts if part.kind == kind) for kind in kinds}
+
+
+def _part_for(visitor: Visitor, part: HealthPart) -> HealthPart:
+    """Return a part as a visitor may see it: with a link only if it may open the page."""
+    link = part.link if _may_open(visitor, part.link) else ""
+    advice = "" if part.level == "good" or visitor.tenant is not None else _ADVICE[part.kind]
+    return HealthPart(part.text, part.level, link, part.kind, advice)
 
 
 def _worst(levels: Iterable[Level]) -> Level:
@@ -67,39 +114,45 @@ def _may_open(visitor: Visitor, link: str) -> bool:
 
 def _replica_parts(replicas: Sequence[Replica]) -> Iterator[HealthPart]:
     if len({each.digest for each in replicas}) > 1:
-        yield HealthPart("replicas have different configs", "warn", "replicas")
+        yield HealthPart("replicas have different configs", "warn", "replicas", "replicas")
     if len({each.secret for each in replicas if each.secret}) > 1:
         text = "replicas have different store secrets, and find no sessions of each other"
-        yield HealthPart(text, "warn", "replicas")
+        yield HealthPart(text, "warn", "replicas", "replicas")
+    yield HealthPart(words.plural(len(replicas), "replica"), link="replicas", kind="replicas")
 
 
 def _setup_parts(context: AdminContext, now: float) -> Iterator[HealthPart]:
     store, reloader = context.store, context.reloader
     kind = context.config.store.url.partition("://")[0]
     if store.available:
-        yield HealthPart(f"store ({kind}) up", link="store")
+        yield HealthPart(f"store ({kind}) up", link="store", kind="store")
     else:
         since = words.clock(now - store.seconds_so)
-        yield HealthPart(f"the store ({kind}) does not answer since {since}", "bad", "store")
+        yield HealthPart(f"the store ({kind}) does not answer since {since}", "bad", "store", "store")
     if reloader.problems:
         text = f"the config file has {words.plural(reloader.problems, 'problem')}"
-        yield HealthPart(text, "warn", "config")
+        yield HealthPart(text, "warn", "config", "config")
     else:
-        yield HealthPart(f"config taken {words.ago(reloader.taken_at, now)}", link="config")
+        yield HealthPart(f"config taken {words.ago(reloader.taken_at, now)}", link="config", kind="config")
 
 
 def _request_parts(requests: Sequence[RequestEnded]) -> Iterator[HealthPart]:
     """Yield the parts about requests. Relayed requests are not counted: they fail for reasons of the client."""
     asked = [event for event in requests if event.wire != "relay"]
     failed = sum(not event.is_answered for event in asked)
-    text = f"{_of(failed, len(asked))} failed in five minutes"
-    yield HealthPart(text if failed else "no request failed in five minutes", _level(failed, len(asked)), "live")
+    text = f"{_of(failed, len(asked))} failed in five minutes" if failed else "no request failed in five minutes"
+    yield HealthPart(text, _level(failed, len(asked)), "live", "requests")
+    too_long = sum(event.overflow == "passed_on" for event in asked)
+    text = f"{words.plural(too_long, 'client')} got the error that a conversation is too long"
+    if not too_long:
+        text = "no client got the error that a conversation is too long"
+    yield HealthPart(text, "bad" if too_long else "good", "sessions?state=failed", "overflows")
     if untouched := sum(event.compaction == "failed-open" for event in asked):
         text = f"{words.plural(untouched, 'request')} sent unchanged after a fault of the proxy"
-        yield HealthPart(text, "warn", "live?outcome=failed-open")
+        yield HealthPart(text, "warn", "live?outcome=failed-open", "faults")
     if refused := sum(event.code == "insufficient_quota" and not event.attempts for event in asked):
         text = f"{words.plural(refused, 'request')} of keys that have used their budget"
-        yield HealthPart(text, "warn", "tenants")
+        yield HealthPart(text, "warn", "tenants", "keys")
 
 
 def _upstream_parts(requests: Sequence[RequestEnded]) -> Iterator[HealthPart]:
@@ -109,18 +162,19 @@ def _upstream_parts(requests: Sequence[RequestEnded]) -> Iterator[HealthPart]:
     failed = Counter(event.upstream or "" for event in sent if event.cause is not None or event.status >= 500)
     for name, number in failed.most_common(_MOST_NAMED):
         text = f"upstream {words.name(name)} failed {_of(number, asked[name])}"
-        yield HealthPart(text, _level(number, asked[name]), "live?status=5xx")
+        yield HealthPart(text, _level(number, asked[name]), "live?status=5xx", "upstreams")
     if asked and not failed:
-        yield HealthPart(f"{words.plural(len(asked), 'upstream')} up", link="models")
+        yield HealthPart(f"{words.plural(len(asked), 'upstream')} up", link="models", kind="upstreams")
     cut_off = Counter(event.upstream or "" for event in sent if event.warning == "prompt_cut_off")
     for name, number in cut_off.most_common(_MOST_NAMED):
-        yield HealthPart(f"upstream {words.name(name)} cut off {words.plural(number, 'prompt')}", "warn", "models")
+        text = f"upstream {words.name(name)} cut off {words.plural(number, 'prompt')}"
+        yield HealthPart(text, "warn", "models", "prompts")
 
 
 def _summarizer_parts(context: AdminContext) -> Iterator[HealthPart]:
     for upstream, model in sorted(context.engine.summarizer.cooling_down())[:_MOST_NAMED]:
         text = f"summarizer {words.name(model)} of upstream {upstream} rests after failures"
-        yield HealthPart(text, "warn", "models")
+        yield HealthPart(text, "warn", "models", "summarizers")
 
 
 def _budget_parts(context: AdminContext, tenant: str | None) -> Iterator[HealthPart]:
@@ -128,7 +182,7 @@ def _budget_parts(context: AdminContext, tenant: str | None) -> Iterator[HealthP
     spent = {name: share for name, share in shares.items() if share >= 1 and tenant in (None, name)}
     for name, share in sorted(spent.items(), key=lambda each: -each[1])[:_MOST_NAMED]:
         text = f"tenant {name} has used {words.share(share)} of its budget for summaries"
-        yield HealthPart(text, "warn", "tenants")
+        yield HealthPart(text, "warn", "tenants", "budgets")
 
 
 def _of(number: int, total: int) -> str:

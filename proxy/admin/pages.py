@@ -45,6 +45,7 @@ class HtmlPages:
         view = await overview_of(self._find(), visitor, tenant, span_of(request), time.time())
         values = {
             "view": view,
+            "health": view.health,
             "by_minute": overview.by_minute(view.minutes),
             "by_part": overview.by_part(view.parts, span_of(request)),
             "tenant": tenant,

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
 from proxy.admin.endpoints import ADMIN, AdminPage, find_page
+from proxy.admin.health import newest_health
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
@@ -145,7 +146,9 @@ class PageFrame:
     async def page(
         self, template: str, request: Request, visitor: Visitor, values: Mapping[str, object], status: int = 200
     ) -> Response:
-        context = self._find()
+        context, now = self._find(), time.time()
         about = About(version("concertina"), context.name, context.started)
-        frame = {"visitor": visitor, "navigation": navigation(visitor), "about": about, "now": time.time()}
+        frame = {"visitor": visitor, "navigation": navigation(visitor), "about": about, "now": now}
+        if "health" not in values:
+            frame["health"] = await newest_health(context, visitor, now)
         return await page(template, request, {**frame, **values}, status)

@@ -1,5 +1,6 @@
 """Our own pages: an ASGI application for health, metrics and everything under /admin."""
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
@@ -10,11 +11,12 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route as Path
 
 from proxy.admin import rendering
-from proxy.admin.access import Access
+from proxy.admin.access import Access, Visitor
 from proxy.admin.api import GeneralEndpoints
 from proxy.admin.context import AdminContext
 from proxy.admin.endpoints import API, ENDPOINTS, METRICS, PAGES, READY
 from proxy.admin.guard import Guard, error_page, error_response, with_protection
+from proxy.admin.health import levels_of, newest_health
 from proxy.admin.pages import HtmlPages, SetupPages
 from proxy.admin.roles import FIGURES
 from proxy.admin.routing import api_routes, handlers_of, page_routes
@@ -25,6 +27,7 @@ from proxy.admin.trials.explaining import Explaining
 from proxy.admin.trials.pages import TrialPages
 from proxy.errors import MethodNotAllowedError, NotFoundError, ProxyError
 from proxy.server.served import Receive, Scope, Send
+from proxy.sessions.stores.breaker import for_page
 
 _NAMES = f"{API}sessions/"
 _WELCOME = {
@@ -89,8 +92,11 @@ class AdminSite:
         assert context is not None  # noqa: S101 - pages are served once the lifespan has begun
         return context
 
-    async def _ready(self, _: Request) -> Response:
-        """Ready as soon as requests can be served; a store that is down or a broken config does not change that."""
+    async def _ready(self, request: Request) -> Response:
+        """Ready as soon as requests can be served; a store that is down or a broken config does not change that.
+
+        `?verbose` adds the health of each part, without names, since it is for everybody.
+        """
         context = self._find()
         if context is None:
             return JSONResponse({"status": "starting"}, status_code=503)
@@ -99,6 +105,10 @@ class AdminSite:
         state: dict[str, object] = {"status": "ready", "store": "up" if context.store.available else "down"}
         if context.reloader.problems:
             state |= {"config": "failed", "problems": context.reloader.problems}
+        if "verbose" in request.query_params:
+            with for_page():
+                health = await newest_health(context, Visitor("nobody"), time.time())
+            state |= {"health": health.level, "parts": levels_of(health)}
         return JSONResponse(state)
 
     async def _metrics(self, request: Request) -> Response:

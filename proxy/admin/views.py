@@ -60,7 +60,7 @@ async def overview_of(
     sums = await context.figures.last(span.hours, span.step)
     shown = overview.figures_of(sums.of, engine.tallies, tenant, engine.windows.price)
     return Overview(
-        health=health_of(context, visitor, tenant, shown.passed_on, await context.replicas.every(), now),
+        health=health_of(context, visitor, tenant, await context.replicas.every(), now),
         since=context.started,
         span=span.name,
         is_whole=sums.is_whole,

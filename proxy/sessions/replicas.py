@@ -1,6 +1,7 @@
 """The processes that serve over one store: each says that it is there, and how it is."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -40,6 +41,8 @@ class Replicas:
         self._sealed = replace(sealed, ttl=_TTL)
         self._run = run
         self._tell = tell
+        self._found: Sequence[Replica] = ()
+        self._found_at = float("-inf")
 
     async def beat(self) -> None:
         """Say that this process is there, for the next minute."""
@@ -52,7 +55,19 @@ class Replicas:
 
     async def every(self) -> list[Replica]:
         """This one first, then the others by their names; this one alone where the store does not answer."""
-        return [self._tell(), *await replicas_there(self._sealed, but=self._run)]
+        self._found_at = time.monotonic()
+        self._found = await replicas_there(self._sealed, but=self._run)
+        return [self._tell(), *self._found]
+
+    async def recent(self) -> list[Replica]:
+        """Return the same. The others may be those of ten seconds ago, so that pages do not ask the store each time."""
+        if time.monotonic() - self._found_at >= BEAT_EVERY:
+            return await self.every()
+        return self.known()
+
+    def known(self) -> list[Replica]:
+        """Return the same without asking the store: the others as they were when it was last asked."""
+        return [self._tell(), *self._found]
 
 
 async def replicas_there(sealed: SealedStore, *, but: str = "") -> list[Replica]:

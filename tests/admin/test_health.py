@@ -102,3 +102,65 @@ async def test_a_viewer_is_told_of_its_own_tenant_and_led_to_no_page_that_is_clo
             if part["link"]:
                 reply = await play.send("GET", f"/admin/{part['link']}", *BROWSER, bearer(VIEWER))
                 assert reply.status == 200, part
+
+
+PAGES_OF_OPERATORS = (
+    "",
+    "live",
+    "sessions",
+    "models",
+    "tenants",
+    "tenants/default",
+    "store",
+    "replicas",
+    "config",
+    "explain",
+)
+
+
+async def test_every_page_begins_with_what_is_wrong_the_worst_first_and_says_what_to_do(tmp_path: Path) -> None:
+    async with played(tmp_path, CONFIGURED) as play:
+        for path in PAGES_OF_OPERATORS:
+            page = (await play.send("GET", f"/admin/{path}", *BROWSER, bearer(CONFIGURED))).body.decode()
+            assert "All is well" in page, path
+        observe(play, 30)
+        observe(play, 1, warning="prompt_cut_off")
+        observe(play, 1, overflow="passed_on", status=400)
+        for path in PAGES_OF_OPERATORS:
+            page = (await play.send("GET", f"/admin/{path}", *BROWSER, bearer(CONFIGURED))).body.decode()
+            line = page.partition('id="health"')[2].partition("</p>")[0]
+            assert "Not well" in line, path
+            worst, other = "1 client got the error that a conversation is too long", "upstream main cut off 1 prompt"
+            assert 0 < line.index(worst) < line.index(other), path
+            assert "docs/runbooks.md: ConcertinaPromptsCutOff" in line
+
+
+async def test_readiness_and_metrics_tell_the_same_health_without_names(tmp_path: Path) -> None:
+    async with played(tmp_path, CONFIGURED) as play:
+        assert "parts" not in (await play.send("GET", "/readyz")).json()
+        observe(play, 1, warning="prompt_cut_off", upstream="a-secret-name")
+        reply = await play.send("GET", "/readyz?verbose")
+        found: Any = reply.json()
+        assert (reply.status, found["status"], found["health"]) == (200, "ready", "warn")
+        assert (found["parts"]["prompts"], found["parts"]["store"]) == ("warn", "good")
+        assert b"a-secret-name" not in reply.body
+        metrics = (await play.send("GET", "/metrics", bearer(CONFIGURED))).body.decode()
+        assert 'concertina_health{part="prompts"} 1.0' in metrics
+        assert 'concertina_health{part="store"} 0.0' in metrics
+
+
+async def test_pages_do_not_ask_the_store_for_the_replicas_each_time(tmp_path: Path) -> None:
+    async with played(tmp_path, CONFIGURED) as play:
+        replicas = play.app._opened.replicas  # type: ignore[union-attr]
+        asked = 0
+        every = replicas.every
+
+        async def counted() -> Any:
+            nonlocal asked
+            asked += 1
+            return await every()
+
+        replicas.every = counted  # type: ignore[method-assign]
+        for _ in range(5):
+            await play.send("GET", "/admin/explain", *BROWSER, bearer(CONFIGURED))
+        assert asked == 1

@@ -104,12 +104,12 @@ async def test_the_store_says_since_when_it_is_so_and_what_it_holds(tmp_path: Pa
 async def test_the_health_line_tells_of_all_replicas_and_since_when(tmp_path: Path) -> None:
     async with played(tmp_path, CONFIGURED, f"sqlite:///{tmp_path}/s.db") as play:
         alone = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()["health"]
-        assert alone["words"][0] == "1 replica"  # type: ignore[index,call-overload]
+        assert "1 replica" in alone["words"]  # type: ignore[index,operator,call-overload]
         assert any(word.startswith("config taken ") for word in alone["words"])  # type: ignore[index,call-overload]
         async with played(tmp_path, CONFIGURED, f"sqlite:///{tmp_path}/s.db", tenants={"acme": {}}):
             both = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()["health"]
             assert both["level"] == "warn"  # type: ignore[index,call-overload]
-            assert both["words"][0] == "2 replicas"  # type: ignore[index,call-overload]
+            assert "2 replicas" in both["words"]  # type: ignore[index,operator,call-overload]
             assert "replicas have different configs" in both["words"]  # type: ignore[index,call-overload]
             replicas = (await play.send("GET", "/admin/api/replicas", bearer(CONFIGURED))).json()["replicas"]
             assert all(time.time() - 60 < row["told"] <= time.time() for row in replicas)  # type: ignore[index,union-attr]
