@@ -12,7 +12,7 @@ from types import MappingProxyType
 from proxy.admin import words
 from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
-from proxy.admin.endpoints import find_page
+from proxy.admin.endpoints import find_endpoint, find_page
 from proxy.admin.overview import Health, HealthPart, Level
 from proxy.sessions.replicas import Replica
 from proxy.telemetry.events import RequestEnded
@@ -108,32 +108,36 @@ def _worst(levels: Iterable[Level]) -> Level:
 
 
 def _may_open(visitor: Visitor, link: str) -> bool:
-    path, _, _ = link.partition("?")
-    return bool(path) and visitor.role in find_page(path).roles
+    """Return True if the visitor may open a page, and a section of it: both have their roles."""
+    page, _, section = link.partition("#")
+    path, _, _ = page.partition("?")
+    if not path or visitor.role not in find_page(path).roles:
+        return False
+    return not section or visitor.role in find_endpoint(section).roles
 
 
 def _replica_parts(replicas: Sequence[Replica]) -> Iterator[HealthPart]:
     if len({each.digest for each in replicas}) > 1:
-        yield HealthPart("replicas have different configs", "warn", "replicas", "replicas")
+        yield HealthPart("replicas have different configs", "warn", "status#replicas", "replicas")
     if len({each.secret for each in replicas if each.secret}) > 1:
         text = "replicas have different store secrets, and find no sessions of each other"
-        yield HealthPart(text, "warn", "replicas", "replicas")
-    yield HealthPart(words.plural(len(replicas), "replica"), link="replicas", kind="replicas")
+        yield HealthPart(text, "warn", "status#replicas", "replicas")
+    yield HealthPart(words.plural(len(replicas), "replica"), link="status#replicas", kind="replicas")
 
 
 def _setup_parts(context: AdminContext, now: float) -> Iterator[HealthPart]:
     store, reloader = context.store, context.reloader
     kind = context.config.store.url.partition("://")[0]
     if store.available:
-        yield HealthPart(f"store ({kind}) up", link="store", kind="store")
+        yield HealthPart(f"store ({kind}) up", link="status#store", kind="store")
     else:
         since = words.clock(now - store.seconds_so)
-        yield HealthPart(f"the store ({kind}) does not answer since {since}", "bad", "store", "store")
+        yield HealthPart(f"the store ({kind}) does not answer since {since}", "bad", "status#store", "store")
     if reloader.problems:
         text = f"the config file has {words.plural(reloader.problems, 'problem')}"
-        yield HealthPart(text, "warn", "config", "config")
+        yield HealthPart(text, "warn", "status#config", "config")
     else:
-        yield HealthPart(f"config taken {words.ago(reloader.taken_at, now)}", link="config", kind="config")
+        yield HealthPart(f"config taken {words.ago(reloader.taken_at, now)}", link="status#config", kind="config")
 
 
 def _request_parts(requests: Sequence[RequestEnded]) -> Iterator[HealthPart]:
@@ -152,7 +156,7 @@ def _request_parts(requests: Sequence[RequestEnded]) -> Iterator[HealthPart]:
         yield HealthPart(text, "warn", "live?outcome=failed-open", "faults")
     if refused := sum(event.code == "insufficient_quota" and not event.attempts for event in asked):
         text = f"{words.plural(refused, 'request')} of keys that have used their budget"
-        yield HealthPart(text, "warn", "tenants", "keys")
+        yield HealthPart(text, "warn", "status#tenants", "keys")
 
 
 def _upstream_parts(requests: Sequence[RequestEnded]) -> Iterator[HealthPart]:
@@ -164,17 +168,17 @@ def _upstream_parts(requests: Sequence[RequestEnded]) -> Iterator[HealthPart]:
         text = f"upstream {words.name(name)} failed {_of(number, asked[name])}"
         yield HealthPart(text, _level(number, asked[name]), "live?status=5xx", "upstreams")
     if asked and not failed:
-        yield HealthPart(f"{words.plural(len(asked), 'upstream')} up", link="models", kind="upstreams")
+        yield HealthPart(f"{words.plural(len(asked), 'upstream')} up", link="status#models", kind="upstreams")
     cut_off = Counter(event.upstream or "" for event in sent if event.warning == "prompt_cut_off")
     for name, number in cut_off.most_common(_MOST_NAMED):
         text = f"upstream {words.name(name)} cut off {words.plural(number, 'prompt')}"
-        yield HealthPart(text, "warn", "models", "prompts")
+        yield HealthPart(text, "warn", "status#models", "prompts")
 
 
 def _summarizer_parts(context: AdminContext) -> Iterator[HealthPart]:
     for upstream, model in sorted(context.engine.summarizer.cooling_down())[:_MOST_NAMED]:
         text = f"summarizer {words.name(model)} of upstream {upstream} rests after failures"
-        yield HealthPart(text, "warn", "models", "summarizers")
+        yield HealthPart(text, "warn", "status#models", "summarizers")
 
 
 def _budget_parts(context: AdminContext, tenant: str | None) -> Iterator[HealthPart]:
@@ -182,7 +186,7 @@ def _budget_parts(context: AdminContext, tenant: str | None) -> Iterator[HealthP
     spent = {name: share for name, share in shares.items() if share >= 1 and tenant in (None, name)}
     for name, share in sorted(spent.items(), key=lambda each: -each[1])[:_MOST_NAMED]:
         text = f"tenant {name} has used {words.share(share)} of its budget for summaries"
-        yield HealthPart(text, "warn", "tenants", "budgets")
+        yield HealthPart(text, "warn", "status#tenants", "budgets")
 
 
 def _of(number: int, total: int) -> str:

@@ -1,8 +1,8 @@
 """What people see under /admin: pages that work without JavaScript."""
 
 import time
-from collections.abc import Callable
-from typing import get_args
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, get_args
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -13,6 +13,7 @@ from proxy.admin.context import AdminContext, viewed_tenant
 from proxy.admin.guard import form_of
 from proxy.admin.recent import page_of
 from proxy.admin.rendering import PageFrame
+from proxy.admin.roles import FIGURES
 from proxy.admin.sessions.one_request import request_view, unknown_request
 from proxy.admin.totals import as_csv
 from proxy.admin.views import (
@@ -31,6 +32,7 @@ from proxy.admin.views import (
     used_of,
 )
 from proxy.compaction.plan_input import Outcome
+from proxy.sessions.replicas import Replica
 
 
 class HtmlPages:
@@ -74,20 +76,53 @@ class HtmlPages:
         return [name for name in self._find().config.tenants if visitor.sees(name)]
 
 
-class SetupPages:
-    """Models, tenants, store and config: as above."""
+class Sections(NamedTuple):
+    """What the status page shows of the setup, beside the tenants."""
+
+    models: list[setup.TenantModel]
+    store: setup.StoreView
+    replicas: Sequence[Replica]
+    config: setup.ConfigView
+
+
+class StatusPages:
+    """The page about the setup, and the forms on it; a tenant, and tables as files."""
 
     def __init__(self, context: Callable[[], AdminContext]) -> None:
         self._find = context
         self._frame = PageFrame(context)
 
-    async def models(self, request: Request, visitor: Visitor) -> Response:
-        used = await self._used_by(request, visitor, by_model=True)
-        values = {"models": models_of(self._find()), "used": used, **_table_query(request)}
-        return await self._frame.page("models.html", request, visitor, values)
+    async def status(self, request: Request, visitor: Visitor) -> Response:
+        return await self._page(request, visitor)
+
+    async def _page(
+        self,
+        request: Request,
+        visitor: Visitor,
+        probe: setup.Probe | None = None,
+        reloaded: setup.Reloaded | None = None,
+    ) -> Response:
+        context = self._find()
+        by_tenant = await self._used_by(request, visitor, by_model=False)
+        values: dict[str, object] = {
+            "rows": tenants_of(context, by_tenant),
+            "by_tenant": by_tenant,
+            "sections": None,
+            "probe": probe,
+            "reloaded": reloaded,
+            **_table_query(request),
+        }
+        if visitor.role in FIGURES:
+            replicas, config = await context.replicas.every(), setup.config(context.reloader)
+            values["by_model"] = await self._used_by(request, visitor, by_model=True)
+            values["sections"] = Sections(models_of(context), await store_view(context), replicas, config)
+        return await self._frame.page("status.html", request, visitor, values)
 
     async def models_csv(self, request: Request, visitor: Visitor) -> Response:
         return _csv("models", request, await self._used_by(request, visitor, by_model=True))
+
+    async def tenants_csv(self, request: Request, visitor: Visitor) -> Response:
+        return _csv("tenants", request, await self._used_by(request, visitor, by_model=False))
 
     async def _used_by(self, request: Request, visitor: Visitor, *, by_model: bool) -> UsageTable:
         return await used_of(self._find(), visitor, span_of(request), sort_of(request), by_model=by_model)
@@ -97,42 +132,17 @@ class SetupPages:
         await forget_learned(
             self._find(), visitor, form.get("tenant", ""), form.get("upstream", ""), form.get("model", "")
         )
-        return RedirectResponse(f"{rendering.root_of(request)}models", 303)
-
-    async def tenants(self, request: Request, visitor: Visitor) -> Response:
-        used = await self._used_by(request, visitor, by_model=False)
-        values = {"rows": tenants_of(self._find(), used), "used": used, **_table_query(request)}
-        return await self._frame.page("tenants.html", request, visitor, values)
-
-    async def tenants_csv(self, request: Request, visitor: Visitor) -> Response:
-        return _csv("tenants", request, await self._used_by(request, visitor, by_model=False))
+        return RedirectResponse(f"{rendering.root_of(request)}status#models", 303)
 
     async def tenant(self, request: Request, visitor: Visitor) -> Response:
         view = await tenant_view(self._find(), visitor, request.path_params["name"], span_of(request))
         return await self._frame.page("tenant.html", request, visitor, {"view": view, **_table_query(request)})
 
-    async def store(self, request: Request, visitor: Visitor) -> Response:
-        return await self._frame.page(
-            "store.html", request, visitor, {"view": await store_view(self._find()), "probe": None}
-        )
-
     async def probe_store(self, request: Request, visitor: Visitor) -> Response:
-        probe = await probe_store(self._find())
-        values = {"view": await store_view(self._find()), "probe": probe}
-        return await self._frame.page("store.html", request, visitor, values)
-
-    async def replicas(self, request: Request, visitor: Visitor) -> Response:
-        replicas = await self._find().replicas.every()
-        return await self._frame.page("replicas.html", request, visitor, {"replicas": replicas})
-
-    async def config(self, request: Request, visitor: Visitor) -> Response:
-        values = {"view": setup.config(self._find().reloader), "reloaded": None}
-        return await self._frame.page("config.html", request, visitor, values)
+        return await self._page(request, visitor, probe=await probe_store(self._find()))
 
     async def reload_config(self, request: Request, visitor: Visitor) -> Response:
-        reloaded = await reload_config(self._find(), visitor)
-        values = {"view": setup.config(self._find().reloader), "reloaded": reloaded}
-        return await self._frame.page("config.html", request, visitor, values)
+        return await self._page(request, visitor, reloaded=await reload_config(self._find(), visitor))
 
 
 def _table_query(request: Request) -> dict[str, object]:

@@ -121,13 +121,7 @@ _NAVIGATION = (
         Link(find_page("sessions"), "Sessions", "s"),
     ),
     (Link(find_page("explain"), "Explain", "e"),),
-    (
-        Link(find_page("models"), "Models", "m"),
-        Link(find_page("tenants"), "Tenants", "t"),
-        Link(find_page("store"), "Store", "r"),
-        Link(find_page("replicas"), "Replicas", "p"),
-        Link(find_page("config"), "Config", "c"),
-    ),
+    (Link(find_page("status"), "Status", "t"),),
 )
 
 

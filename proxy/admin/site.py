@@ -17,7 +17,7 @@ from proxy.admin.context import AdminContext
 from proxy.admin.endpoints import API, ENDPOINTS, METRICS, PAGES, READY
 from proxy.admin.guard import Guard, error_page, error_response, with_protection
 from proxy.admin.health import levels_of, newest_health
-from proxy.admin.pages import HtmlPages, SetupPages
+from proxy.admin.pages import HtmlPages, StatusPages
 from proxy.admin.roles import FIGURES
 from proxy.admin.routing import api_routes, handlers_of, page_routes
 from proxy.admin.sessions.endpoints import SessionEndpoints
@@ -58,7 +58,7 @@ class AdminSite:
         explaining = Explaining(opened, self.access)
         endpoints = (GeneralEndpoints(opened), SessionEndpoints(opened, self.access), TrialEndpoints(explaining))
         sessions, trials = SessionPages(opened, self.access), TrialPages(opened, explaining)
-        pages = handlers_of(PAGES, (HtmlPages(opened), SetupPages(opened), sessions, trials))
+        pages = handlers_of(PAGES, (HtmlPages(opened), StatusPages(opened), sessions, trials))
         self.handlers = handlers_of(ENDPOINTS, endpoints)
         self._app = Starlette(
             routes=[

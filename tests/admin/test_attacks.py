@@ -133,8 +133,8 @@ async def test_no_markup_of_a_client_is_any_of_ours(tmp_path: Path) -> None:
         pages = [
             *("", "live", "sessions", f"sessions?{urlencode({'q': svg})}", f"sessions/{session}?{which}"),
             *(f"requests/{request}", f"requests/{quote(svg)}"),
-            *(f"sessions/{session}/records/{digest}?{which}", "models", "tenants", "tenants/default", "store"),
-            *("replicas", "config", f"explain?{urlencode({'session': svg})}", quote(script)),
+            *(f"sessions/{session}/records/{digest}?{which}", "status", "tenants/default"),
+            *(f"explain?{urlencode({'session': svg})}", quote(script)),
             *(f"live?{urlencode({'session': svg, 'status': svg})}", f"sign-in?{quote(svg)}"),
         ]
         shown = [await play.send("GET", f"/admin/{page}", HTML, bearer(CONFIGURED)) for page in pages]

@@ -17,7 +17,7 @@ import proxy
 from proxy.admin.api import GeneralEndpoints
 from proxy.admin.endpoints import ADMIN, API, ENDPOINTS, METRICS, PAGES, PARAMETER, READY, find_endpoint
 from proxy.admin.openapi import document
-from proxy.admin.pages import HtmlPages, SetupPages
+from proxy.admin.pages import HtmlPages, StatusPages
 from proxy.admin.routing import handlers_of
 from proxy.admin.sessions.endpoints import SessionEndpoints
 from proxy.admin.sessions.listing import Wishes
@@ -46,7 +46,7 @@ def methods_of(owners: Sequence[type]) -> list[str]:
 def test_every_row_has_one_handler_and_every_handler_a_row() -> None:
     endpoints = methods_of([GeneralEndpoints, SessionEndpoints, TrialEndpoints])
     assert endpoints == sorted(row.name for row in ENDPOINTS)
-    assert methods_of([HtmlPages, SetupPages, SessionPages, TrialPages]) == sorted(row.name for row in PAGES)
+    assert methods_of([HtmlPages, StatusPages, SessionPages, TrialPages]) == sorted(row.name for row in PAGES)
 
 
 @pytest.mark.parametrize("owners", [[], [TrialEndpoints, TrialEndpoints]])

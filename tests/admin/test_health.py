@@ -79,11 +79,11 @@ async def test_budgets_resting_summarizers_faults_and_cut_off_prompts_are_part_o
         observe(play, 1, tenant="acme", compaction="failed-open")
         observe(play, 1, tenant="acme", status=429, code="insufficient_quota", attempts=0, upstream=None)
         told = await parts(play)
-        assert told["tenant acme has used 104 % of its budget for summaries"] == ("warn", "tenants")
-        assert told["summarizer small of upstream main rests after failures"] == ("warn", "models")
-        assert told["upstream main cut off 2 prompts"] == ("warn", "models")
+        assert told["tenant acme has used 104 % of its budget for summaries"] == ("warn", "status#tenants")
+        assert told["summarizer small of upstream main rests after failures"] == ("warn", "status#models")
+        assert told["upstream main cut off 2 prompts"] == ("warn", "status#models")
         assert told["1 request sent unchanged after a fault of the proxy"] == ("warn", "live?outcome=failed-open")
-        assert told["1 request of keys that have used their budget"] == ("warn", "tenants")
+        assert told["1 request of keys that have used their budget"] == ("warn", "status#tenants")
         assert (await health(play))["level"] == "warn"
         other = await parts(play, "?tenant=default")
         assert not any("acme" in text or "cut off" in text for text in other)
@@ -108,12 +108,8 @@ PAGES_OF_OPERATORS = (
     "",
     "live",
     "sessions",
-    "models",
-    "tenants",
+    "status",
     "tenants/default",
-    "store",
-    "replicas",
-    "config",
     "explain",
 )
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 HTML: Header = (b"Accept", b"text/html")
-VIEWS = ("", "live", "sessions", "models", "tenants", "tenants/acme", "store", "replicas", "config")
+VIEWS = ("", "live", "sessions", "status", "tenants/acme")
 
 
 async def page(play: Played, path: str, *headers: Header) -> str:
@@ -40,8 +40,8 @@ async def test_views_are_there_when_nothing_is_known_and_when_the_store_is_down(
             assert "<h1>" in await page(play, view)
         assert "No request has come yet" in await page(play, "")
         assert "The store does not answer" in await page(play, "sessions")
-        assert "Requests go on without it" in await page(play, "store")
-        assert "No model was asked for yet" in await page(play, "models")
+        assert "Requests go on without it" in await page(play, "status")
+        assert "No model was asked for yet" in await page(play, "status")
         figures = (await play.send("GET", "/admin/api/overview?range=30d", bearer(CONFIGURED))).json()
         assert (figures["span"], figures["is_whole"]) == ("30d", False)
         assert (await play.send("GET", "/admin/api/overview?range=1y", bearer(CONFIGURED))).status == 400
@@ -50,7 +50,7 @@ async def test_views_are_there_when_nothing_is_known_and_when_the_store_is_down(
 
 async def test_this_machine_reads_the_setup_without_a_token_and_no_sessions(tmp_path: Path) -> None:
     async with played(tmp_path) as play:
-        for view in ("", "models", "tenants", "tenants/default", "store", "config"):
+        for view in ("", "status", "tenants/default"):
             shown = await page(play, view, *BROWSER[:-1])
             assert "Sign in" in shown
             assert 'href="./live"' not in shown
@@ -60,7 +60,7 @@ async def test_this_machine_reads_the_setup_without_a_token_and_no_sessions(tmp_
 async def test_what_was_learned_of_a_model_is_forgotten_where_that_is_wished(tmp_path: Path) -> None:
     async with played(tmp_path, CONFIGURED, **SMALL_WINDOW) as play:
         assert (await ask(play.address, "POST", CHAT, [JSON], LONG)).status == 200
-        assert "the config" in await page(play, "models")
+        assert "the config" in await page(play, "status")
         windows = play.app._opened.engine.windows  # type: ignore[union-attr]
         (place,) = windows.places()
         windows.saw_answer(place, b"session", 0, 1_000, 77)
@@ -71,7 +71,7 @@ async def test_what_was_learned_of_a_model_is_forgotten_where_that_is_wished(tmp
         same = (b"Sec-Fetch-Site", b"same-origin")
         form = b"tenant=default&upstream=main&model=m"
         posted = await play.send("POST", "/admin/models/forget", bearer(CONFIGURED), same, body=form)
-        assert (posted.status, posted.header(b"location")) == (303, b"../models")
+        assert (posted.status, posted.header(b"location")) == (303, b"../status#models")
 
 
 async def test_the_store_is_probed_by_an_entry_of_ours_that_is_gone_afterwards(tmp_path: Path) -> None:
@@ -93,12 +93,12 @@ async def test_the_store_says_since_when_it_is_so_and_what_it_holds(tmp_path: Pa
         assert time.time() - 60 < view["since"] <= time.time()  # type: ignore[operator]
         assert view["entries"]["replica"] == 1  # type: ignore[index,call-overload]
         assert 0 < view["size"] < view["most"]  # type: ignore[operator]
-        assert "heartbeats of replicas" in await page(play, "store")
+        assert "heartbeats of replicas" in await page(play, "status")
     down = f"redis://127.0.0.1:{reserve_port()}"
     async with played(tmp_path, CONFIGURED, store=down) as play:
         view = (await play.send("GET", "/admin/api/store", bearer(CONFIGURED))).json()
         assert (view["available"], view["entries"], view["size"]) == (False, None, None)
-        assert "It does not, for <time" in await page(play, "store")
+        assert "It does not, for <time" in await page(play, "status")
 
 
 async def test_the_health_line_tells_of_all_replicas_and_since_when(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_the_health_line_tells_of_all_replicas_and_since_when(tmp_path: Pa
             async with played(tmp_path, CONFIGURED, other_secret):
                 third = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()["health"]
                 assert any("different store secrets" in word for word in third["words"])  # type: ignore[index,union-attr]
-                assert "another store.secret" in await page(play, "replicas")
+                assert "another store.secret" in await page(play, "status")
     down = f"redis://127.0.0.1:{reserve_port()}"
     async with played(tmp_path, CONFIGURED, store=down) as play:
         told = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()["health"]

@@ -43,14 +43,10 @@ VIEWS = (
     "live",
     "sessions",
     "sessions?q=0123456789abcdef",
-    "models",
-    "tenants",
-    "tenants?range=30d&sort=failed",
+    "status",
+    "status?range=30d&sort=failed",
     "tenants/default",
-    "store",
-    "config",
     "explain?example=1",
-    "replicas",
     f"requests/{'0' * 16}",
     "nothing",
 )
@@ -290,7 +286,7 @@ def test_pages_are_whole_without_scripts(tmp_path: Path) -> None:
 def test_what_people_ask_is_answered_within_two_clicks(tmp_path: Path) -> None:
     with beside(tmp_path, "full") as shown, browser(has_scripts=False) as chromium:
         chromium.open(shown.link)
-        chromium.click("Tenants")
+        chromium.click("Status")
         first = chromium.driver.find_element("css selector", "tbody tr")
         assert first.text.startswith("default $"), "which tenant spends most?"
         chromium.open(shown.at(""))
@@ -328,7 +324,7 @@ def test_pages_work_below_a_prefix_of_a_front_end(tmp_path: Path) -> None:
         chromium.wait_until_at(shown.at("sessions"))
         chromium.click("split-the-invoices")
         assert "60 requests to demo-8k" in chromium.text()
-        for link in ("Models", "Tenants", "Store", "Config", "Live", "Overview"):
+        for link in ("Status", "Live", "Overview"):
             chromium.click(link)
             assert chromium.driver.find_element("css selector", "h1").text == link
         chromium.press_button("Sign out")
