@@ -91,8 +91,9 @@ class Minute(msgspec.Struct, frozen=True):
 class SpanPart(msgspec.Struct, frozen=True):
     """An hour or a day of the span. at: when it began, in Unix seconds. received, sent: tokens.
 
-    failed: requests without an answer of 2xx, or of a shape that is not understood. cost: US dollars, None where no
-    price is known; cost_of_summaries: of it. saved: what the same requests would have cost more as they came, an
+    net: tokens that were not sent, less what summaries took. kept_alive: requests that would have been refused as they
+    came. failed: requests without an answer of 2xx, or of a shape that is not understood. cost: US dollars, None where
+    no price is known; cost_of_summaries: of it. saved: what the same requests would have cost more as they came, an
     estimate. latency_p50, latency_p95: seconds in which half and 19 of 20 of the answered requests had ended, by
     estimate; None without any.
     """
@@ -108,6 +109,8 @@ class SpanPart(msgspec.Struct, frozen=True):
     saved: float | None
     latency_p50: float | None = None
     latency_p95: float | None = None
+    net: int = 0
+    kept_alive: int = 0
 
 
 class CompactionNote(msgspec.Struct, frozen=True):
@@ -236,6 +239,8 @@ def _part(at: int, sums: Mapping[tuple[str, str], Tally], tenant: str | None, pr
         saved=used.saved,
         latency_p50=figures.latency(tally, 0.5),
         latency_p95=figures.latency(tally, _PERCENTILE),
+        net=used.net,
+        kept_alive=used.kept_alive,
     )
 
 

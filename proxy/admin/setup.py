@@ -12,6 +12,7 @@ from policies.decision.budget import usable_tokens
 from policies.model_profile import ModelProfile
 from policies.price import Price
 from policies.settings import DEFAULTS, PolicySettings
+from proxy.admin.overview import SpanPart
 from proxy.admin.totals import Totals
 from proxy.callers.key_usage import KeyRow
 from proxy.config.document import parse
@@ -81,13 +82,16 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class TenantView(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant and the policy that holds for it. models: what it used of each. keys, viewer_keys: their number.
+    """A tenant and the policy that holds for it. models: what it used of each. parts: by the hour or day.
+
+    keys, viewer_keys: their number.
 
     issued: keys beside those of the config, the newest first; more_issued: how many older ones there are.
     """
 
     row: TenantRow
     models: list[Totals]
+    parts: list[SpanPart]
     keys: int
     viewer_keys: int
     issued: list[KeyRow]
@@ -234,12 +238,18 @@ def _tenant(used: Totals, config: Config, in_flight: Mapping[str, int], budget: 
 
 
 def tenant(
-    row: TenantRow, models: list[Totals], issued: list[KeyRow], more_issued: int, reloader: Reloader
+    row: TenantRow,
+    models: list[Totals],
+    parts: list[SpanPart],
+    issued: list[KeyRow],
+    more_issued: int,
+    reloader: Reloader,
 ) -> TenantView:
     known = reloader.config.tenants[row.name]
     return TenantView(
         row=row,
         models=models,
+        parts=parts,
         keys=len(known.keys),
         viewer_keys=len(known.viewer_keys),
         issued=issued,

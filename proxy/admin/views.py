@@ -19,6 +19,7 @@ from proxy.admin.setup import Probe, Reloaded, StoreView, TenantModel, TenantRow
 from proxy.admin.totals import COLUMNS, Totals, order_rows, totals, totals_of
 from proxy.callers.key_usage import key_rows
 from proxy.errors import InvalidRequestError, NotFoundError
+from proxy.sessions.kept_figures import Sums
 from proxy.telemetry.events import CompactionEnded, note
 
 _PROBE_TTL = 10.0
@@ -118,7 +119,13 @@ async def used_of(
     context: AdminContext, visitor: Visitor, span: TimeSpan, sort: str, *, by_model: bool, tenant: str | None = None
 ) -> UsageTable:
     """By tenants or by models: of one tenant, or of all that the visitor sees."""
-    sums, price = await context.figures.last(span.hours), context.engine.windows.price
+    return _used_in(await context.figures.last(span.hours), context, visitor, sort, by_model=by_model, tenant=tenant)
+
+
+def _used_in(
+    sums: Sums, context: AdminContext, visitor: Visitor, sort: str, *, by_model: bool, tenant: str | None = None
+) -> UsageTable:
+    price = context.engine.windows.price
     seen = {key: tally for key, tally in sums.of.items() if visitor.sees(key[0]) and tenant in (None, key[0])}
     rows = totals(seen, price, by_model=by_model)
     if not by_model:
@@ -137,12 +144,14 @@ async def tenant_view(context: AdminContext, visitor: Visitor, name: str, span: 
     """One tenant and its policy. Raises NotFoundError."""
     if name not in context.config.tenants or not visitor.sees(name):
         raise NotFoundError("No tenant has this name.")
-    models = await used_of(context, visitor, span, "cost", by_model=True, tenant=name)
+    sums = await context.figures.last(span.hours, span.step)
+    models = _used_in(sums, context, visitor, "cost", by_model=True, tenant=name)
+    parts = overview.parts(sums.parts, name, span, time.time(), context.engine.windows.price)
     whole = UsageTable([structs.replace(models.all, name=name)], models.all, models.is_whole)
     (row,) = tenants_of(context, whole)
     keys = context.keys.of(name) if visitor.role != "nobody" else []
     issued = await key_rows(context.store, keys[:_MOST_KEYS], time.time())
-    return setup.tenant(row, models.rows, issued, len(keys[_MOST_KEYS:]), context.reloader)
+    return setup.tenant(row, models.rows, parts, issued, len(keys[_MOST_KEYS:]), context.reloader)
 
 
 async def store_view(context: AdminContext) -> StoreView:

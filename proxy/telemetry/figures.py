@@ -58,6 +58,11 @@ def usd_saved(tally: Tally) -> float:
     return (tally.cost_received - tally.cost - tally.cost_summaries) / _BILLION
 
 
+def has_price(tally: Tally) -> bool:
+    """Return True if a price is known of anything in it."""
+    return bool(tally.cost or tally.cost_received or tally.cost_summaries)
+
+
 def latency(tally: Tally, share: float) -> float | None:
     """Seconds in which this share of the answered requests had ended, None without any: an estimate, as if those
     between two bounds were spread evenly. What is beyond the last bound counts as that."""

@@ -20,13 +20,31 @@ class _Prompts(msgspec.Struct, gc=False):
     """The prompts of a session and model. received: tokens of the newest as it came, by the upstream's count.
 
     at: when it ended, in Unix seconds. ttl: for which the upstream's cache holds it; 0 if none took anything.
-    is_changed: True if any of them went out otherwise.
+    is_changed: True if any of them went out otherwise. sent, checkpoint: tokens and record of the newest as sent.
+    seen_cached, seen_cacheable: tokens that the cache served of prompts that only grew, and those it could have served.
     """
 
     received: int = 0
     at: float = float("-inf")
     ttl: float = 0.0
     is_changed: bool = False
+    sent: int = 0
+    checkpoint: str | None = None
+    seen_cached: int = 0
+    seen_cacheable: int = 0
+
+    def note_sent(self, event: RequestEnded, billed: int, *, is_warm: bool) -> None:
+        """Note a prompt as it was sent. It says how the cache works only if it repeats the one before as a whole."""
+        has_grown = billed >= self.sent and event.checkpoint == self.checkpoint and event.removed is None
+        if is_warm and has_grown and event.cached is not None:
+            self.seen_cached += min(self.sent, event.cached)
+            self.seen_cacheable += min(self.sent, billed)
+        self.sent, self.checkpoint = billed, event.checkpoint
+
+    @property
+    def seen_share(self) -> float:
+        """Return the share of a repeated prompt that the cache was seen to serve; 1 if none was seen."""
+        return min(1.0, self.seen_cached / self.seen_cacheable) if self.seen_cacheable else 1.0
 
 
 class Pricing(RequestListener):
@@ -69,10 +87,12 @@ class Pricing(RequestListener):
         before, ttl = prompts.received, _ttl(event) or prompts.ttl
         is_warm = event.at - prompts.at < ttl
         # The bill of an unchanged request is a better measure of its size than an estimate.
-        if event.tokens_received == event.tokens_sent:
+        is_unchanged = event.tokens_received == event.tokens_sent
+        if is_unchanged:
             received = billed
         else:
             prompts.is_changed = True
+        prompts.note_sent(event, billed, is_warm=is_warm)
         prompts.received, prompts.at, prompts.ttl = received, event.at, ttl
         price = self._price(model)
         if price is None:
@@ -81,8 +101,9 @@ class Pricing(RequestListener):
         written = max(0, (event.cache_written or 0) - long)
         call = Tokens(billed, output, event.cached or 0, written, long)
         usd = _rounded(price.of(call))
-        if not prompts.is_changed:  # there is nothing to estimate
+        if is_unchanged or not prompts.is_changed:  # there is nothing to estimate
             return usd, usd
+        before = round(prompts.seen_share * before)
         would = prompt_behind(before, received, price=price, caches=ttl > 0, is_warm=is_warm).with_answer(output)
         return usd, usd if would == call else _rounded(price.of(would))
 

@@ -42,7 +42,19 @@ def test_a_session_that_was_never_changed_saves_nothing_and_costs_nothing_more()
     events = [asked(at, 1_000 + at, 1_000 + at, cached=cached) for at, cached in ((0, 0), (10, 900), (20, 0), (30, 50))]
     assert all(paid == would for paid, would in priced(*events))
     paid, would = priced(*events, asked(40, 1_100, 200, cached=0), asked(50, 1_150, 1_150, cached=0))[-1]
-    assert (paid, would) == (1_150 * 4 + 200, 1_100 * 0.4 + 50 * 4 + 200), "it was changed before"
+    assert (paid, would) == (1_150 * 4 + 200, 1_150 * 4 + 200), "it was not changed itself"
+
+
+def test_the_cache_that_was_seen_is_assumed_and_not_a_perfect_one() -> None:
+    # Of what a prompt repeats the cache serves half. A prompt with a new record says nothing of that.
+    events = [asked(at, 1_000 + at, 1_000 + at, cached=cached) for at, cached in ((0, 0), (10, 500), (20, 505))]
+    made = asked(30, 1_030, 200, cached=0, checkpoint="a" * 16)
+    _, would = priced(*events, made)[-1]
+    assert would == 510 * 0.4 + 520 * 4 + 200
+    _, would = priced(*events, made, asked(40, 1_040, 210, cached=100, checkpoint="a" * 16))[-1]
+    assert would == 515 * 0.4 + 525 * 4 + 200
+    _, perfect = priced(asked(0, 1_000, 1_000, cached=0), asked(10, 1_010, 200, cached=5, checkpoint="a" * 16))[-1]
+    assert perfect == 1_000 * 0.4 + 10 * 4 + 200, "none was seen"
 
 
 def test_a_shorter_prompt_is_held_against_the_whole_with_the_cache_it_would_have_had() -> None:

@@ -8,6 +8,7 @@ import msgspec
 from proxy.admin import words
 from proxy.admin.sessions import why
 from proxy.admin.sessions.listing import SessionRow, row_of, row_of_stored
+from proxy.admin.sessions.savings import Savings, savings_of
 from proxy.sessions.index import Session
 from proxy.telemetry import figures
 from proxy.telemetry.events import CompactionEnded, MediaFigures, PromptComposed
@@ -58,8 +59,9 @@ class Filling(msgspec.Struct, frozen=True):
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
-    """One session. last: its newest request, None where none is known. filling: of its window. media: of its newest
-    request that was looked at.
+    """One session. savings, last: None if no request of it is known; last: its newest one. filling: of its window.
+
+    media: of its newest request that was looked at.
 
     points: the newest. is_whole: whether requests of all replicas are in it, or of this one. labels: other sessions of
     the same conversation. requests: ids of those that this replica still knows, by their numbers.
@@ -68,6 +70,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     row: SessionRow
     sentence: str
     tally: Tally = msgspec.field(default_factory=Tally)
+    savings: Savings | None = None
     last: Newest | None = None
     is_whole: bool = False
     points: list[Point] = []
@@ -96,6 +99,7 @@ def view(
         row=row_of(history, is_stored=is_stored),
         sentence=sentence(history),
         tally=history.sums.tally,
+        savings=savings_of(history.sums.tally),
         last=history.newest,
         is_whole=history.is_whole,
         points=points,

@@ -27,7 +27,8 @@ ID_DIGITS = 16
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     """A session in a list. seen: Unix seconds. used: share of the usable window that its newest request took.
 
-    requests, net, used: of this process; None where it saw none. stored: whether the store has something of it. failed:
+    requests, net, used, cost, saved, kept_alive: of this process, as in `Savings`; None where it saw none.
+    stored: whether the store has something of it. failed:
     when a request of it failed last that this process saw.
     """
 
@@ -41,6 +42,9 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     used: float | None = None
     compactions: int | None = None
     net: int | None = None
+    cost: float | None = None
+    saved: float | None = None
+    kept_alive: int | None = None
     stored: bool = False
     failed: float | None = None
 
@@ -172,6 +176,7 @@ def row_of_stored(tenant: str, session: Session) -> SessionRow:
 def row_of(history: SessionHistory | HistoryView, *, is_stored: bool = False) -> SessionRow:
     """Return a session's row in a list."""
     newest, sums = history.newest, history.sums
+    tally, is_priced = sums.tally, figures.has_price(sums.tally)
     return SessionRow(
         tenant=history.key.tenant,
         id=history.key.id,
@@ -179,10 +184,13 @@ def row_of(history: SessionHistory | HistoryView, *, is_stored: bool = False) ->
         model=newest.model,
         seen=newest.at,
         state=state_of(newest),
-        requests=sums.tally.requests,
+        requests=tally.requests,
         used=figures.fill(newest),
         compactions=sums.records,
-        net=figures.net(sums.tally),
+        net=figures.net(tally),
+        cost=figures.cost_of_answers(tally) + figures.cost_of_summaries(tally) if is_priced else None,
+        saved=figures.usd_saved(tally) if is_priced else None,
+        kept_alive=tally.kept_alive,
         stored=is_stored,
         failed=history.failed if isinstance(history, SessionHistory) else None,
     )
