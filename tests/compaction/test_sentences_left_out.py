@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from policies.record.left_out import MOST, REST, not_shown
-from tests.support.engine_prompts import config_of, engines, prompt_of
+from tests.support.engines import config_of, processes
 from tests.support.shaped_sessions import CLIENTS, Session, prose
+from tests.support.worlds import DEFECTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,10 +100,12 @@ def check(person: Person, case: PlanInput, prompt: Prompt) -> int:
 async def _plays(make: Callable[[], Session], work: Sequence[tuple[str, int]]) -> list[int]:
     """Play a session; return how many sentences each record left out."""
     person, found, digest = Person(make()), list[int](), ""
-    async with engines(CONFIG, 1) as (engine,):
+    async with processes(CONFIG, io.BytesIO(), 1) as (process,):
         for what, number in work:
             person.does(what, number)
-            case, prompt = await prompt_of(engine, CONFIG, person.session)
+            case = await process.case(person.session)
+            prompt = await process.engine.prompt_builder.first(case)
+            assert DEFECTS[person.session.dialect.name](json.loads(prompt.body)) == []
             if prompt.record is not None and (prompt.view is None or not prompt.view.is_cut):
                 lost = check(person, case, prompt)
                 found += [lost] if prompt.record.digest != digest else []

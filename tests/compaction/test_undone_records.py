@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from proxy.sessions.index import Session as StoredSession
-from tests.support.engine_prompts import config_of, engines, prompt_of
+from tests.support.engines import config_of, processes
 from tests.support.shaped_sessions import CLIENTS, Session, prose
 from tests.support.stages import body, history, made, outcome, stage
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-CONFIG = config_of(16_000, economy=0)
+CONFIG = config_of(economy=0)
 
 
 async def undone(engine: Engine, case: PlanInput, prompt: Prompt) -> str | None:
@@ -41,23 +42,24 @@ async def _plays(make: Callable[[], Session], steps: Sequence[tuple[int, bool]])
     """Play a session, and take each forced compaction back at another replica; return how many there were."""
     session, taken_back = make(), 0
     session.opens("Move the totals to cents.")
-    async with engines(CONFIG, 2) as (one, two):
+    async with processes(CONFIG, io.BytesIO()) as (one, two):
         gone: set[str] = set()
         for number, (size, is_forced) in enumerate(steps):
             session.works(prose(f"work {number}", size), "Bash", {"command": f"make part{number}"})
-            await prompt_of(one, CONFIG, session)
-            _, before = await prompt_of(one, CONFIG, session)
+            await one.prompt(session)
+            before = await one.prompt(session)
             assert before.record is None or before.record.digest not in gone
             if not is_forced:
                 continue
-            case, forced = await prompt_of(one, CONFIG, session, "force")
+            case = await one.case(session, mode="force")
+            forced = await one.engine.prompt_builder.first(case)
             if forced.record is None or (before.record and forced.record.digest == before.record.digest):
                 continue
-            assert await undone(two, case, forced) == forced.record.digest
+            assert await undone(two.engine, case, forced) == forced.record.digest
             gone.add(forced.record.digest)
-            for engine in (one, two):
-                assert (await prompt_of(engine, CONFIG, session))[1].body == before.body
-            left = await undone(one, case, forced) if before.record is None else None
+            for process in (one, two):
+                assert (await process.prompt(session)).body == before.body
+            left = await undone(one.engine, case, forced) if before.record is None else None
             assert left is None, "there is no other"
             taken_back += 1
     return taken_back

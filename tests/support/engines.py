@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from proxy.compaction.engine import Engine
-    from proxy.compaction.plan_input import PlanInput
+    from proxy.compaction.plan_input import Mode, PlanInput
     from proxy.compaction.prompt import Prompt
     from proxy.config.settings import Config
     from tests.support.shaped_sessions import Session
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 WINDOW = 16_000
 
 
-def config_of(**policy: object) -> Config:
-    """A model with a window of 16,000 tokens, and no summarizer."""
+def config_of(window: int = WINDOW, **policy: object) -> Config:
+    """A model with a window of so many tokens, and no summarizer."""
     policies = {"default": {"summarizer": {"model": "none"}, **policy}}
-    models = [{"match": "*", "context_window": WINDOW}]
+    models = [{"match": "*", "context_window": window}]
     upstreams = {"main": {"base_url": "http://127.0.0.1:9/v1"}}
     return load_text("test", json.dumps({"upstreams": upstreams, "models": models, "policies": policies}), {})
 
@@ -46,18 +46,18 @@ class Process:
     def __init__(self, engine: Engine, config: Config) -> None:
         self.engine, self._config = engine, config
 
-    async def case(self, session: Session, *pins: str) -> PlanInput:
+    async def case(self, session: Session, *pins: str, mode: Mode = "on") -> PlanInput:
         """The plan input of a session's next request. pins: those that its header names."""
         engine = self.engine
         router, head = engine.router(self._config), ApiHead("POST", "/", [])
         caller = replace(Tenants(self._config).identify(None), pins=pins)
         request = await engine.reader.read(session.body(), caller.scope, router.encoding, session.dialect)
         assert request is not None
-        case = plan_input_of(head.asking(session.dialect), router, caller, "on", request)
+        case = plan_input_of(head.asking(session.dialect), router, caller, mode, request)
         return await engine.prompt_builder.place(case)
 
-    async def prompt(self, session: Session, *pins: str) -> Prompt:
-        return await self.engine.prompt_builder.first(await self.case(session, *pins))
+    async def prompt(self, session: Session, *pins: str, mode: Mode = "on") -> Prompt:
+        return await self.engine.prompt_builder.first(await self.case(session, *pins, mode=mode))
 
 
 @asynccontextmanager
