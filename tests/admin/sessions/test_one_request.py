@@ -64,6 +64,7 @@ def test_its_time_is_told_by_what_was_done_and_adds_up() -> None:
             ["502", "error of its own", "Cause: the upstream's name"],
         ),
         ({"warning": "prompt_cut_off"}, ["200", "whole", "less than half"]),
+        ({"warning": "pin_left_out"}, ["200", "whole", "no room"]),
     ],
 )
 def test_how_it_ended_is_told_in_sentences(changes: dict[str, object], words: list[str]) -> None:
@@ -133,6 +134,7 @@ async def test_a_request_is_found_by_the_id_that_its_answer_had(tmp_path: Path) 
             "&lt;i&gt;mine",
             "It was answered with 200.",
             "decided",
+            "Left out",
         ):
             assert words in text, words
         assert "<i>mine" not in text
