@@ -8,15 +8,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from types import MappingProxyType
+from typing import Literal
+
+import msgspec
 
 from proxy.admin import words
 from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
 from proxy.admin.endpoints import find_endpoint, find_page
-from proxy.admin.overview import Health, HealthPart, Level
 from proxy.sessions.replicas import Replica
 from proxy.telemetry.events import RequestEnded
 
+Level = Literal["good", "warn", "bad"]
 _LEVELS: tuple[Level, ...] = ("good", "warn", "bad")
 
 # Requests of so many seconds are looked at.
@@ -49,6 +52,28 @@ _ADVICE: Mapping[str, str] = MappingProxyType(
         "config": "The last good config is in force. Mend the file. docs/runbooks.md: ConcertinaConfigRefused",
     }
 )
+
+
+class HealthPart(msgspec.Struct, frozen=True):
+    """The health of one part. link: the page with details, below /admin/; empty if the visitor may not open it.
+
+    kind: what it is a part of: upstreams, requests, overflows, faults, summarizers, budgets, keys, prompts, store,
+    replicas, config. advice: what to do; empty if it is good, and for viewers of a tenant.
+    """
+
+    text: str
+    level: Level = "good"
+    link: str = ""
+    kind: str = ""
+    advice: str = ""
+
+
+class Health(msgspec.Struct, frozen=True):
+    """How the process is. level: the worst of its parts. parts: the worst first. words: their texts."""
+
+    level: Level
+    words: list[str]
+    parts: list[HealthPart] = []
 
 
 async def newest_health(context: AdminContext, visitor: Visitor, now: float) -> Health:

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import ceil
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from proxy.admin import chart, words
+from proxy.admin.health import Health
 from proxy.admin.sessions import listing, why
 from proxy.admin.sessions.details import with_stored
 from proxy.admin.sessions.listing import SessionRow
@@ -31,8 +32,6 @@ _PERCENTILE = 0.95
 # Requests from which on a share of them says something.
 _WORTH_SHARING = 20
 _MOST_FAILED_OPEN = 0.01
-
-Level = Literal["good", "warn", "bad"]
 
 
 class TimeSpan(NamedTuple):
@@ -118,28 +117,6 @@ class CompactionNote(msgspec.Struct, frozen=True):
 
     event: CompactionEnded
     why: str
-
-
-class HealthPart(msgspec.Struct, frozen=True):
-    """The health of one part. link: the page with details, below /admin/; empty if the visitor may not open it.
-
-    kind: what it is a part of: upstreams, requests, overflows, faults, summarizers, budgets, keys, prompts, store,
-    replicas, config. advice: what to do; empty if it is good, and for viewers of a tenant.
-    """
-
-    text: str
-    level: Level = "good"
-    link: str = ""
-    kind: str = ""
-    advice: str = ""
-
-
-class Health(msgspec.Struct, frozen=True):
-    """How the process is. level: the worst of its parts. parts: the worst first. words: their texts."""
-
-    level: Level
-    words: list[str]
-    parts: list[HealthPart] = []
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.admin.overview import Figures, Health, Minute, Overview
+from proxy.admin.health import Health
+from proxy.admin.overview import Figures, Minute, Overview
 
 _UNUSED = Figures(
     requests=0, answered=0, kept_alive=0, passed_on=0, failed_open=0, received=0, not_sent=0, summaries=0, net=0,
