@@ -17,6 +17,7 @@ from proxy.admin.context import AdminContext
 from proxy.admin.sessions import details, listing, records
 from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import ID_DIGITS, Listing, SessionRow, Wishes, row_of_stored
+from proxy.admin.sessions.retained import Retained, retained_in
 from proxy.callers.tenants import Caller
 from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailableError
 from proxy.sessions.index import FAILED_FOR, Session, Target
@@ -125,11 +126,12 @@ async def _list_newest(
 
 class SessionLook(NamedTuple):
     """A session and what is known around it. prompt: what it consisted of when that was last told. records: the newest
-    first."""
+    first; in_use: those that were not undone."""
 
     view: SessionView
     prompt: PromptComposed | None
     records: list[records.RecordRow]
+    in_use: Sequence[Record] = ()
 
 
 async def look_at_session(context: AdminContext, caller: Caller, name: str, label: str | None) -> SessionLook:
@@ -140,16 +142,25 @@ async def look_at_session(context: AdminContext, caller: Caller, name: str, labe
         raise await unknown(context, caller, name, label or "")
     exported = await _exported(context, caller, stored)
     compactions = compactions_of(caller, stored, exported.records if exported else [])
-    rows = exported.rows if exported else []
+    rows, in_use = (exported.rows, exported.in_use) if exported else ([], [])
     if history is not None:
         others = [each.key.label for each in context.histories.of(*history.key[:2]) if each.key != history.key]
         remembered = {event.id for event in context.recent.of(*history.key)}
         known = {number: id_ for number, id_ in history.ids.items() if id_ in remembered}
         is_stored = stored is not None
         view = details.view(history, is_stored=is_stored, labels=others, requests=known, stored=compactions)
-        return SessionLook(view, history.prompt, rows)
+        return SessionLook(view, history.prompt, rows, in_use)
     assert stored is not None  # noqa: S101 - else it is unknown
-    return SessionLook(details.view_of_stored(caller.tenant, stored, compactions), None, rows)
+    return SessionLook(details.view_of_stored(caller.tenant, stored, compactions), None, rows, in_use)
+
+
+async def retained_texts(context: AdminContext, caller: Caller, name: str, label: str | None) -> Retained | None:
+    """Return what the newest record of a session retains; None without a record. Raises NotFoundError, ErasedError."""
+    session = await stored_session(context, caller, name, label)
+    if session is None:
+        raise await unknown(context, caller, name, label or "")
+    exported = await _exported(context, caller, session)
+    return await context.engine.workers.run(retained_in, exported.in_use if exported else [])
 
 
 def compactions_of(caller: Caller, session: Session | None, made: Sequence[Record]) -> list[CompactionEnded]:

@@ -21,6 +21,7 @@ from proxy.admin.sessions.asking import (
     look_at_session,
     record_rows,
     record_view,
+    retained_texts,
     stored_compactions,
     unknown,
     wishes_of,
@@ -28,6 +29,7 @@ from proxy.admin.sessions.asking import (
 from proxy.admin.sessions.details import Mark, SessionView, marks, with_stored
 from proxy.admin.sessions.listing import ID_DIGITS, PAGE, Cursor, Listing, cursor_of
 from proxy.admin.sessions.records import Exported, RecordRow, View
+from proxy.admin.sessions.retained import Retained
 from proxy.errors import InvalidRequestError
 from proxy.sessions.index import Session, Target
 from proxy.telemetry.events import note
@@ -134,6 +136,16 @@ class SessionEndpoints:
         prompt = (await self._look(request, visitor)).prompt
         messages = [message._asdict() for message in prompt.messages] if prompt else []
         return Fates(prompt.at if prompt else None, messages)
+
+    async def retained(self, request: Request, visitor: Visitor) -> Retained | None:
+        caller = tenant_of(request, visitor, self._find())
+        self._access.check_content(visitor, caller.tenant)
+        name, label = request.path_params["id"], request.query_params.get("label")
+        found = await retained_texts(self._find(), caller, name, label)
+        self._find().engine.observe(
+            note("admin", caller.tenant, name[:ID_DIGITS], who=visitor.role, what="record_read")
+        )
+        return found
 
     async def records(self, request: Request, visitor: Visitor) -> Records:
         caller = tenant_of(request, visitor, self._find())

@@ -1,5 +1,7 @@
 """What people see of sessions: the list, a session, a record; and what they do with them."""
 
+import time
+from collections import OrderedDict
 from collections.abc import Callable
 
 from starlette.requests import Request
@@ -13,12 +15,17 @@ from proxy.admin.roles import OPERATORS
 from proxy.admin.sessions.actions import compact_next, erase_named, is_compacted_next, undo
 from proxy.admin.sessions.asking import list_sessions, look_at_session, record_rows, record_view, wishes_of
 from proxy.admin.sessions.details import SessionView
-from proxy.admin.sessions.listing import FAILED, STATES
+from proxy.admin.sessions.listing import FAILED, STATES, SessionRow
 from proxy.admin.sessions.one_request import may_be_id
+from proxy.admin.sessions.retained import retained_in
+from proxy.lru import remember
 from proxy.telemetry.events import note
+from proxy.telemetry.tally import HOUR
 
 # Messages that are listed below the strip, the newest.
 _LISTED = 100
+# Records whose reading was noted in this hour.
+_NOTED = 1_000
 
 
 class SessionPages:
@@ -28,6 +35,7 @@ class SessionPages:
         self._find = context
         self._access = access
         self._frame = PageFrame(context)
+        self._noted: OrderedDict[tuple[str, ...], int] = OrderedDict()
 
     async def sessions(self, request: Request, visitor: Visitor) -> Response:
         wishes = wishes_of(request)
@@ -44,7 +52,11 @@ class SessionPages:
     async def session(self, request: Request, visitor: Visitor) -> Response:
         context, caller = self._find(), tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label")
-        view, prompt, records = await look_at_session(context, caller, name, label)
+        view, prompt, records, in_use = await look_at_session(context, caller, name, label)
+        is_shown = self._access.may_read(visitor, caller.tenant)
+        retained = await context.engine.workers.run(retained_in, in_use) if is_shown and in_use else None
+        if retained is not None:
+            self._note_read(visitor, view.row, retained.digest)
         messages = [*prompt.messages] if prompt else []
         values = {
             "view": view,
@@ -55,12 +67,22 @@ class SessionPages:
             "strip": chart.strip(messages),
             "messages": messages[-_LISTED:],
             "records": records,
-            "is_shown": self._access.may_read(visitor, caller.tenant),
+            "retained": retained,
+            "is_shown": is_shown,
             "is_answered": context.store.available,
             "is_asked": await is_compacted_next(context, caller, view.row.id, view.row.label),
             "may_act": visitor.role in OPERATORS,
         }
         return await self._frame.page("session.html", request, visitor, values)
+
+    def _note_read(self, visitor: Visitor, row: SessionRow, digest: str) -> None:
+        """Note that a record was read, once an hour for a role: the page loads itself again every few seconds."""
+        read = (visitor.role, *row.key, digest)
+        hour = int(time.time()) // HOUR
+        if self._noted.get(read) == hour:
+            return
+        remember(self._noted, read, hour, _NOTED)
+        self._find().engine.observe(note("admin", row.tenant, row.id, who=visitor.role, what="record_read"))
 
     async def record(self, request: Request, visitor: Visitor) -> Response:
         context, caller = self._find(), tenant_of(request, visitor, self._find())

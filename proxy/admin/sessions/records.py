@@ -85,6 +85,11 @@ class Exported(msgspec.Struct, frozen=True):
     undone: list[str] = []
 
     @property
+    def in_use(self) -> list[Record]:
+        """Return its records that were not undone, the newest first."""
+        return [record for record in self.records if record.digest not in self.undone]
+
+    @property
     def rows(self) -> list[RecordRow]:
         """Return the rows of its records."""
         return [row_of(record, is_undone=record.digest in self.undone) for record in self.records]
@@ -119,7 +124,8 @@ def without_content(record: Record) -> Record:
     """The record without what it says."""
     return structs.replace(
         record, text="", summary="", segments=(), entries=(), actions=(), files=(), title="", uses=b"", seen=(),
-        attempts=(), running=(), plan=Plan(), reports=(), rules=(), briefs=(), steps=(), left_out=(),
+        attempts=(), running=(), plan=Plan(), reports=(), rules=(), briefs=(), steps=(), pins=(),
+        left_out=(),
     )  # fmt: skip
 
 

@@ -77,6 +77,14 @@ async def test_all_places_tell_the_same(tmp_path: Path) -> None:
         page = (await ask(play.address, "GET", record.replace("/api", ""), [TOKEN, HTML])).body.decode()
         assert "What it covers and does not show" in page
         assert str(told[0]["text"]) in page  # type: ignore[index]
+        retained = (await ask(play.address, "GET", f"{path.removesuffix('records')}retained", [TOKEN])).json()
+        assert retained["counts"]["left out"] == number  # type: ignore[index, call-overload]
+        assert retained["texts"][0]["state"] == "left out"  # type: ignore[index, call-overload]
+        session = (
+            await ask(play.address, "GET", path.removesuffix("/records").replace("/api", ""), [TOKEN, HTML])
+        ).body
+        assert b"Which of your rules survived" in session
+        assert str(told[0]["text"]).encode() in session  # type: ignore[index]
         small = await play.send(body([{"role": "user", "content": "Hello."}]))
         assert "left-out" not in ours(small)
 
@@ -93,7 +101,11 @@ async def test_the_list_is_content_and_the_counts_are_not(tmp_path: Path) -> Non
         hidden = await ask(play.address, "GET", f"{path}/records/{row['digest']}", [TOKEN])  # type: ignore[index]
         assert hidden.status == 403
         export = await ask(play.address, "GET", f"{path}/export", [TOKEN])
-        for reply in (rows, hidden, export):
+        retained = await ask(play.address, "GET", f"{path}/retained", [TOKEN])
+        assert retained.status == 403
+        page = await ask(play.address, "GET", path.replace("/api", ""), [TOKEN, HTML])
+        assert page.status == 200
+        for reply in (rows, hidden, export, retained, page):
             assert b"The key of shop" not in reply.body
 
 

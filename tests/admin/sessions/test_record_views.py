@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from policies.record.lineage import Lineage, after_compaction
+from policies.record.pins import Pin
 from policies.record.reports import Report
 from policies.record.rules import RuleFile
 from policies.statements.entries import Entry
@@ -122,5 +123,6 @@ def test_a_record_without_content_has_nothing_of_the_conversation_in_it() -> Non
         reports=(Report("hook", "the content", 1),),
         rules=(RuleFile("AGENTS.md", "the content", 1),),
         steps=(BrowserStep(1, memory="the content"),),
+        pins=(Pin("mark", "key", "the content", 1, "the content"),),
     )
     assert "the content" not in repr(records.without_content(told))
