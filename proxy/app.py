@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from threading import Thread
 
@@ -170,6 +171,7 @@ class App(Served):
             self._pipeline = pipeline
             openmetrics = engine.metrics.openmetrics if self._peers is None else None
             run = f"{name}:{secrets.token_hex(8)}"
+            engine.sent_prompts.shows_content = partial(_shows_content, reloader)
             figures = self._figures(engine, run)
             replicas = Replicas(engine.sessions.sealed, run, lambda: self._replica(name, started, reloader))
             stored = self._stored_histories(histories, engine)
@@ -334,8 +336,15 @@ async def _repeat_to_the_end(
     await fail_open.run(last(), None)
 
 
+def _shows_content(reloader: Reloader, tenant: str) -> bool:
+    """Return True if the config in force lets the content of a tenant be read."""
+    return reloader.config.shows_content(tenant)
+
+
 async def _look_after(engine: Engine, histories: StoredHistories, recent: Recent) -> None:
     """Learn what was asked for elsewhere: compactions, and erasures, to know nothing any more of what they were of."""
+    engine.sent_prompts.forget_hidden()
     if await engine.sessions.look_after():
         for key in await histories.forget_erased():
-            recent.forget(key.tenant, key.id, key.label.__eq__)
+            for kept in (recent, engine.sent_prompts):
+                kept.forget(key.tenant, key.id, key.label.__eq__)

@@ -27,6 +27,7 @@ from proxy.compaction.provider.making import ItemMaker
 from proxy.compaction.provider.sealed_items import ItemSealer
 from proxy.compaction.recall import Recall
 from proxy.compaction.record_builder import RecordBuilder
+from proxy.compaction.sent_prompts import SentPrompts
 from proxy.compaction.shortener import Shortener
 from proxy.compaction.stability import Stability
 from proxy.compaction.summary_writer import SummaryWriter
@@ -126,13 +127,13 @@ async def open_engine(
         return Engine(
             tokenizer, windows, tallies, metrics, observe, reader, ClientCompactions(Expander(items), maker),
             planner, prompt_builder, prefetch, builder, checkpoints, summarizer, spending, sessions,
-            background, workers, memory, read_only,
+            background, workers, memory, SentPrompts(), read_only,
         )  # fmt: skip
 
     # It remembers nothing of the store: what it would store may differ from what is stored later.
     read_only = build(sessions.read_only(), Memory(_READ_ONLY_BYTES), Memory(0), lambda _: None)
     engine = build(sessions, memory, memory, observe, read_only)
-    _watch_memory(metrics, memory)
+    _watch_memory(metrics, memory, engine.sent_prompts)
     _watch_store(metrics, store, sealed.sealer, observe)
     _watch_work(metrics, background, engine.checkpoints, summarizer, spending)
     _watch_sinks(metrics, log, told)
@@ -147,9 +148,9 @@ async def open_apart(config: Config, summarizer: Summarizer, hook: Hook) -> Asyn
         yield await open_engine(config, MemoryStore(), UpstreamClient(), workers, log, hook, summarizer=summarizer)
 
 
-def _watch_memory(metrics: Metrics, memory: Memory) -> None:
-    held, bound = "Bytes, about, of what is remembered to save work", "The most they may take together"
-    metrics.gauge("memory_bytes", held, ("cache",), lambda: by_name(memory.held_bytes))
+def _watch_memory(metrics: Metrics, memory: Memory, sent_prompts: SentPrompts) -> None:
+    held, bound = "Bytes, about, of what is remembered", "The most that all but sent_prompts may take together"
+    metrics.gauge("memory_bytes", held, ("cache",), lambda: by_name({**memory.held_bytes, **sent_prompts.held_bytes}))
     metrics.gauge("memory_limit_bytes", bound, (), lambda: [((), memory.most)])
 
 

@@ -85,6 +85,7 @@ ENDPOINTS = (
     Endpoint("session", "GET", _SESSION, SIGNED_IN, "A session", _WHICH, has_page=True),
     Endpoint("trail", "GET", f"{_SESSION}/trail", SIGNED_IN, "Its requests as points", _WHICH),
     Endpoint("fates", "GET", f"{_SESSION}/fates", SIGNED_IN, "What became of its messages", _WHICH),
+    Endpoint("prompts", "GET", f"{_SESSION}/prompts", SIGNED_IN, "Its newest prompts as they were sent", _WHICH),
     Endpoint("retained", "GET", f"{_SESSION}/retained", SIGNED_IN, "Which statements and rules survived", _WHICH),
     Endpoint("records", "GET", f"{_SESSION}/records", SIGNED_IN, "Its records", _WHICH),
     Endpoint(

@@ -32,6 +32,28 @@ _LEAST = 3
 _MOST_NAMED = 5
 
 
+class HealthPart(msgspec.Struct, frozen=True):
+    """The health of one part. link: the page with details, below /admin/; empty if the visitor may not open it.
+
+    kind: what it is a part of: upstreams, requests, overflows, faults, summarizers, budgets, keys, prompts, store,
+    replicas, config. advice: what to do; empty if it is good, and for viewers of a tenant.
+    """
+
+    text: str
+    level: Level = "good"
+    link: str = ""
+    kind: str = ""
+    advice: str = ""
+
+
+class Health(msgspec.Struct, frozen=True):
+    """How the process is. level: the worst of its parts. parts: the worst first. words: their texts."""
+
+    level: Level
+    words: list[str]
+    parts: list[HealthPart] = []
+
+
 # By the kind of part: what to do when it is not good.
 _ADVICE: Mapping[str, str] = MappingProxyType(
     {

@@ -14,6 +14,7 @@ from proxy.compaction.prefetch import Prefetch
 from proxy.compaction.prompt_builder import PromptBuilder
 from proxy.compaction.provider.clients import ClientCompactions
 from proxy.compaction.record_builder import RecordBuilder
+from proxy.compaction.sent_prompts import SentPrompts
 from proxy.config.loading import Config
 from proxy.dialects.base import Dialect
 from proxy.dialects.compaction import CompactionRequestError
@@ -53,6 +54,7 @@ class Engine:
     background: Background
     workers: Workers
     memory: Memory
+    sent_prompts: SentPrompts
     _read_only: "Engine | None"
 
     def read_only(self) -> "Engine":

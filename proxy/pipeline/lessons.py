@@ -26,7 +26,7 @@ class Lessons:
     def __init__(self, engine: Engine, asker: WindowAsker) -> None:
         self._engine = engine
         self._asker = asker
-        self.compositions = Compositions(engine.observe, engine.workers, time.time)
+        self.compositions = Compositions(engine.observe, engine.workers, time.time, engine.sent_prompts)
 
     def tap(self, attempt: Attempt, answer: UpstreamAnswer) -> UsageTap | None:
         """Return what reads how many tokens the upstream bills; None if nobody wants to know."""

@@ -113,7 +113,7 @@ async def erase(
     """Erase these, and what this process saw of them. Raises StoreUnavailableError."""
     erased = await ask_store(context.engine.sessions.erase(caller, pages))
     for target in erased.targets:
-        for kept in (context.histories, context.recent):
+        for kept in (context.histories, context.recent, context.engine.sent_prompts):
             kept.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
         context.engine.observe(
             note("admin", caller.tenant, target.id[:ID_DIGITS], who=visitor.role, what="session_erased")

@@ -30,6 +30,7 @@ from proxy.admin.sessions.details import Mark, SessionView, marks, with_stored
 from proxy.admin.sessions.listing import ID_DIGITS, PAGE, Cursor, Listing, cursor_of
 from proxy.admin.sessions.records import Exported, RecordRow, View
 from proxy.admin.sessions.retained import Retained
+from proxy.compaction.sent_prompts import SessionName, ShownPrompt
 from proxy.errors import InvalidRequestError
 from proxy.sessions.index import Session, Target
 from proxy.telemetry.events import note
@@ -54,6 +55,12 @@ class Fates(msgspec.Struct, frozen=True):
 
     at: float | None
     messages: list[dict[str, object]]
+
+
+class SentPromptList(msgspec.Struct, frozen=True):
+    """Prompts as they were sent, the newest first; of this replica, since it started."""
+
+    prompts: list[ShownPrompt]
 
 
 class Records(msgspec.Struct, frozen=True):
@@ -136,6 +143,14 @@ class SessionEndpoints:
         prompt = (await self._look(request, visitor)).prompt
         messages = [message._asdict() for message in prompt.messages] if prompt else []
         return Fates(prompt.at if prompt else None, messages)
+
+    async def prompts(self, request: Request, visitor: Visitor) -> SentPromptList:
+        """The newest prompts of a session that this replica holds, in memory alone."""
+        caller = tenant_of(request, visitor, self._find())
+        self._access.check_content(visitor, caller.tenant)
+        row = (await self._look(request, visitor)).view.row
+        self._find().engine.observe(note("admin", caller.tenant, row.id, who=visitor.role, what="prompts_read"))
+        return SentPromptList(self._find().engine.sent_prompts.of(SessionName(*row.key)))
 
     async def retained(self, request: Request, visitor: Visitor) -> Retained | None:
         caller = tenant_of(request, visitor, self._find())

@@ -18,6 +18,7 @@ from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import FAILED, STATES, SessionRow
 from proxy.admin.sessions.one_request import may_be_id
 from proxy.admin.sessions.retained import retained_in
+from proxy.compaction.sent_prompts import SessionName
 from proxy.lru import remember
 from proxy.telemetry.events import note
 from proxy.telemetry.tally import HOUR
@@ -55,8 +56,11 @@ class SessionPages:
         view, prompt, records, in_use = await look_at_session(context, caller, name, label)
         is_shown = self._access.may_read(visitor, caller.tenant)
         retained = await context.engine.workers.run(retained_in, in_use) if is_shown and in_use else None
+        prompts = context.engine.sent_prompts.of(SessionName(*view.row.key)) if is_shown else []
         if retained is not None:
-            self._note_read(visitor, view.row, retained.digest)
+            self._note_read(visitor, view.row, retained.digest, "record_read")
+        if prompts:
+            self._note_read(visitor, view.row, str(prompts[0].at), "prompts_read")
         messages = [*prompt.messages] if prompt else []
         values = {
             "view": view,
@@ -68,6 +72,8 @@ class SessionPages:
             "messages": messages[-_LISTED:],
             "records": records,
             "retained": retained,
+            "prompts": prompts,
+            "started": context.started,
             "is_shown": is_shown,
             "is_answered": context.store.available,
             "is_asked": await is_compacted_next(context, caller, view.row.id, view.row.label),
@@ -75,14 +81,14 @@ class SessionPages:
         }
         return await self._frame.page("session.html", request, visitor, values)
 
-    def _note_read(self, visitor: Visitor, row: SessionRow, digest: str) -> None:
-        """Note that a record was read, once an hour for a role: the page loads itself again every few seconds."""
+    def _note_read(self, visitor: Visitor, row: SessionRow, digest: str, what: str) -> None:
+        """Note that a record or a prompt was read. A page loads itself again, so once an hour for a role."""
         read = (visitor.role, *row.key, digest)
         hour = int(time.time()) // HOUR
         if self._noted.get(read) == hour:
             return
         remember(self._noted, read, hour, _NOTED)
-        self._find().engine.observe(note("admin", row.tenant, row.id, who=visitor.role, what="record_read"))
+        self._find().engine.observe(note("admin", row.tenant, row.id, who=visitor.role, what=what))
 
     async def record(self, request: Request, visitor: Visitor) -> Response:
         context, caller = self._find(), tenant_of(request, visitor, self._find())

@@ -4,10 +4,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from policies.decision.plan import soft_share
+from proxy.compaction.explain.explanation import MessageFate
 from proxy.compaction.explain.fates import fates, indexes_of, sent_with
+from proxy.compaction.explain.shown_prompt import shown_prompt
 from proxy.compaction.media import media_figures
 from proxy.compaction.plan_input import PlanInput, RoutedRequest
 from proxy.compaction.prompt import Prompt
+from proxy.compaction.sent_prompts import SentPrompts, SessionName
 from proxy.lru import remember
 from proxy.runtime.workers import Workers
 from proxy.telemetry.events import Hook, PromptComposed
@@ -22,7 +25,11 @@ _LEAST = 500
 class Compositions:
     """Knows what was told of each session; one per process. `clock` tells Unix seconds."""
 
-    def __init__(self, observe: Hook, workers: Workers, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, observe: Hook, workers: Workers, clock: Callable[[], float], sent_prompts: SentPrompts | None = None
+    ) -> None:
+        """`sent_prompts` holds the texts of what is told, for pages."""
+        self._sent_prompts = sent_prompts or SentPrompts()
         self._observe = observe
         self._workers = workers
         self._clock = clock
@@ -45,12 +52,21 @@ class Compositions:
 
     async def tell(self, case: PlanInput, sent: Prompt) -> None:
         """Every message is looked at, in a thread."""
-        self._observe(await self._workers.run(_composition_event, case, sent, self._clock()))
+        now, tenant = self._clock(), case.caller.tenant
+        found = await self._workers.run(_fates_of, case, sent)
+        self._observe(await self._workers.run(_composition_event, case, sent, found, now))
+        if self._sent_prompts.shows_content(tenant):
+            name = SessionName(tenant, case.chain.name, case.label)
+            self._sent_prompts.hold(name, await self._workers.run(shown_prompt, case, sent, found, now))
 
 
-def _composition_event(case: PlanInput, prompt: Prompt, now: float) -> PromptComposed:
+def _fates_of(case: PlanInput, prompt: Prompt) -> list[MessageFate]:
+    return [*fates(case, case.request, sent_with(prompt), indexes_of(case, case.request))]
+
+
+def _composition_event(case: PlanInput, prompt: Prompt, all_fates: list[MessageFate], now: float) -> PromptComposed:
     sent = sent_with(prompt)
-    found = [fate.sent_message for fate in fates(case, case.request, sent, indexes_of(case, case.request))]
+    found = [fate.sent_message for fate in all_fates]
     tokens = Counter[str]()
     for message in found:
         tokens[_part(message)] += message.after

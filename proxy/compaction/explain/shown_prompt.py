@@ -1,0 +1,134 @@
+"""A prompt as it was sent, message by message: which were changed, and what the record stands for."""
+
+from collections.abc import Iterable, Sequence
+
+from policies.conversation.conversation import MessageIndex
+from policies.conversation.transcript import Utterance
+from policies.decision.assemble import Injected, Item, MergedMessage, Rules, UserWords, assemble
+from proxy.compaction.explain.explanation import MessageFate
+from proxy.compaction.plan_input import PlanInput
+from proxy.compaction.prompt import Copy, Prompt
+from proxy.compaction.sent_prompts import ShownMessage, ShownPrompt
+from proxy.dialects import json_array
+from proxy.dialects.surrogates import readable
+from proxy.errors import InvalidJSONError
+
+# Characters of one message, and of all messages of one prompt, sent or replaced: the newest.
+_MOST_OF_MESSAGE = 20_000
+_MOST_OF_PROMPT = 400_000
+# Characters of one message that are masked, and of the longest secret: one that is cut there may not be found.
+_MOST_MASKED = 100_000
+_LONGEST_SECRET = 25_000
+_CUT = "\n[… {number:,} characters are not held here …]\n"
+# Fates of messages that are sent otherwise than they came.
+_CHANGED = ("cooled", "left_out")
+
+
+def shown_prompt(case: PlanInput, prompt: Prompt, fates: Sequence[MessageFate], now: float) -> ShownPrompt:
+    """Return a prompt as it is shown, masked as records are. Texts are cut after they are masked."""
+    copy, covered = prompt.copy, prompt.copy.covered if prompt.copy else 0
+    reader = _Texts(case, copy)
+    by_index = {fate.index: fate for fate in fates}
+    first, items = case.conversation.head_length, _items_of(case, copy)
+    sent = [reader.message(item, by_index) for item in reversed(items)][::-1]
+    replaced = []
+    if prompt.record is not None:
+        indexes = range(first + min(covered, len(case.conversation.body)) - 1, first - 1, -1)
+        gone = (index for index in indexes if by_index[index].fate == "covered")
+        replaced = [reader.original(MessageIndex(index), by_index[index]) for index in gone][::-1]
+    return ShownPrompt(
+        at=now,
+        model=case.request.settings.model,
+        tokens=prompt.tokens,
+        received=case.request.received_tokens,
+        covered=covered,
+        messages=sent,
+        record=case.allowed_text(copy.text) if copy and copy.text else "",
+        replaced=replaced,
+        is_cut=reader.is_cut,
+    )
+
+
+def _items_of(case: PlanInput, copy: Copy | None) -> Sequence[Item]:
+    """Return the items of which a prompt is made."""
+    if copy is None or copy.text is None:
+        return case.conversation.indexes
+    return assemble(case.conversation, copy.covered, copy.text, case.experience.shape)
+
+
+class _Texts:
+    """Reads the texts of one prompt, the newest first, within the bounds."""
+
+    def __init__(self, case: PlanInput, copy: Copy | None) -> None:
+        self._case = case
+        self._replaced = copy.replaced if copy else {}
+        self._left = _MOST_OF_PROMPT
+        self.is_cut = False
+
+    def message(self, item: Item, fates: dict[int, MessageFate]) -> ShownMessage:
+        """Return one message as it was sent."""
+        if isinstance(item, int):
+            return self._of_client(MessageIndex(item), fates[item])
+        text = self._cut(self._sent_by_us(item))
+        match item:
+            case Injected(role=role):
+                return ShownMessage(role, text, change="record" if role == "user" else "acknowledgement")
+            case MergedMessage():
+                return ShownMessage("user", text, change="record in front of the message")
+            case UserWords(of=of):
+                return ShownMessage("user", text, of, "what the user says of it, without its results")
+            case Rules(of=of):
+                return ShownMessage("user", text, of, "its files of rules")
+            case _:
+                raise TypeError(item)
+
+    def original(self, index: MessageIndex, fate: MessageFate) -> ShownMessage:
+        """Return a message as the client wrote it."""
+        return ShownMessage(fate.role, self._cut(self._read(self._case.request.readable_bytes(index), fate)), index)
+
+    def _of_client(self, index: MessageIndex, fate: MessageFate) -> ShownMessage:
+        other = self._replaced.get(index)
+        if other is None:
+            return self.original(index, fate)
+        text = self._cut(self._read(memoryview(readable(other)), fate))
+        before = self._cut(self._read(self._case.request.readable_bytes(index), fate))
+        kind = "shortened" if fate.fate in _CHANGED else "changed"
+        return ShownMessage(fate.role, text, index, f"{kind}: {fate.why}", before)
+
+    def _sent_by_us(self, item: Item) -> str:
+        """Return the text of an item that the proxy made, as it stands in the body."""
+        request = self._case.request
+        body = readable(request.dialect.rebuild(request.body, request.parsed, [item], self._replaced))
+        parsed = json_array.parse(body, request.dialect.array)
+        spans = parsed.spans if parsed is not None else ()
+        return "\n".join(self._text(memoryview(body)[first:last], ()) for first, last in spans)
+
+    def _read(self, raw: memoryview, fate: MessageFate) -> str:
+        return self._text(raw, (fate.tool,) if fate.tool else ())
+
+    def _text(self, raw: memoryview, tools: Sequence[str | None]) -> str:
+        read = self._case.request.dialect.items.utterances
+        try:
+            items = [json_array.decode(item) for item in json_array.split_items(raw)]
+        except (InvalidJSONError, json_array.HugeNumberError):
+            return ""
+        return _written(said for item in items for said in read(item, 0, tools))
+
+    def _cut(self, text: str) -> str:
+        most = max(0, min(_MOST_OF_MESSAGE, self._left))
+        masked = self._case.allowed_text(text[:_MOST_MASKED]) if most else ""
+        if len(text) > _MOST_MASKED:
+            masked = masked[: max(0, len(masked) - _LONGEST_SECRET)]
+        self._left -= min(len(masked), most)
+        if most and len(text) <= _MOST_MASKED and len(masked) <= most:
+            return masked
+        self.is_cut = self.is_cut or bool(text)
+        return masked[:most] + _CUT.format(number=len(text) - len(masked[:most])) if masked else ""
+
+
+def _written(utterances: Iterable[Utterance]) -> str:
+    parts = []
+    for said in utterances:
+        parts += [said.text] if said.text else []
+        parts += [f"{call.name}({call.arguments})" for call in said.calls]
+    return "\n".join(parts)
