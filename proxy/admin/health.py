@@ -76,28 +76,6 @@ _ADVICE: Mapping[str, str] = MappingProxyType(
 )
 
 
-class HealthPart(msgspec.Struct, frozen=True):
-    """The health of one part. link: the page with details, below /admin/; empty if the visitor may not open it.
-
-    kind: what it is a part of: upstreams, requests, overflows, faults, summarizers, budgets, keys, prompts, store,
-    replicas, config. advice: what to do; empty if it is good, and for viewers of a tenant.
-    """
-
-    text: str
-    level: Level = "good"
-    link: str = ""
-    kind: str = ""
-    advice: str = ""
-
-
-class Health(msgspec.Struct, frozen=True):
-    """How the process is. level: the worst of its parts. parts: the worst first. words: their texts."""
-
-    level: Level
-    words: list[str]
-    parts: list[HealthPart] = []
-
-
 async def newest_health(context: AdminContext, visitor: Visitor, now: float) -> Health:
     """Return the health that every page shows. The list of replicas may be some seconds old."""
     return health_of(context, visitor, visitor.tenant, await context.replicas.recent(), now)
