@@ -1,4 +1,4 @@
-"""nginx and haproxy as real processes on loopback, a relay behind them that counts, and their logs of what they did."""
+"""nginx, haproxy and Caddy as real processes on loopback, a relay behind them that counts, and their logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ import pytest
 from tests.support.servers import reserve_port
 from tests.support.upstreams import ask
 
+# Those that are tried with requests of every framing, and all that docs/operations.md shows and that can be run.
 PROGRAMS = ("nginx", "haproxy")
+DOCUMENTED = (*PROGRAMS, "caddy")
 _DOCUMENT = Path(__file__).parents[2] / "docs/operations.md"
 _FALSE = ("", "0", "false", "no", "off")
 # Refused or given up by the front end while the client still sent: the proxy owes no answer.
@@ -76,20 +78,31 @@ def program(name: str) -> str:
 
 def documented(name: str, port: int, replicas: list[str]) -> str:
     """The config that docs/operations.md shows, with our addresses instead of its own."""
-    (block,) = re.findall(rf"^```{name}\n(.*?)^```$", _DOCUMENT.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    block = documented_block("caddyfile" if name == "caddy" else name)
     for number, replica in enumerate(replicas, 1):
         assert block.count(f"concertina-{number}:8795") == 1
         block = block.replace(f"concertina-{number}:8795", replica.removeprefix("http://"))
     block, listens = re.subn(
-        r"\b(listen |bind :)80\b", lambda found: f"{found[1].rstrip(' :')} 127.0.0.1:{port}", block
+        r"(\blisten |\bbind :|^:)80\b",
+        lambda found: f":{port}" if found[1] == ":" else f"{found[1].rstrip(' :')} 127.0.0.1:{port}",
+        block,
     )
     assert listens == 1
+    if name == "caddy":  # without its own port for settings
+        return f"{{\n\tadmin off\n\tauto_https off\n\tdefault_bind 127.0.0.1\n}}\n{block}"
     return f"http {{\n{block}}}\n" if name == "nginx" else block
+
+
+def documented_block(language: str) -> str:
+    """Return the only block in this language that docs/operations.md has below "Behind a load balancer"."""
+    section = _DOCUMENT.read_text("utf-8").partition("\n## Behind a load balancer\n")[2].partition("\n## ")[0]
+    (block,) = re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    return str(block)
 
 
 @asynccontextmanager
 async def running(name: str, directory: Path, config: str, port: int) -> AsyncIterator[str]:
-    """The address of nginx or haproxy with this config, without what nginx needs around it."""
+    """The address of a front end with this config, without what nginx needs around it."""
     file = directory / f"{name}.conf"
     if name == "nginx":
         paths = " ".join(
@@ -99,11 +112,14 @@ async def running(name: str, directory: Path, config: str, port: int) -> AsyncIt
             config.replace("http {", f"http {{ {paths}", 1)
         )
         command = [program(name), "-p", str(directory), "-e", f"{directory}/error.log", "-c", str(file)]
+    elif name == "caddy":
+        command = [program(name), "run", "--config", str(file), "--adapter", "caddyfile"]
     else:
         command = [program(name), "-db", "-f", str(file)]
     file.write_text(config, encoding="utf-8")
+    env = {**os.environ, "HOME": str(directory), "XDG_DATA_HOME": str(directory), "XDG_CONFIG_HOME": str(directory)}
     with (directory / "output").open("wb") as output:
-        process = await asyncio.create_subprocess_exec(*command, stdout=output, stderr=output)
+        process = await asyncio.create_subprocess_exec(*command, env=env, stdout=output, stderr=output)
         try:
             await _answers(process, directory, port)
             yield f"http://127.0.0.1:{port}"
