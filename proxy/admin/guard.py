@@ -159,7 +159,7 @@ class Entrance:
 
     async def _sign_in_by_link(self, request: Request) -> Response:
         value = self._guard.access.enter(request, request.query_params["token"], by_link=True)
-        return _enter_with_cookie(request, value)
+        return _enter_with_cookie(request, value, request.query_params.get("next", ""))
 
     async def _sign_in(self, request: Request) -> Response:
         if request.method == "GET":

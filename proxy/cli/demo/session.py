@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import urlencode
 
 import msgspec
 from rich.console import Console
@@ -21,14 +22,15 @@ from proxy.cli.demo.serving import serving
 from proxy.cli.demo.show import AskedFact, DemoStep, Result
 from proxy.cli.demo.story import PLANTED, TOOLS, Message, Planted, histories, user
 from proxy.config.loading import Config, load
-from proxy.config.settings import Upstream
+from proxy.config.settings import DEFAULT, Upstream
 from proxy.upstreams.http import UpstreamClient
 
 PORT = 8795
 _PATH = "/v1/chat/completions"
 _SETTING = "OPENAI_BASE_URL={address}/v1"
 _OK = 200
-_HEADERS = [(b"content-type", b"application/json"), (b"x-session-id", b"split-the-invoices")]
+_LABEL = "split-the-invoices"
+_HEADERS = [(b"content-type", b"application/json"), (b"x-session-id", _LABEL.encode())]
 _MOST = 1024 * 1024
 
 _CONFIG = """\
@@ -92,7 +94,7 @@ async def run_demo(*, once: bool, console: Console) -> int:
         if not result.passed:
             return 1
         if console.is_terminal and not once:
-            show.staying(console, stage.dashboard)
+            show.staying(console, stage.session_page)
             # Ctrl-C cancels the main task: here it is the regular end.
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
@@ -109,6 +111,7 @@ class Stage:
         self._upstream = upstream
         self._client = client
         self._history: Sequence[Message] = ()
+        self._session = ""
 
     @property
     def dashboard(self) -> str:
@@ -117,12 +120,19 @@ class Stage:
         assert token is not None  # noqa: S101 - the app is open while there is a stage
         return f"{self.address}{ADMIN}?token={token.value}"
 
+    @property
+    def session_page(self) -> str:
+        """Return the address of the session's page, with the token that opens it."""
+        page = f"sessions/{self._session}?{urlencode({'tenant': DEFAULT, 'label': _LABEL})}"
+        return f"{self.dashboard}&{urlencode({'next': page})}"
+
     async def play(self) -> AsyncIterator[DemoStep]:
         """Send every request of the story through the proxy, and directly until that fails."""
         direct = "ok"
         for number, self._history in enumerate(histories(), start=1):
             direct = (await self._send(self._upstream, self._history)).outcome if direct == "ok" else ""
             through = await self._send(self.address, self._history)
+            self._session = through.headers.get("x-compaction-session", "")
             yield DemoStep(
                 number,
                 received=int(through.headers.get("x-compaction-tokens-received", 0)),
@@ -133,9 +143,16 @@ class Stage:
             )
 
     async def ask(self, fact: Planted) -> AskedFact:
-        """Ask the model for the fact at the end of the session, through the proxy."""
-        response = await self._send(self.address, [*self._history, user(fact.question)])
-        return AskedFact(fact.question, response.text or response.outcome, known=fact.is_told_by(response.text))
+        """Ask the model for the fact at the end of the session, directly and through the proxy."""
+        messages = [*self._history, user(fact.question)]
+        directly = await self._send(self._upstream, messages)
+        response = await self._send(self.address, messages)
+        return AskedFact(
+            fact.name,
+            directly=directly.text or directly.outcome,
+            through=response.text or response.outcome,
+            known=fact.is_told_by(response.text),
+        )
 
     async def _send(self, address: str, messages: Sequence[Message]) -> _ClientResponse:
         body = json.dumps({"model": MODEL, "messages": messages, "tools": TOOLS}).encode()

@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from proxy.cli.common import print_table
+
 _OVERFLOW = "context_length_exceeded"
 _ROWS = 12
 _COLUMNS = ("request", "tokens received", "tokens sent", "direct", "through the proxy")
@@ -39,10 +41,14 @@ class DemoStep:
 
 @dataclass(frozen=True, slots=True)
 class AskedFact:
-    """A planted fact that was asked for at the end."""
+    """A fact of the beginning that the model was asked for at the end.
 
-    question: str
-    answer: str
+    directly, through: its response, or the error, without and with the proxy. known: `through` has the fact.
+    """
+
+    name: str
+    directly: str
+    through: str
     known: bool
 
 
@@ -90,11 +96,14 @@ def live(console: Console) -> Iterator[Callable[[DemoStep], None]]:
         yield lambda step: console.print(_line(step), highlight=False)
         return
     rows: deque[DemoStep] = deque(maxlen=_ROWS)
+    died: list[DemoStep] = []
     with Live(console=console, refresh_per_second=20) as display:
 
         def add(step: DemoStep) -> None:
             rows.append(step)
-            display.update(_table(rows))
+            if step.direct not in ("ok", ""):  # stays in sight
+                died.append(step)
+            display.update(_table([*(step for step in died if step not in rows), *rows]))
 
         yield add
 
@@ -130,18 +139,33 @@ def opening(console: Console, address: str, window: int, dashboard: str | None) 
 
 
 def closing(console: Console, result: Result, setting: str) -> None:
-    """The verdict, step by step, and the line to paste."""
+    """Show the verdict, what each run still knows of the beginning, what was saved, and the line to paste."""
     console.print()
-    for asked in result.asked:
-        _check(console, f"{asked.question}  {asked.answer}", ok=asked.known)
     _check(console, _directly(result), ok=result.overflowed)
     answered = len(result.steps) - len(result.failed)
     _check(console, f"through the proxy: {answered} of {len(result.steps)} requests answered", ok=not result.failed)
+    console.print("\nThe model is asked at the end for what was said at the beginning:\n")
+    print_table(_facts(result), console)
+    console.print()
     net = result.received - result.sent - result.summary_tokens
     share = net / max(1, result.received)
     console.print(f"  tokens saved: {net:,} of {result.received:,} ({share:.0%}), net of summaries", highlight=False)
     console.print(f"  summaries made: {result.summaries}, of {result.summary_tokens:,} tokens", highlight=False)
     console.print(f"\nexport {setting}", highlight=False, soft_wrap=True)
+
+
+def _facts(result: Result) -> Table:
+    """Return what each run answers to the same questions, next to each other."""
+    died = result.died_at
+    table = Table(box=None, pad_edge=False)
+    table.add_column("asked for", no_wrap=True)
+    table.add_column("directly" if died is None else f"directly, dead since request {died.number}")
+    table.add_column("through the proxy", overflow="fold")
+    for asked in result.asked:
+        mark = "✓" if asked.known else "✗"
+        through = Text(f"{mark} {asked.through}", style=_style(ok=asked.known))
+        table.add_row(asked.name, Text(asked.directly, style=_style(ok=died is None)), through)
+    return table
 
 
 def _directly(result: Result) -> str:
@@ -156,6 +180,7 @@ def _check(console: Console, text: str, *, ok: bool) -> None:
     console.print(Text.assemble(mark, text), soft_wrap=True)
 
 
-def staying(console: Console, dashboard: str) -> None:
-    console.print(f"\nWhat was done to the session, and why: {dashboard}", highlight=False, soft_wrap=True)
-    console.print("The proxy and its model stay up; Ctrl-C ends them.", highlight=False)
+def staying(console: Console, session_page: str) -> None:
+    """Say where the session's page is, and that the proxy stays up for it."""
+    console.print(f"\nWhat was done to the session, and why: {session_page}", highlight=False, soft_wrap=True)
+    console.print("The proxy and its model stay up until you press Ctrl-C.", highlight=False)

@@ -11,6 +11,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
+import aiohttp
 import msgspec
 import pytest
 from rich.console import Console
@@ -29,7 +30,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 FINE = DemoStep(1, 100, 100, "ok", "ok", "none")
 DIED = DemoStep(2, 9_000, 4_000, "400 context_length_exceeded", "ok", "applied")
-KNOWN = AskedFact("What is the codename?", "Heron", known=True)
+KNOWN = AskedFact("codename", "400 context_length_exceeded", "Heron", known=True)
 
 
 class Screen(io.StringIO):
@@ -63,6 +64,12 @@ async def test_the_session_dies_directly_and_goes_to_its_end_through_the_proxy()
     assert text.count("✓") == len(PLANTED) + 2
     assert "✗" not in text
     assert "export OPENAI_BASE_URL=http://127.0.0.1:" in text
+    heading, *facts = text.partition("for what was said at the beginning:\n\n")[2].partition("\n\n")[0].splitlines()
+    assert "directly, dead since request 34" in heading
+    for fact, line in zip(PLANTED, facts, strict=True):
+        direct, through = heading.index("directly"), heading.index("through the proxy")
+        assert line[direct:through].strip() == "400 context_length_exceeded"
+        assert fact.is_told_by(line[through:])
 
 
 async def test_every_tool_call_that_reaches_the_model_has_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +100,10 @@ async def test_on_a_terminal_it_stays_up_until_it_is_interrupted() -> None:
     await asyncio.wait((demo, stays), return_when=asyncio.FIRST_COMPLETED)
     assert stays.done()
     address = shown.getvalue().partition("export OPENAI_BASE_URL=http://")[2].partition("/")[0]
+    (link,) = re.findall(r"why: (http\S+)", shown.getvalue())
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser, browser.get(link) as page:
+        assert (page.status, page.url.path.startswith("/admin/sessions/")) == (200, True)
+        assert "split-the-invoices" in await page.text()
     with closing(socket.create_connection(address.split(":"))):
         demo.cancel()
         assert await demo == 0
@@ -125,7 +136,7 @@ async def test_a_window_that_never_overflows_shows_nothing_and_fails(monkeypatch
         ([FINE], [KNOWN], False),
         ([DemoStep(1, 9, 9, "500", "ok", "none")], [KNOWN], False),
         ([DIED, DemoStep(3, 9, 9, "", "502", "none")], [KNOWN], False),
-        ([FINE, DIED], [KNOWN, AskedFact("What is the budget?", "I do not know.", known=False)], False),
+        ([FINE, DIED], [KNOWN, AskedFact("budget", "400", "I do not know.", known=False)], False),
     ],
     ids=[
         "all well",
