@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 import msgspec
+from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Table
 
 from proxy.callers.tenants import Caller, Tenants
 from proxy.config.errors import suggest
@@ -79,6 +81,24 @@ def output(found: _T, show: Callable[[_T, Console], None], *, as_json: bool, ind
         print(msgspec.json.format(msgspec.json.encode(found), indent=indent).decode())
     else:
         show(found, console())
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Print a table. A file or another program gets one line a row, however long, its columns two spaces apart."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
+    widths = [max(map(cell_len, cells)) for cells in columns]
+    is_right = [column.justify == "right" for column in table.columns]
+    for row in zip(*columns, strict=True):
+        cells = zip(row, widths, is_right, strict=True)
+        console.print("  ".join(_padded(*cell) for cell in cells).rstrip(), soft_wrap=True)
+
+
+def _padded(cell: str, width: int, is_right: bool) -> str:
+    spaces = " " * (width - cell_len(cell))
+    return spaces + cell if is_right else cell + spaces
 
 
 def plain(text: str | None) -> str:

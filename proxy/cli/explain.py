@@ -16,7 +16,7 @@ from rich.text import Text
 from policies.conversation.prefix_digests import mark_of
 from proxy.admin import words
 from proxy.callers.tenants import Caller
-from proxy.cli.common import fail, plain
+from proxy.cli.common import fail, plain, print_table
 from proxy.cli.stored import open_stored
 from proxy.compaction.explain import explainer
 from proxy.compaction.explain.explanation import (
@@ -87,7 +87,7 @@ def show(explanation: Explanation, console: Console, session: Session | None) ->
     tell = partial(console.print, soft_wrap=not console.is_terminal)
     for line in (_looked_at(session), *_measures(explanation)):
         tell(line)
-    console.print(_table(explanation.messages))
+    print_table(_table(explanation.messages), console)
     carried = (*_pins(explanation), *_pinned_lines(explanation.pinned), *_left_out_lines(explanation.left_out))
     for line in (*_cut(explanation), *carried, *_verdict(explanation)):
         tell(line)

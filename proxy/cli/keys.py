@@ -14,7 +14,7 @@ from proxy.admin.words import limits, usd
 from proxy.callers import store_secret
 from proxy.callers.issued_keys import IssuedKey, KeyLimits, KeyShelf, as_revoked, key_prefix, new_key
 from proxy.callers.key_usage import KeyRow, Used, key_rows
-from proxy.cli.common import err, fail, moment, plain
+from proxy.cli.common import err, fail, moment, plain, print_table
 from proxy.cli.stored import NothingStoredError, open_stored
 from proxy.config.loading import Config
 from proxy.sessions.stores import StoreError, check_file
@@ -22,7 +22,6 @@ from proxy.sessions.stores.base import Store
 
 _UNITS = {"h": 3_600, "d": 86_400, "w": 7 * 86_400}
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
-_WIDE = 200
 
 
 async def add(config: Config, tenant: str, *, name: str, expires: float | None, limits: KeyLimits) -> tuple[str, str]:
@@ -100,8 +99,9 @@ def expiry(text: str | None, now: float) -> float | None:
 
 
 def show(rows: Sequence[KeyRow], console: Console) -> None:
-    if not console.is_terminal:  # a file or another program gets whole lines
-        console.width = _WIDE
+    """Print a row for each key. It prints nothing if there is none."""
+    if not rows:
+        return
     table = Table(box=None, pad_edge=False)
     for heading in ("ID", "TENANT", "NAME", "STATE", "CREATED", "EXPIRES"):
         table.add_column(heading)
@@ -113,7 +113,7 @@ def show(rows: Sequence[KeyRow], console: Console) -> None:
         used = ("?", "?") if row.used is None else (_today(row.used), _month(row.used))
         names = (row.id, plain(row.tenant), plain(row.name) or "-")
         table.add_row(*names, row.state, moment(row.created), expires, *used, limits(row.limits))
-    console.print(table)
+    print_table(table, console)
 
 
 def _today(used: Used) -> str:

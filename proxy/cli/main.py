@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from http.client import HTTPException
 from importlib.metadata import version as installed_version
@@ -32,6 +33,7 @@ from proxy.cli.common import (
 )
 from proxy.cli.parameters import AsJson, ConfigPath, DialectName, Flag
 from proxy.cli.session_commands import sessions
+from proxy.cli.usage import HelpLines, error_console, usage_error
 from proxy.config.errors import suggest
 from proxy.config.extras import missing_extra
 from proxy.config.loading import Config, json_schema, notes, preset_names, unshared_problem
@@ -46,6 +48,10 @@ app = App(
     help_epilogue="Example: concertina init && concertina doctor && concertina serve",
     version=VERSION,
     version_flags=["--version"],
+    console=console(),
+    help_formatter=HelpLines(),
+    error_formatter=usage_error,
+    error_console=error_console(),
 )
 keys = App(name="keys", help="Keys of tenants.")
 app.command(keys)
@@ -60,7 +66,7 @@ app.command(
     "proxy.cli.watching.tail:tail",
     name="tail",
     help_epilogue="Example: concertina tail deploy",
-    help="Print the running proxy's requests as they end.",
+    help="Print the running proxy's requests as they end, in sentences.",
 )
 app.command(
     "proxy.cli.watching.opening:open_dashboard",
@@ -150,9 +156,9 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
 
 @app.command(help_epilogue="Example: concertina demo --once")
 def demo(*, once: bool = False) -> None:
-    """Play a long tool-using session against a small window, directly and through the proxy.
+    """Play a session of 60 requests against a small window, directly and through the proxy, and link to its page.
 
-    :param once: End when the session is over; exit code 1 if any step failed.
+    :param once: End when the session is over, without a page to look at; exit code 1 if any step failed.
     """
     from proxy.cli.demo import run_demo
 
@@ -186,7 +192,8 @@ def models(
 ) -> None:
     """Say how large the windows of models are taken to be, and which source says so; the running proxy first.
 
-    :param names: Models; without any, those that the config names without wildcards.
+    :param names: Models; without any, those that the config names without wildcards, else those that the running proxy
+        has seen.
     :param tenant: Tenant whose requests would ask for them.
     :param ask: Ask the upstreams too, with their own keys.
     :param as_json: Print everything that is known as JSON.
@@ -195,11 +202,11 @@ def models(
 
     loaded = load_config(config)
     caller_of(loaded, tenant)
-    chosen = names or tuple(named_models(loaded))
+    running = of_running(loaded, tenant)
+    chosen = names or tuple(named_models(loaded)) or tuple(dict.fromkeys(each.place.model for each in running))
     if not chosen:
-        fail("no models to tell of; name some, as in `concertina models gpt-4o`")
-    here = asyncio.run(sources(loaded, chosen, tenant, err, ask=ask))
-    found = merge_models(of_running(loaded, tenant), here)
+        fail("no model is known yet: the config names none; name some, as in `concertina models gpt-4o`")
+    found = merge_models(running, asyncio.run(sources(loaded, chosen, tenant, err, ask=ask)))
     output(found, show, as_json=as_json)
 
 
@@ -281,10 +288,11 @@ def replay(
     def skipped(why: str) -> None:
         err(f"skipped {why}")
 
-    recordings = found(path, model, skipped)
+    recordings = found(path, model, skipped if path.is_dir() else fail)
     replayed = run(loaded, recordings, callers, window, console(stderr=True), skipped)
     if not replayed.sessions:
-        fail(f"{path}: nothing to replay")
+        forms = "a request body, a list of messages, JSON lines of either, or a folder of such files"
+        fail(f"{path}: nothing to replay; name {forms}")
     output(replayed, show, as_json=as_json, indent=2)
 
 
@@ -400,7 +408,10 @@ def list_keys(tenant: str | None = None, *, config: ConfigPath = None, as_json: 
     if tenant is not None:
         _refuse_unknown(loaded, tenant)
     try:
-        output(asyncio.run(list_issued(loaded, tenant)), show, as_json=as_json)
+        listed = asyncio.run(list_issued(loaded, tenant))
+        if not listed:
+            err(f"no key is listed; `concertina keys add {tenant or 'TENANT'}` issues one")
+        output(listed, show, as_json=as_json)
     except StoreError as error:
         fail(str(error))
 
@@ -440,7 +451,7 @@ def healthcheck(url: str | None = None, *, config: ConfigPath = None) -> None:
 
     :param url: Its address, instead of server.host and server.port of the config.
     """
-    from proxy.cli.running import configured_url, readiness, way_to_a_proxy
+    from proxy.cli.running import configured_url, readiness, reason_of, way_to_a_proxy
 
     try:
         found = configured_url(config) if url is None else named_url(url)
@@ -451,7 +462,7 @@ def healthcheck(url: str | None = None, *, config: ConfigPath = None) -> None:
     except HTTPError as error:
         fail(f"not ready: {error}")
     except (OSError, ValueError, HTTPException) as error:
-        fail(f"not ready: {getattr(error, 'reason', error)}; {way_to_a_proxy()}")
+        fail(f"not ready: {reason_of(error)}; {way_to_a_proxy()}")
 
 
 @app.command
@@ -502,7 +513,13 @@ def main() -> None:
         try:
             app()
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:  # closed by a shell's >&-
+                sys.stdout.flush()
     except BrokenPipeError:  # the reader has enough, such as head; nothing must be flushed again at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:  # such as a full disk
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        name = f"{error.filename}: " if error.filename else "this command cannot go on: "
+        fail(f"{name}{error.strerror or error}; is there space, and may this user read and write there?")

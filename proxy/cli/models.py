@@ -14,7 +14,7 @@ from proxy.admin.endpoints import find_endpoint
 from proxy.admin.words import ago, size
 from proxy.callers.api_headers import credential
 from proxy.callers.tenants import Tenants
-from proxy.cli.common import plain
+from proxy.cli.common import plain, print_table
 from proxy.cli.running import as_running
 from proxy.cli.watching.running_proxy import UnansweredError, answer_lines
 from proxy.config.loading import Config
@@ -29,7 +29,6 @@ from proxy.upstreams.asker import WindowAsker
 from proxy.upstreams.http import UpstreamClient
 from proxy.upstreams.routes import Router
 
-_WIDE = 200
 # Seconds that the running proxy may take.
 _PATIENCE = 3.0
 _WILDCARDS = frozenset("*?[")
@@ -120,8 +119,6 @@ async def _of_model(config: Config, name: str, tenant: str, windows: Windows) ->
 
 
 def show(found: Sequence[Sources], console: Console) -> None:
-    if not console.is_terminal:  # a file or another program gets whole lines
-        console.width = _WIDE
     table = Table(box=None, pad_edge=False)
     table.add_column("model", overflow="fold")
     for name in ("window", "config", "learned", "asked", "table", "media", "counted"):
@@ -133,7 +130,7 @@ def show(found: Sequence[Sources], console: Console) -> None:
         sizes = ["-" if tokens is None else f"{tokens:,}" for tokens in stated]
         place, known = one.place, one.experience
         table.add_row(plain(place.model), window, *sizes, _media(known), f"x {one.calibration:g}", place.base_url)
-    console.print(table)
+    print_table(table, console)
 
 
 def _media(known: ModelProfile) -> str:

@@ -57,7 +57,13 @@ def config_of_running(path: Path | None, url: str | None = None) -> Config:
 
 def without_answer(url: str, error: Exception) -> str:
     """What to say of an address at which no proxy answers."""
-    return f"no proxy answers at {url}: {getattr(error, 'reason', error)}; {way_to_a_proxy()}"
+    return f"no proxy answers at {url}: {reason_of(error)}; {way_to_a_proxy()}"
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a connection failed, without the number of the error."""
+    reason = getattr(error, "reason", error)
+    return getattr(reason, "strerror", None) or str(reason)
 
 
 def way_to_a_proxy() -> str:

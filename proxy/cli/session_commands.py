@@ -27,7 +27,7 @@ def list_sessions(
     :param as_json: Print them as JSON.
     """
     from proxy.cli.admin_client import AdminError, open_client
-    from proxy.cli.sessions import list_sessions, other_tenants, show
+    from proxy.cli.sessions import list_sessions, no_sessions, other_tenants, show
     from proxy.cli.stored import NothingStoredError
     from proxy.sessions.stores import StoreError
 
@@ -36,8 +36,8 @@ def list_sessions(
     try:
         with open_client(loaded, caller) as client:
             listed = list_sessions(client)
-            if not listed and (others := other_tenants(client, loaded.tenants)):
-                err(f"tenant {tenant} has no sessions; --tenant names one that has: {', '.join(others)}")
+            if not listed:
+                err(no_sessions(tenant, other_tenants(client, loaded.tenants)))
     except NothingStoredError as nothing:
         err(str(nothing))
         listed = []

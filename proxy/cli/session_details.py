@@ -10,7 +10,7 @@ from policies.record.lineage import Lineage
 from proxy.admin.endpoints import find_endpoint
 from proxy.admin.sessions.records import RecordRow
 from proxy.cli.admin_client import AdminClient
-from proxy.cli.common import moment, plain
+from proxy.cli.common import moment, plain, print_table
 from proxy.sessions.index import Session
 
 _SHOWN = 16
@@ -55,7 +55,7 @@ def show(found: Details, console: Console) -> None:
     for line in _sentences(found):
         console.print(line)
     if found.generations:
-        console.print(_table(found.generations))
+        print_table(_table(found.generations), console)
     if found.text is not None:
         console.print()
         for line in found.text.splitlines():

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from proxy.admin.endpoints import find_endpoint
 from proxy.cli.admin_client import AdminClient, AdminError
-from proxy.cli.common import fail, moment, plain
+from proxy.cli.common import fail, moment, plain, print_table
 from proxy.sessions.index import Session
 
 SHOWN = 16
@@ -52,6 +52,16 @@ def other_tenants(client: AdminClient, tenants: Iterable[str]) -> list[str]:
             if tenant != client.tenant and client.call(find_endpoint("sessions"), _Page, query).sessions:
                 found.append(tenant)
     return found
+
+
+def no_sessions(tenant: str, others: Sequence[str]) -> str:
+    """Return what to do if a tenant has no sessions. others: tenants that have some."""
+    if others:
+        return f"tenant {tenant} has no sessions; --tenant names one that has: {', '.join(others)}"
+    return (
+        f"tenant {tenant} has no sessions yet: a conversation is stored when it is first compacted;"
+        " `concertina tail` prints every request"
+    )
 
 
 def find_sessions(client: AdminClient, names: Sequence[str]) -> list[Session]:
@@ -110,6 +120,9 @@ def erase_all(client: AdminClient) -> list[str]:
 
 
 def show(sessions: Sequence[Session], console: Console) -> None:
+    """Print a row for each session. It prints nothing if there is none."""
+    if not sessions:
+        return
     table = Table(box=None, pad_edge=False)
     table.add_column("ID", no_wrap=True, min_width=SHOWN)
     for heading in ("LAST USED", "MODEL"):
@@ -120,4 +133,4 @@ def show(sessions: Sequence[Session], console: Console) -> None:
     for session in sessions:
         counts = (str(session.covered), str(session.generation))
         table.add_row(session.id[:SHOWN], moment(session.seen), plain(session.model), *counts, plain(session.label))
-    console.print(table)
+    print_table(table, console)

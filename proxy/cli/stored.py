@@ -30,7 +30,9 @@ async def open_stored(config: Config) -> AsyncIterator[OpenedStore]:
         )
     store = open_existing(config.store.url, config.store.timeout, config.store.prefix)
     if store is None:
-        raise NothingStoredError(f"nothing is stored: {file_of(config.store.url)} does not exist")
+        raise NothingStoredError(
+            f"nothing is stored: {file_of(config.store.url)} does not exist; `concertina serve` makes it"
+        )
     try:
         yield store
     finally:

@@ -10,6 +10,7 @@ import pty
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -135,7 +136,7 @@ def test_help_names_every_command(run: Run, words: tuple[str, ...]) -> None:
     ended = run(*words)
     assert (ended.code, ended.err) == (0, "")
     for command in ("serve", "demo", "check", "explain", "replay", "schema", "keys", "healthcheck", "version"):
-        assert f"│ {command} " in ended.out
+        assert f"\n  {command}: " in ended.out
 
 
 @pytest.mark.parametrize(("no_color", "colored"), [("1", False), ("", True)])
@@ -157,15 +158,15 @@ def test_the_demo_obeys_no_color_too() -> None:
         (("bogus",), 'Unknown command "bogus"'),
         (("keys", "new"), "--tenant requires an argument"),
         (("serve", "--bogus"), "Unknown option: --bogus"),
-        (("serve", "--port", "65536"), "Must be <= 65535."),
-        (("serve", "--port", "-1"), "Must be >= 0."),
+        (("serve", "--port", "65536"), "Must be <= 65535; see `concertina serve --help`"),
+        (("serve", "--port", "-1"), "Must be >= 0"),
         (("serve", "--port", "http"), "unable to convert"),
     ],
 )
 def test_a_slip_of_the_pen_is_explained(run: Run, words: tuple[str, ...], said: str) -> None:
-    ended = run(*words, COLUMNS="200")
-    assert ended.code == 2
-    assert said in ended.out + ended.err
+    ended = run(*words, COLUMNS="40")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1), "one line, however narrow the terminal was"
+    assert said in ended.err
     assert "Traceback" not in ended.err
 
 
@@ -182,6 +183,48 @@ def test_a_closed_pipe_ends_a_command_quietly(words: tuple[str, ...]) -> None:
         ended = subprocess.run([COMMAND, *words], stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) != (0, b""), "what was to be printed was not"
     assert ended.stderr == b""
+
+
+@pytest.mark.parametrize("words", [("schema",), ("version",), ("print", "client", "codex")])
+def test_a_full_disk_is_told_in_a_line(words: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
+        ended = subprocess.run([COMMAND, *words], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr.count(b"\n")) == (1, 1), ended.stderr
+    assert b"No space left on device; is there space" in ended.stderr
+
+
+def test_a_closed_output_is_no_fault() -> None:
+    ended = subprocess.run(["sh", "-c", f"{COMMAND} version >&-"], capture_output=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_help_and_rows_are_plain_lines_where_no_terminal_is(run: Run) -> None:
+    for words in (("--help",), ("keys", "add", "--help"), ("models", "gpt-4o", "claude-sonnet-4-5")):
+        out = run(*words, COLUMNS="40").out
+        assert not re.search("[\x1b\u2500-\u257f]", out), "neither colors nor boxes"
+        assert all(line == line.rstrip() for line in out.splitlines())
+    heading, *rows = run("models", "gpt-4o", "claude-sonnet-4-5", COLUMNS="40").out.splitlines()
+    assert [row.split()[0] for row in rows] == ["gpt-4o", "claude-sonnet-4-5"]
+    assert {row.index("http") for row in rows} == {heading.index("upstream")}
+
+
+def test_what_is_empty_says_what_to_do(run: Run) -> None:
+    assert run("keys", "list") == Ended(0, "", "no key is listed; `concertina keys add TENANT` issues one\n")
+    models = run("models")
+    assert (models.code, models.err.startswith("no model is known yet: the config names none; name some")) == (1, True)
+    Path("empty").mkdir()
+    replayed = run("replay", "empty")
+    assert (replayed.code, replayed.err.startswith("empty: nothing to replay; name a request body, ")) == (1, True)
+
+
+def test_a_store_that_another_program_holds_is_told_so(run: Run) -> None:
+    Path("config.yaml").write_text("tenants: {acme: {}}\nstore: {url: 'sqlite:///k.db'}")
+    assert run("keys", "add", "acme").code == 0
+    with closing(sqlite3.connect("k.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        ended = run("keys", "add", "acme")
+    assert (ended.code, ended.err.count("\n")) == (1, 1)
+    assert "another program holds it" in ended.err
 
 
 def test_schema_is_what_editors_are_pointed_to(run: Run) -> None:
@@ -433,7 +476,10 @@ def test_where_a_key_lies_is_told_and_lists_make_no_store(run: Run, tmp_path: Pa
     file, written = tmp_path / "config.yaml", "tenants: {acme: {}}\nstore: {url: 'sqlite:///k.db'%s}\n"
     file.write_text(written % "")
     assert json.loads(run("keys", "list", "--json").out) == []
-    assert run("keys", "revoke", "acme", "ci").err == "nothing is stored: k.db does not exist\n"
+    assert (
+        run("keys", "revoke", "acme", "ci").err
+        == "nothing is stored: k.db does not exist; `concertina serve` makes it\n"
+    )
     assert not [*tmp_path.glob("k.db*")]
     added = run("keys", "add", "acme")
     assert f"It lies in {tmp_path}/k.db, which was made for it.\n" in added.out
@@ -444,7 +490,9 @@ def test_where_a_key_lies_is_told_and_lists_make_no_store(run: Run, tmp_path: Pa
     assert {each.name for each in tmp_path.glob("k.db*")} >= {"k.db", "k.db.secret"}
     file.write_text(written % f", encryption_key: {'a1' * 32}")
     ended = run("keys", "list")
-    assert ended.err == "note: 2 more keys were lost, or are sealed with another store.encryption_key\n"
+    note, hint = ended.err.splitlines()
+    assert note == "note: 2 more keys were lost, or are sealed with another store.encryption_key"
+    assert hint == "no key is listed; `concertina keys add TENANT` issues one"
 
 
 @pytest.mark.parametrize(
@@ -698,7 +746,7 @@ def test_an_address_of_azure_needs_no_path_and_a_deployment_a_version(run: Run, 
 
 def test_commands_that_only_read_create_nothing(run: Run, tmp_path: Path) -> None:
     assert run("models", "gpt-4o").code == 0
-    nothing = "nothing is stored: var/concertina.db does not exist\n"
+    nothing = "nothing is stored: var/concertina.db does not exist; `concertina serve` makes it\n"
     assert run("sessions", "ls", "--json") == Ended(0, "[]\n", nothing)
     assert run("check").code == 0
     assert list(tmp_path.iterdir()) == []

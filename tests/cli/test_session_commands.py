@@ -158,13 +158,24 @@ def test_of_a_tenant_without_sessions_those_that_have_some_are_told(run: Run, di
     assert run("sessions", "ls", "--config", "tenants.yaml")[2] == ""
 
 
+def test_a_tenant_without_sessions_is_told_when_there_will_be_some(run: Run, directory: Path) -> None:
+    config = yaml.safe_load((directory / "config.yaml").read_text("utf-8"))
+    config["store"]["url"] = "sqlite:///none.db"
+    (directory / "none.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    with closing(sqlite3.connect(directory / "none.db")):
+        (directory / "none.db").write_bytes(b"")
+    code, out, err = run("sessions", "ls", "--config", "none.yaml")
+    assert (code, out) == (0, "")
+    assert err.startswith("tenant default has no sessions yet: a conversation is stored when it is first compacted;")
+
+
 def test_a_store_that_is_not_there_is_not_made(run: Run, directory: Path) -> None:
     (directory / "gone.yaml").write_text("store: {url: 'sqlite:///gone.db'}", "utf-8")
     for words in (("show", "ingest-42"), ("export",)):
         assert run("sessions", *words, "--config", "gone.yaml") == (
             1,
             "",
-            "nothing is stored: gone.db does not exist\n",
+            "nothing is stored: gone.db does not exist; `concertina serve` makes it\n",
         )
     assert not (directory / "gone.db").exists()
 

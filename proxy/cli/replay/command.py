@@ -13,7 +13,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from proxy.callers.tenants import Caller
-from proxy.cli.common import plain
+from proxy.cli.common import plain, print_table
 from proxy.cli.replay.figures import LEGEND, NO_PROXY, PolicyRow, Replayed, ReplayedSession
 from proxy.cli.replay.recordings import Recording, RecordingError, read_recordings
 from proxy.cli.replay.replay import replay, with_window
@@ -21,8 +21,6 @@ from proxy.config.loading import Config, preset_names
 from proxy.wiring import open_apart
 
 _COLUMNS = ("policy", "sent", "saved", "inline", "ahead", "cooled", "calls", "reuse", "over", "cost $", "net $")
-# Elsewhere than on a terminal lines are as long as they must be.
-_WIDTH = 240
 # Seconds before a progress bar is worth showing.
 _PATIENCE = 1.0
 
@@ -72,15 +70,13 @@ def _progress(steps: int, console: Console) -> Iterator[Callable[[], None]]:
 
 def show(replayed: Replayed, console: Console) -> None:
     """One table a session, one for all of them, what the columns mean, and whom the presets are for."""
-    if not console.is_terminal:
-        console.width = max(console.width, _WIDTH)
     tell = partial(console.print, soft_wrap=not console.is_terminal)
     for model, window in replayed.windows.items():
         tell(f"{plain(model)}: {_window(window)}")
     for session in (*replayed.sessions, *([replayed.total] if replayed.total else [])):
         tell("")
         tell(_heading(session))
-        console.print(_table(session))
+        print_table(_table(session), console)
     tell("")
     for line in (*LEGEND, *_notes(replayed)):
         tell(line)

@@ -61,7 +61,9 @@ def open_file(path: Path, timeout: float) -> File:
                 connection.close()
                 raise
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"store.url: {path} cannot be used as the store ({error}); {_way_out(error)}") from error
+        reason = "is a directory" if path.is_dir() else str(getattr(error, "strerror", None) or error)
+        way_out = f"name a file in it, as in {path / 'concertina.db'}" if path.is_dir() else _way_out(error)
+        raise StoreError(f"store.url: {path} cannot be used as the store ({reason}); {way_out}") from error
     return File(connection, identity)
 
 
@@ -71,6 +73,8 @@ def _way_out(error: Exception) -> str:
         return "make room on that disk, or name another path"
     if isinstance(error, OSError) or code in _NOT_ALLOWED:
         return "let this user write there, or name another path"
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return "another program holds it: try again, or end that program"
     return "move that file away or name another path"
 
 
