@@ -13,10 +13,13 @@ import msgspec
 import pytest
 
 from proxy.admin.access import is_link
+from proxy.admin.sessions.why import REASONS
 from proxy.callers import admin_token
 from proxy.cli.main import app
 from proxy.cli.watching.opening import link_of, open_dashboard
-from proxy.cli.watching.tail import lines, tail
+from proxy.cli.watching.sentences import CODES
+from proxy.cli.watching.tail import line_of, lines, tail
+from proxy.errors import ProxyError
 from proxy.telemetry.events import RequestEnded
 from tests.support.processes import COMMAND
 from tests.support.servers import configured
@@ -53,7 +56,63 @@ def told(stream: bytes, *, as_json: bool = False) -> list[str]:
 def test_a_request_is_a_line_and_what_a_terminal_would_obey_is_not_printed() -> None:
     first, second = told(STREAM)
     assert first == second
-    assert first.endswith(":01 billing [2J gpt-4o 161k → 44.0k of 128k reused (below_threshold) 200 1.4 s")
+    assert first.endswith(
+        ":01  billing [2J  gpt-4o  161k tokens, 44.0k sent (window 128k)."
+        " Older messages were replaced by the stored record. Answered in 1.4 s."
+    )
+
+
+TOLD = {
+    "small": (
+        {"compaction": "none", "reason": "below_floor", "tokens_received": 5, "tokens_sent": 5, "usd": 0.0001},
+        "5 tokens (window 128k). It is small: nothing of it was changed. Answered in 1.4 s. $0.0001.",
+    ),
+    "compacted, and what that saved": (
+        {"compaction": "applied", "reason": "proactive", "usd": 0.12, "usd_received": 0.45, "wait_ms": 2_500.0},
+        "161k tokens, 44.0k sent (window 128k). Its window was nearly full, so it was sent with a new record. It"
+        " waited 2.5 s for a summary. Answered in 1.4 s. $0.12, $0.33 saved.",
+    ),
+    "dearer than as it came": ({"usd": 0.45, "usd_received": 0.12}, "Answered in 1.4 s. $0.45."),
+    "a reason of another version": ({"compaction": "none", "reason": "new_word"}, "Reason: new word. Answered"),
+    "refused by the proxy": (
+        {"end": "refused", "status": 400, "code": "invalid_json"},
+        "The proxy refused it with 400: its body is not valid JSON.",
+    ),
+    "no upstream": (
+        {"end": "refused", "status": 502, "code": "upstream_unreachable", "cause": "dns"},
+        "502: the upstream could not be reached. Cause: the upstream's name was not found.",
+    ),
+    "refused by the upstream": ({"status": 429}, "The upstream refused it with 429 after 1.4 s."),
+    "too long": ({"status": 400, "overflow": "passed_on"}, "nothing helped: the client got the error."),
+    "broken off": ({"end": "client_gone"}, "The client left before its end. After 1.4 s."),
+    "pins": ({"pins_left_out": 2}, "2 pinned texts did not fit."),
+}
+
+
+@pytest.mark.parametrize("which", TOLD)
+def test_a_request_is_told_in_sentences_and_in_none_of_our_codes(which: str) -> None:
+    changes, sentences = TOLD[which]
+    line = line_of(msgspec.structs.replace(ENDED, **changes))
+    assert sentences in line
+    assert "_" not in line
+    assert "\n" not in line
+
+
+def test_every_error_and_every_reason_has_a_sentence() -> None:
+    kinds, codes = [ProxyError], set()
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        codes.add(kind.code)
+    assert codes <= CODES.keys()
+    for reason in REASONS:
+        line = line_of(msgspec.structs.replace(ENDED, compaction="none", reason=reason))
+        assert "Reason:" not in line
+
+
+def test_one_session_is_found_by_its_label_or_by_how_its_id_begins() -> None:
+    stream = STREAM.splitlines(keepends=True)
+    assert [len([*lines(stream, session, as_json=False)]) for session in (ENDED.label or "", "abc", "abd")] == [2, 2, 0]
 
 
 def test_all_that_is_known_of_a_request_is_json() -> None:
@@ -62,14 +121,14 @@ def test_all_that_is_known_of_a_request_is_json() -> None:
 
 def test_requests_that_were_lost_are_told_beside_those_that_were_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(told(b'event: lost\ndata: {"lost": 7}\n\n' + REQUEST)) == 1
-    assert capsys.readouterr().err == "7 requests were too many to be told in time\n"
+    assert capsys.readouterr().err == "7 requests are missing here: they ended faster than they can be printed\n"
 
 
 def test_a_proxy_that_takes_no_more_viewers_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         told(b"event: full\ndata: {}\n\n")
     assert ended.value.code == 1
-    assert "close another" in capsys.readouterr().err
+    assert "close one of them" in capsys.readouterr().err
 
 
 def kept(directory: Path, port: int, **server: object) -> tuple[Config, str]:
@@ -89,7 +148,7 @@ async def test_the_stream_is_asked_for_with_the_token_of_the_configs_proxy_and_n
         await asyncio.to_thread(tail, url=server.address, config=file)
         monkeypatch.setenv("CONCERTINA_ADMIN_TOKEN", "theirs")
         await asyncio.to_thread(tail, url=server.address, config=file)
-    assert server.calls[0].target == "/admin/api/live?session=abc"
+    assert server.calls[0].target == "/admin/api/live?"
     sent = [call.header(b"authorization") for call in server.calls]
     assert sent == [f"Bearer {token}".encode(), None, b"Bearer theirs"]
     out, err = capsys.readouterr()
@@ -123,7 +182,7 @@ async def test_a_proxy_behind_tls_is_found_by_the_address_that_its_clients_have(
         process = await asyncio.create_subprocess_exec(COMMAND, "tail", env=env, stdout=asyncio.subprocess.PIPE)
         out, _ = await process.communicate()
     assert (server.address[:6], out.count(b"\n")) == ("https:", 2)
-    assert server.calls[0].target == "/admin/api/live?session="
+    assert server.calls[0].target == "/admin/api/live?"
 
 
 async def test_a_browser_is_not_started_with_the_token(

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from proxy.admin.endpoints import Endpoint
 from proxy.cli.common import fail
-from proxy.cli.running import DIRECT, as_running, token_of, without_answer
+from proxy.cli.running import DIRECT, as_running, reason_of, token_of, without_answer
 from proxy.config.loading import Config
 from proxy.server.addresses import named_url, of_proxy
 
@@ -49,7 +49,9 @@ def answer_lines(
     except URLError as error:
         raise UnansweredError(without_answer(url_of(config, url), error)) from None
     except (OSError, ValueError, HTTPException) as error:
-        raise UnansweredError(f"{address}: {error}") from None
+        raise UnansweredError(
+            f"{address}: {reason_of(error)}; is the proxy still up, and is the address right?"
+        ) from None
 
 
 def url_of(config: Config, url: str | None) -> str:

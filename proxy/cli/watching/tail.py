@@ -1,4 +1,4 @@
-"""`concertina tail`: the running proxy's requests as they end, a line each."""
+"""`concertina tail`: the running proxy's requests as they end, a line each, in sentences."""
 
 import json
 import sys
@@ -11,25 +11,26 @@ from proxy.admin.endpoints import find_endpoint
 from proxy.cli.common import err, fail
 from proxy.cli.parameters import AsJson, ConfigPath
 from proxy.cli.running import config_of_running
-from proxy.cli.watching.running_proxy import UnansweredError, Url, answer_lines
+from proxy.cli.watching.running_proxy import UnansweredError, Url, answer_lines, url_of
+from proxy.cli.watching.sentences import request_sentences
 from proxy.telemetry.events import RequestEnded
-from proxy.telemetry.text_lines import request_line
 
 # A sign of life comes every 15 seconds.
 _QUIET_SECONDS = 60.0
 
 
 def tail(session: str = "", *, url: Url = None, config: ConfigPath = None, as_json: AsJson = False) -> None:
-    """Print the requests of the running proxy as they end, a line each, until it ends or is interrupted.
+    """Print each request of the running proxy on a line as it ends: what was done to it, why, tokens and price.
 
-    :param session: How the id of the session begins that is wanted alone.
+    It ends with the proxy, or with Ctrl-C.
+
+    :param session: Print only the session with this label, or whose id begins so.
     :param as_json: Print all that is known of each, as JSON.
     """
+    known = config_of_running(config, url)
     try:
-        stream = answer_lines(
-            config_of_running(config, url), url, find_endpoint("live"), {"session": session}, _QUIET_SECONDS
-        )
-        for line in lines(stream, as_json=as_json):
+        stream = answer_lines(known, url, find_endpoint("live"), {}, _QUIET_SECONDS)
+        for line in lines(_announced(stream, url_of(known, url), session), session, as_json=as_json):
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
     except UnansweredError as error:
@@ -39,8 +40,16 @@ def tail(session: str = "", *, url: Url = None, config: ConfigPath = None, as_js
     err("the proxy has ended the stream")
 
 
-def lines(stream: Iterable[bytes], *, as_json: bool) -> Iterator[str]:
-    """What is printed of a stream of server-sent events: requests, and how many were lost. Raises ValueError."""
+def _announced(stream: Iterable[bytes], url: str, session: str) -> Iterator[bytes]:
+    """Yield the lines of a stream. Say on a terminal that it is open, and what is awaited."""
+    for number, line in enumerate(stream):
+        if not number and sys.stderr.isatty():
+            err(f"waiting for requests{f' of session {session}' if session else ''} at {url}; Ctrl-C ends this")
+        yield line
+
+
+def lines(stream: Iterable[bytes], session: str = "", *, as_json: bool) -> Iterator[str]:
+    """Yield the lines to print of a stream of server-sent events: requests, or one session's. Raises ValueError."""
     kind = ""
     for line in stream:
         field, _, value = line.decode().rstrip("\r\n").partition(": ")
@@ -49,13 +58,15 @@ def lines(stream: Iterable[bytes], *, as_json: bool) -> Iterator[str]:
         elif field == "event":
             kind = value
         elif field == "data" and kind == "lost":
-            err(f"{json.loads(value)['lost']} requests were too many to be told in time")
+            err(f"{json.loads(value)['lost']} requests are missing here: they ended faster than they can be printed")
         elif field == "data" and kind == "full":
-            fail("so many watch this proxy that it takes no more; close another")
+            fail("too many pages and terminals watch this proxy; close one of them, and try again")
         elif field == "data" and not kind:
-            yield value if as_json else line_of(msgspec.json.decode(value, type=RequestEnded))
+            request = msgspec.json.decode(value, type=RequestEnded)
+            if session in ("", request.label) or (request.session or "").startswith(session):
+                yield value if as_json else line_of(request)
 
 
 def line_of(event: RequestEnded) -> str:
-    """A request on a line, with the time of day."""
-    return f"{datetime.fromtimestamp(event.at).astimezone():%H:%M:%S} {request_line(event)}"
+    """Return a request on a line, with the time of day."""
+    return f"{datetime.fromtimestamp(event.at).astimezone():%H:%M:%S}  {request_sentences(event)}"
