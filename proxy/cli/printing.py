@@ -5,6 +5,7 @@ import io
 import sys
 import tarfile
 from collections.abc import Iterator
+from difflib import get_close_matches
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Literal, get_args
@@ -21,6 +22,36 @@ _FILES = {
     "socket": "concertina.socket",
     "k8s": "kubernetes.yaml",
     "k8s-scaling": "kubernetes-scaling.yaml",
+}
+# Other names of clients, without what joins their words.
+_ALIASES = {
+    "cc": "claude-code",
+    "claude": "claude-code",
+    "claudeagentsdk": "claude-code",
+    "codexcli": "codex",
+    "openaicodex": "codex",
+    "qwen": "qwen-code",
+    "qwencli": "qwen-code",
+    "gemini": "gemini-cli",
+    "google": "gemini-cli",
+    "geminicode": "gemini-cli",
+    "langgraph": "langchain",
+    "langchainopenai": "langchain",
+    "langchainanthropic": "langchain",
+    "openaipython": "openai",
+    "openainode": "openai",
+    "openaijs": "openai",
+    "openaisdk": "openai",
+    "anthropicpython": "anthropic",
+    "anthropicnode": "anthropic",
+    "anthropicsdk": "anthropic",
+    "anthropictypescript": "anthropic",
+    "agents": "openai-agents",
+    "agentssdk": "openai-agents",
+    "openaiagentssdk": "openai-agents",
+    "pydantic": "pydantic-ai",
+    "azureopenai": "azure",
+    "continuedev": "continue",
 }
 _CHART = "chart"
 _CLIENTS = "clients"
@@ -57,15 +88,18 @@ def print_file(
 
 
 def known_client(name: str | None) -> str:
-    """Return the client's name, however its words are joined and without those at its end; end the command if it is
-    not known what that needs."""
+    """Return the client of this name or alias, however its words are joined. A name may lack its last words. End the
+    command if no client has the name."""
     names = clients()
     wanted = _letters(name or "")
-    found = [each for each in names if _letters(each) == wanted]
-    found = found or [each for each in names if wanted and _letters(each).startswith(wanted)]
+    by_letters = {**{_letters(each): each for each in names}, **_ALIASES}
+    exact = [by_letters[wanted]] if wanted in by_letters else []
+    found = exact or [each for each in names if wanted and _letters(each).startswith(wanted)]
     if len(found) != 1:
-        unknown = "name a client" if name is None else f"what {name} needs is not known here"
-        fail(f"{unknown}; known are {', '.join(names)}; most others take what openai says")
+        nearest = get_close_matches(wanted, by_letters, n=1)
+        hint = f"did you mean {by_letters[nearest[0]]}? " if nearest else ""
+        unknown = "name a client" if name is None else f"no client is called {name}"
+        fail(f"{unknown}; {hint}known are {', '.join(names)}; most others take what openai needs")
     return found[0]
 
 

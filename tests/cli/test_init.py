@@ -48,7 +48,7 @@ def test_one_agent_and_another_server_can_be_named(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--agent", "nobody"), "what nobody needs is not known here; known are aider, "),
+        (("--agent", "nobody"), "no client is called nobody; known are aider, "),
         (("--upstream", "model.example"), "--upstream model.example: must be an http:// or https:// URL with a host"),
         (("--upstream", 'x"}: {'), '--upstream x"}: {: must be an http:// or https:// URL'),
     ],

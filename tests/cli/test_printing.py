@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from proxy.cli.main import app
-from proxy.cli.printing import clients, known_client
+from proxy.cli.printing import _ALIASES, clients, known_client
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,6 +70,16 @@ def test_what_a_client_needs_has_the_configs_address(capsys: pytest.CaptureFixtu
         ("litellm", "litellm"),
         ("qwen", "qwen-code"),
         ("openai", "openai"),
+        ("cc", "claude-code"),
+        ("Gemini CLI", "gemini-cli"),
+        ("gemini", "gemini-cli"),
+        ("openai-python", "openai"),
+        ("openai-node", "openai"),
+        ("agents", "openai-agents"),
+        ("openai-agents", "openai-agents"),
+        ("OpenAI Agents SDK", "openai-agents"),
+        ("pydantic", "pydantic-ai"),
+        ("anthropic-sdk", "anthropic"),
     ],
 )
 def test_a_client_is_known_however_its_name_is_written(name: str, known: str) -> None:
@@ -82,3 +92,26 @@ def test_a_client_has_to_be_one_that_is_known(capsys: pytest.CaptureFixture[str]
         told(capsys, *words)
     assert ended.value.code == 1
     assert "claude-code, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("clade-code", "claude-code"), ("opencoed", "opencode"), ("gemni", "gemini-cli")]
+)
+def test_a_slip_in_a_clients_name_suggests_the_nearest(
+    capsys: pytest.CaptureFixture[str], name: str, nearest: str
+) -> None:
+    with pytest.raises(SystemExit):
+        told(capsys, "client", name)
+    assert f"no client is called {name}; did you mean {nearest}?" in capsys.readouterr().err
+
+
+def test_every_alias_names_a_client_that_is_known() -> None:
+    assert set(_ALIASES.values()) <= set(clients())
+    assert all(alias.isalnum() and alias == alias.lower() for alias in _ALIASES)
+
+
+def test_gemini_cli_is_told_that_its_own_api_is_not_compacted(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "client", "gemini")
+    assert "it compacts nothing there" in text
+    (model,) = yaml.safe_load(text)["model_list"]
+    assert model["litellm_params"]["api_base"].endswith("/v1")
