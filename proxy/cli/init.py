@@ -53,7 +53,7 @@ def init(*, agent: str | None = None, upstream: str | None = None) -> None:
     """
     agents = clients() if agent is None else [known_client(agent)]
     if agent is not None and upstream is None and CONFIG.exists():
-        sys.stdout.write(client(agent, configured_url(None)))
+        sys.stdout.write(client(agents[0], configured_url(None)))
         return
     upstreams = _PROVIDERS if upstream is None else _UPSTREAM.format(url=json.dumps(upstream))
     text = _CONFIG.format(upstreams=upstreams)

@@ -1,11 +1,13 @@
 """`concertina sessions show` and `export`: what is stored of a conversation, for people and for programs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from policies.decision.plan import Trigger
 from policies.record.lineage import Lineage
 from proxy.admin.endpoints import find_endpoint
 from proxy.admin.sessions.records import RecordRow
@@ -14,7 +16,23 @@ from proxy.cli.common import moment, plain, print_table
 from proxy.sessions.index import Session
 
 _SHOWN = 16
-_HEADINGS = ("MADE", "WHY", "COVERED", "CUT", "BEFORE", "AFTER", "RECORD", "BY", "CALLS", "SECONDS", "RATIO")
+_LEFT = ("MADE", "WHY", "CUT", "BY")
+# Tokens of the prompt before and after, and of the record; AFTER / BEFORE is the ratio.
+_HEADINGS = ("MADE", "WHY", "MESSAGES", "CUT", "BEFORE", "AFTER", "RECORD", "BY", "CALLS", "SECONDS", "RATIO")
+_TRIGGERS: Mapping[Trigger, str] = MappingProxyType(
+    {
+        "proactive": "window nearly full",
+        "tool_execution": "window nearly full, amid tool calls",
+        "background": "prepared in the background",
+        "economy": "cheaper from now on",
+        "manual": "asked for by an operator or a header",
+        "client": "asked for by the client",
+        "overflow_retry": "refused as too long",
+    }
+)
+_CUTS: Mapping[str, str] = MappingProxyType(
+    {"turn-boundary": "between turns", "round-boundary": "between tool calls", "best-effort": "where the least stays"}
+)
 
 
 class Details(msgspec.Struct, frozen=True):
@@ -111,15 +129,15 @@ def _table(generations: Sequence[RecordRow]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("DIGEST", no_wrap=True, min_width=_SHOWN)
     for heading in _HEADINGS:
-        table.add_column(heading, justify="left" if heading in ("MADE", "WHY", "CUT", "BY") else "right", no_wrap=True)
+        table.add_column(heading, justify="left" if heading in _LEFT else "right", no_wrap=True)
     for one in generations:
         making, tokens = one.making, one.making.tokens
         table.add_row(
             one.digest[:_SHOWN],
             moment(one.made),
-            f"{making.trigger}, undone" if one.undone else making.trigger,
+            f"{_TRIGGERS[making.trigger]}, undone" if one.undone else _TRIGGERS[making.trigger],
             str(one.covered),
-            f"{making.split_strategy} ({making.level})",
+            _CUTS.get(making.split_strategy, making.split_strategy),
             f"{tokens.before:,}",
             f"{tokens.after:,}",
             f"{one.tokens:,}",

@@ -59,7 +59,7 @@ def no_sessions(tenant: str, others: Sequence[str]) -> str:
     if others:
         return f"tenant {tenant} has no sessions; --tenant names one that has: {', '.join(others)}"
     return (
-        f"tenant {tenant} has no sessions yet: a conversation is stored when it is first compacted;"
+        f"tenant {tenant} has no sessions yet: a conversation is listed once it is long enough to be compacted;"
         " `concertina tail` prints every request"
     )
 
@@ -127,7 +127,7 @@ def show(sessions: Sequence[Session], console: Console) -> None:
     table.add_column("ID", no_wrap=True, min_width=SHOWN)
     for heading in ("LAST USED", "MODEL"):
         table.add_column(heading)
-    for heading in ("COVERED", "GENERATION"):
+    for heading in ("MESSAGES REPLACED", "RECORDS MADE"):
         table.add_column(heading, justify="right")
     table.add_column("LABEL")
     for session in sessions:

@@ -9,6 +9,7 @@ import re
 import time
 import urllib.request
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import aiohttp
 import httpx
@@ -194,6 +195,21 @@ async def test_the_link_gives_a_cookie_for_reading(tmp_path: Path) -> None:
             assert (await play.send("GET", SESSIONS, (b"Cookie", wrong.encode()))).status == 403, wrong
         assert (await play.send("GET", "/admin/?token=wrong")).status == 401
         assert (await play.send("POST", f"/admin/?token={play.token}")).status == 405
+
+
+@pytest.mark.parametrize(
+    ("page", "leads"),
+    [
+        ("sessions/ab12?tenant=default&label=x", "./sessions/ab12?tenant=default&label=x"),
+        ("//elsewhere.example", "./"),
+        ("https://elsewhere.example", "./"),
+        ("../v1/models", "./"),
+    ],
+)
+async def test_a_link_that_signs_in_leads_to_a_page_of_ours_alone(tmp_path: Path, page: str, leads: str) -> None:
+    async with played(tmp_path) as play:
+        reply = await play.send("GET", f"/admin/?{urlencode({'token': play.token, 'next': page})}")
+        assert (reply.status, dict(reply.headers)[b"location"]) == (303, leads.encode())
 
 
 async def test_a_link_for_once_signs_in_once_and_soon(tmp_path: Path) -> None:

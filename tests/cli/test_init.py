@@ -49,6 +49,7 @@ def test_one_agent_and_another_server_can_be_named(capsys: pytest.CaptureFixture
     ("words", "said"),
     [
         (("--agent", "nobody"), "no client is called nobody; known are aider, "),
+        (("--agent", "qwen-cod3"), "no client is called qwen-cod3; did you mean qwen-code? known are aider, "),
         (("--upstream", "model.example"), "--upstream model.example: must be an http:// or https:// URL with a host"),
         (("--upstream", 'x"}: {'), '--upstream x"}: {: must be an http:// or https:// URL'),
     ],
@@ -61,10 +62,16 @@ def test_what_cannot_be_meant_writes_nothing(
     assert not Path("config.yaml").exists()
 
 
-def test_beside_a_config_it_prints_what_an_agent_needs(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("agent", "needs"),
+    [("codex", 'base_url = "http://127.0.0.1:1234/v1"'), ("cc", "ANTHROPIC_BASE_URL=http://127.0.0.1:1234\n")],
+)
+def test_beside_a_config_it_prints_what_an_agent_needs(
+    capsys: pytest.CaptureFixture[str], agent: str, needs: str
+) -> None:
     Path("config.yaml").write_text("server: {port: 1234}", "utf-8")
-    assert begun("--agent", "codex") == 0
-    assert 'base_url = "http://127.0.0.1:1234/v1"' in capsys.readouterr().out
+    assert begun("--agent", agent) == 0
+    assert needs in capsys.readouterr().out
     assert Path("config.yaml").read_text("utf-8") == "server: {port: 1234}"
 
 

@@ -67,7 +67,7 @@ def test_a_session_is_told_with_why_its_records_were_made_and_without_what_they_
     assert "1 summary took 1 call, " in second
     assert '; "Summary of conversation from 20' in second
     assert headings.startswith("DIGEST")
-    assert "  tool_execution  " in record
+    assert "  window nearly full, amid tool calls  " in record
     assert "the client's own words" not in out
     found = json.loads(run("sessions", "show", "ingest-42", "--json")[1])
     assert found["session"]["label"] == "ingest-42"
@@ -166,7 +166,9 @@ def test_a_tenant_without_sessions_is_told_when_there_will_be_some(run: Run, dir
         (directory / "none.db").write_bytes(b"")
     code, out, err = run("sessions", "ls", "--config", "none.yaml")
     assert (code, out) == (0, "")
-    assert err.startswith("tenant default has no sessions yet: a conversation is stored when it is first compacted;")
+    assert err.startswith(
+        "tenant default has no sessions yet: a conversation is listed once it is long enough to be compacted;"
+    )
 
 
 def test_a_store_that_is_not_there_is_not_made(run: Run, directory: Path) -> None:
