@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from proxy.admin import chart, words
+from proxy.admin import chart, why, words
 from proxy.admin.health import Health
-from proxy.admin.sessions import listing, why
+from proxy.admin.sessions import listing
 from proxy.admin.sessions.details import with_stored
 from proxy.admin.sessions.listing import SessionRow
 from proxy.admin.spend import Prices, spend_of

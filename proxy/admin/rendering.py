@@ -22,6 +22,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import NamedTuple
 
+from proxy.admin import why
 from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
 from proxy.admin.endpoints import ADMIN, AdminPage, find_page
@@ -76,6 +77,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(words.FILTERS)
+    made.filters["reason"] = why.reason
     made.globals["asset"] = lambda name: assets()[name].name
     return made
 

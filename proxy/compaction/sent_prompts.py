@@ -15,7 +15,7 @@ PROMPTS = 3
 
 
 class ShownMessage(msgspec.Struct, frozen=True):
-    """A message of a prompt. number: in the client's request; None for one of the proxy.
+    """A message of a prompt. number: in the client's request, from 0 behind the system prompt; None for all others.
 
     change: in which way it differs from the client's message; empty if it is the same. original: what the client wrote
     instead. text: empty if it is not held.

@@ -141,4 +141,4 @@ async def test_the_live_view_tells_whose_requests_they_are_where_there_are_sever
         async with played(tmp_path, CONFIGURED, tenants=tenants) as play:
             assert (await ask(play.address, "POST", CHAT, [JSON], chat("a"))).status == 200
             page = (await play.send("GET", "/admin/live", html, bearer(CONFIGURED))).body.decode()
-            assert ('<td class="nowrap">default</td>' in page) == is_told
+            assert ('<td class="nowrap" data-head="Tenant">default</td>' in page) == is_told

@@ -233,6 +233,9 @@ def test_every_view_is_whole_and_well_formed_in_any_width(shown: Shown, is_dark:
                     chromium.keep_picture(f"{shown.kind}-{name_of(view)}-{width}", Path(PICTURES), width)
                 if (pixels := chromium.overflows()) > 0:
                     wrong.append((view, width, f"wider than its window by {pixels}"))
+                wrong += [(view, width, f"cut off: {element}") for element in chromium.cut_off()]
+            chromium.driver.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
+            wrong += [(view, NARROW, f"cut off when opened: {element}") for element in chromium.cut_off()]
             wrong += [(view, said) for said in chromium.complaints()]
             wrong += [(view, said) for said in chromium.violations()]
         assert chromium.hosts() == {shown.address.partition("://")[2]}

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from proxy.admin.access import is_link
-from proxy.admin.sessions.why import REASONS
+from proxy.admin.why import REASONS
 from proxy.callers import admin_token
 from proxy.cli.main import app
 from proxy.cli.watching.opening import link_of, open_dashboard

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / "tests/browser/node_modules/axe-core/axe.min.js"
-WIDE, NARROW = 1280, 390
+WIDE, NARROW = 1440, 390
 _HEIGHT = 800
 _TALLEST = 2_400
 _DRIVER = "chromedriver"
@@ -36,6 +36,19 @@ _HARMLESS = ("Password forms should have", "the server responded with a status o
 def installed() -> bool:
     """Whether there is a browser to test with: apt-get install chromium chromium-driver."""
     return shutil.which(_DRIVER) is not None and shutil.which("chromium") is not None
+
+
+_CUT_OFF = """
+const found = [];
+for (const each of document.body.querySelectorAll("*")) {
+  const scrolls = each.closest(".scroll") && !(innerWidth < 800 && each.closest(".rows"));
+  if (scrolls || each.closest("nav, svg, pre, .skip, dialog, .rows thead") || !each.checkVisibility()) continue;
+  if (each.parentElement.closest("summary, .cut")) continue;  // they end in an ellipsis
+  const box = each.getBoundingClientRect(), isOut = box.right > innerWidth + 1 || box.left < -1;
+  if (box.width && box.height && isOut) found.push(each.outerHTML.slice(0, 120));
+}
+return found;
+"""
 
 
 class Browser:
@@ -78,6 +91,10 @@ class Browser:
         """Pixels by which the page is wider than its window."""
         script = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
         return int(self.driver.execute_script(script))  # type: ignore[no-untyped-call]
+
+    def cut_off(self) -> list[str]:
+        """Visible elements whose box leaves the window at a side, outside of regions that scroll."""
+        return list(self.driver.execute_script(_CUT_OFF))  # type: ignore[no-untyped-call]
 
     def violations(self) -> list[str]:
         """What axe finds wrong for people with assistive technology; nothing where it is not installed."""

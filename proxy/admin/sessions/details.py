@@ -5,8 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from proxy.admin import words
-from proxy.admin.sessions import why
+from proxy.admin import why, words
 from proxy.admin.sessions.listing import SessionRow, row_of, row_of_stored
 from proxy.admin.sessions.savings import Savings, savings_of
 from proxy.sessions.index import Session
@@ -165,7 +164,7 @@ def sentence(history: HistoryView) -> str:
     told += f"; {words.plural(sums.records, 'summary', 'summaries')} ({cost})"
     if tally.kept_alive:
         told += f" kept {words.plural(tally.kept_alive, 'request')} alive that would not have fitted"
-    return f"{told}; net {words.short(figures.net(tally))} tokens not sent, of {words.short(tally.received)}."
+    return f"{told}; {words.short(figures.net(tally))} tokens of prompts saved, of {words.short(tally.received)}."
 
 
 def marks(points: Sequence[Point], compactions: Iterable[CompactionEnded]) -> list[Mark]:

@@ -5,10 +5,9 @@ from types import MappingProxyType
 
 import msgspec
 
-from proxy.admin import words
+from proxy.admin import why, words
 from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
-from proxy.admin.sessions import why
 from proxy.admin.sessions.asking import stored_compactions
 from proxy.errors import NotFoundError
 from proxy.telemetry import figures

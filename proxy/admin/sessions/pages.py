@@ -16,7 +16,7 @@ from proxy.admin.sessions.actions import compact_next, erase_named, is_compacted
 from proxy.admin.sessions.asking import list_sessions, look_at_session, record_rows, record_view, wishes_of
 from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import FAILED, STATES, SessionRow
-from proxy.admin.sessions.one_request import may_be_id
+from proxy.admin.sessions.one_request import RequestView, may_be_id, view_of
 from proxy.admin.sessions.retained import retained_in
 from proxy.compaction.sent_prompts import SessionName
 from proxy.lru import remember
@@ -25,6 +25,7 @@ from proxy.telemetry.tally import HOUR
 
 # Messages that are listed below the strip, the newest.
 _LISTED = 100
+_SLOWEST = 3
 # Records whose reading was noted in this hour.
 _NOTED = 1_000
 
@@ -73,6 +74,7 @@ class SessionPages:
             "records": records,
             "retained": retained,
             "prompts": prompts,
+            "slow": _slowest(context, view.row),
             "started": context.started,
             "is_shown": is_shown,
             "is_answered": context.store.available,
@@ -122,6 +124,12 @@ class SessionPages:
 
     def _tenants(self, visitor: Visitor) -> list[str]:
         return [name for name in self._find().config.tenants if visitor.sees(name)]
+
+
+def _slowest(context: AdminContext, row: SessionRow) -> list[RequestView]:
+    """Return the slowest requests of a session that this replica remembers, with where their time went."""
+    events = sorted(context.recent.of(*row.key), key=lambda event: -event.ms)[:_SLOWEST]
+    return [view for view in (view_of(event, None) for event in events) if view.stages]
 
 
 def _back(request: Request) -> Response:

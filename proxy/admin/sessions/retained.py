@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -11,7 +11,8 @@ from policies.record.record import Record
 
 RetainedState = Literal["left out", "shortened", "kept"]
 _STATES: tuple[RetainedState, ...] = ("left out", "shortened", "kept")
-RetainedKind = Literal["task", "rule", "fact", "message", "file of rules", "pinned text"]
+RetainedKind = Literal["pinned text", "file of rules", "rule", "task", "fact", "message"]
+_ORDER: tuple[RetainedKind, ...] = get_args(RetainedKind)
 _KINDS: dict[str, RetainedKind] = {"task": "task", "directive": "rule", "fact": "fact", "message": "message"}
 # Characters of a text that are shown.
 _MOST_CHARACTERS = 600
@@ -88,10 +89,15 @@ def retained_in(records: Sequence[Record]) -> Retained | None:
                 replaced=found.replaced,
             )
         )
-    texts.sort(key=lambda each: (_STATES.index(each.state), -1 if each.message is None else each.message))
+    texts.sort(key=_order_of)
     counts = Counter(each.state for each in texts)
     by_state: dict[str, int] = {state: counts[state] for state in _STATES}
     return Retained(records[0].digest, records[0].covered, texts, by_state, records[0].forgotten)
+
+
+def _order_of(text: RetainedText) -> tuple[int, int, int]:
+    """Order what is left out first, and rules before all other statements."""
+    return _STATES.index(text.state), _ORDER.index(text.kind), -1 if text.message is None else text.message
 
 
 def _states_of(record: Record) -> dict[_Key, _Found]:

@@ -8,12 +8,12 @@ from itertools import groupby
 import msgspec
 from msgspec import structs
 
-from proxy.admin import chart
+from proxy.admin import chart, why
 from proxy.admin.access import Access, Visitor
 from proxy.admin.chart import Cell
 from proxy.admin.context import AdminContext, named_tenant, under
 from proxy.admin.roles import OPERATORS
-from proxy.admin.sessions import records, why
+from proxy.admin.sessions import records
 from proxy.admin.sessions.asking import ask_store
 from proxy.admin.sessions.listing import ID_DIGITS
 from proxy.admin.trials.turn import Turn

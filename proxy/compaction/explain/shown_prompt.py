@@ -76,15 +76,21 @@ class _Texts:
             case MergedMessage():
                 return ShownMessage("user", text, change="record in front of the message")
             case UserWords(of=of):
-                return ShownMessage("user", text, of, "what the user says of it, without its results")
+                return ShownMessage("user", text, self._number(of), "what the user says of it, without its results")
             case Rules(of=of):
-                return ShownMessage("user", text, of, "its files of rules")
+                return ShownMessage("user", text, self._number(of), "its files of rules")
             case _:
                 raise TypeError(item)
 
     def original(self, index: MessageIndex, fate: MessageFate) -> ShownMessage:
         """Return a message as the client wrote it."""
-        return ShownMessage(fate.role, self._cut(self._read(self._case.request.readable_bytes(index), fate)), index)
+        text = self._cut(self._read(self._case.request.readable_bytes(index), fate))
+        return ShownMessage(fate.role, text, self._number(index))
+
+    def _number(self, index: MessageIndex) -> int | None:
+        """Return the number of a message as records count them, None for one in front of the conversation."""
+        position = index - self._case.request.conversation.head_length
+        return position if position >= 0 else None
 
     def _of_client(self, index: MessageIndex, fate: MessageFate) -> ShownMessage:
         other = self._replaced.get(index)
@@ -93,7 +99,7 @@ class _Texts:
         text = self._cut(self._read(memoryview(readable(other)), fate))
         before = self._cut(self._read(self._case.request.readable_bytes(index), fate))
         kind = "shortened" if fate.fate in _CHANGED else "changed"
-        return ShownMessage(fate.role, text, index, f"{kind}: {fate.why}", before)
+        return ShownMessage(fate.role, text, self._number(index), f"{kind}: {fate.why}", before)
 
     def _sent_by_us(self, item: Item) -> str:
         """Return the text of an item that the proxy made, as it stands in the body."""

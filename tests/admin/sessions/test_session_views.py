@@ -60,7 +60,7 @@ def test_a_session_in_one_sentence() -> None:
     ]
     assert told(*events).sentence == (
         "1 h 12 min, 2 requests to m; received grew to 12,000 tokens, the window being 8,000; 1 summary (4,300 tokens,"
-        " $0.02) kept 1 request alive that would not have fitted; net 4,700 tokens not sent, of 13.0 k."
+        " $0.02) kept 1 request alive that would not have fitted; 4,700 tokens of prompts saved, of 13.0 k."
     )
     assert told(requested()).sentence == (
         "1 s, 1 request to m; received grew to 1,000 tokens, the window being 8,000; nothing had to be summarised."

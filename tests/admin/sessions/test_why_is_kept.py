@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from proxy.admin.sessions import why
+from proxy.admin import why
 from proxy.sessions.stored_histories import StoredHistories
 from proxy.telemetry.compactions import ended_by
 from tests.support.admin import BROWSER, CONFIGURED, Played, played

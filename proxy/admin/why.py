@@ -107,7 +107,7 @@ def _outcome(event: CompactionEnded) -> str:
     if event.digest is None:
         return f"No summary was made: {reason(event.reason or event.result)}{asked}"
     where = "in the background " if event.trigger in AHEAD else ""
-    cut = f"{_CUTS[event.strategy]} ({event.cut})"
+    cut = _CUTS[event.strategy]
     made = (
         f"So {where}the first {words.plural(event.covered, 'message')} became a record of"
         f" {words.exact(event.tokens_summary)} tokens, {cut}."

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.admin.sessions import why
+from proxy.admin import why
 from tests.support.session_events import compacted
 
-DESIGN = (Path(__file__).parents[3] / "docs/design.md").read_text("utf-8")
+DESIGN = (Path(__file__).parents[2] / "docs/design.md").read_text("utf-8")
 
 
 def documented() -> set[str]:
@@ -37,32 +37,32 @@ def test_a_number_in_a_reason_does_not_matter() -> None:
         (
             {},
             "At 08:00:00 the upstream reported 72 % of the room used (prepared from 70 %). So in the background the"
-            " first 38 messages became a record of 1,367 tokens, cut at the end of a turn (L0). small was asked 1 time"
+            " first 38 messages became a record of 1,367 tokens, cut at the end of a turn. small was asked 1 time"
             " in 99 ms: 4,000 tokens in, 300 out, $0.02.",
         ),
         (
             {"trigger": "manual", "calls": 0, "removed": 80_000, "rewritten": 30_000, "pays_after": 5},
             "At 08:00:00 a compaction was asked for at 72 % of the room. So the first 38 messages became a record of"
-            " 1,367 tokens, cut at the end of a turn (L0). By estimate every later request is 80,000 tokens smaller,"
+            " 1,367 tokens, cut at the end of a turn. By estimate every later request is 80,000 tokens smaller,"
             " and 30,000 tokens behind that are new to the provider's cache: it pays after 5 requests.",
         ),
         (
             {"trigger": "economy", "threshold": 0.5, "calls": 0, "read": 2_440_000, "read_by": 40, "paid": 4.1},
             "At 08:00:00 72 % of its room were used, and reading what a compaction takes out (2,440,000 tokens over 40"
             " requests) had cost 4.1 times what it costs. So in the background the first 38 messages became a record"
-            " of 1,367 tokens, cut at the end of a turn (L0).",
+            " of 1,367 tokens, cut at the end of a turn.",
         ),
         (
             {"trigger": "proactive", "threshold": 0.8, "used": 0.83, "result": "deterministic", "calls": 0,
              "reason": "summarizer_timeout", "strategy": "round-boundary", "cut": "L1"},
             "At 08:00:00 a request filled 83 % of its room (it is compacted from 80 %). So the first 38 messages became"
-            " a record of 1,367 tokens, cut between two rounds of tool calls (L1). It was written without a model. The"
+            " a record of 1,367 tokens, cut between two rounds of tool calls. It was written without a model. The"
             " summarizer took too long.",
         ),
         (
             {"trigger": "overflow_retry", "threshold": None, "used": 1.2, "usd": None},
             "At 08:00:00 the upstream refused a request as too long at 120 % of the room that we believed in. So the"
-            " first 38 messages became a record of 1,367 tokens, cut at the end of a turn (L0). small was asked 1 time"
+            " first 38 messages became a record of 1,367 tokens, cut at the end of a turn. small was asked 1 time"
             " in 99 ms: 4,000 tokens in, 300 out.",
         ),
         (
@@ -84,13 +84,13 @@ def test_a_number_in_a_reason_does_not_matter() -> None:
         (
             {"refused": ("it is too short", "it is no text"), "trigger": "manual"},
             "At 08:00:00 a compaction was asked for at 72 % of the room. So the first 38 messages became a record of"
-            " 1,367 tokens, cut at the end of a turn (L0). small was asked 1 time in 99 ms: 4,000 tokens in, 300 out,"
+            " 1,367 tokens, cut at the end of a turn. small was asked 1 time in 99 ms: 4,000 tokens in, 300 out,"
             " $0.02. Of no use: it is too short; it is no text.",
         ),
         (
             {"refused": ("login",), "trigger": "manual", "result": "deterministic", "calls": 0},
             "At 08:00:00 a compaction was asked for at 72 % of the room. So the first 38 messages became a record of"
-            " 1,367 tokens, cut at the end of a turn (L0). It was written without a model. No model may be asked with a"
+            " 1,367 tokens, cut at the end of a turn. It was written without a model. No model may be asked with a"
             " client's login.",
         ),
     ],
