@@ -63,6 +63,46 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "cancelled": "Whoever waited for it left.",
     }
 )
+# By `end` of the log.
+ENDS: Mapping[str, str] = MappingProxyType(
+    {
+        "complete": "The answer passed whole.",
+        "truncated": "The upstream broke off its answer.",
+        "client_gone": "The client left before its end.",
+        "refused": "The proxy answered it with an error of its own.",
+        "deadline": "It took longer than server.request_deadline.",
+        "shut_down": "The process ended before it.",
+        "aborted": "A fault of ours ended it; the log says where.",
+    }
+)
+OVERFLOWS: Mapping[str, str] = MappingProxyType(
+    {
+        "solved": "The upstream refused it as too long; a smaller copy was sent and answered.",
+        "output_lowered": "Prompt and answer did not fit together: it was sent again with a lower limit of the answer.",
+        "observed": "The upstream refused it as too long, and its mode leaves that to the client.",
+        "passed_on": "The upstream refused it as too long, and nothing helped: the client got the error.",
+    }
+)
+# By `cause` of the log.
+CAUSES: Mapping[str, str] = MappingProxyType(
+    {
+        "dns": "the upstream's name was not found",
+        "refused": "the upstream refused the connection",
+        "tls": "no TLS connection could be made",
+        "unreachable": "the upstream was not reached",
+        "connect_timeout": "the connection took too long",
+        "idle_timeout": "nothing came for too long",
+        "total_timeout": "the answer took too long",
+        "reset": "the upstream reset the connection",
+        "closed": "the upstream closed the connection",
+        "not_http": "what came was not HTTP",
+        "proxy": "the proxy in between was not there",
+        "proxy_credentials": "the proxy in between asked for credentials (407)",
+        "proxy_refused": "the proxy in between refused",
+        "undecodable": "the answer's coding could not be undone",
+        "too_large": "the answer was too large to be read",
+    }
+)
 _TRIGGERS: Mapping[str, str] = MappingProxyType(
     {
         "proactive": "a request filled {used} of its room (it is compacted from {threshold})",

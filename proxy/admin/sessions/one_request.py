@@ -1,7 +1,6 @@
 """One request, found by the id that its answer had: what came, what was sent, why, and how it ended."""
 
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 
 import msgspec
 
@@ -13,46 +12,6 @@ from proxy.errors import NotFoundError
 from proxy.telemetry import figures
 from proxy.telemetry.events import CompactionEnded, RequestEnded
 
-# By `end` of the log.
-ENDS: Mapping[str, str] = MappingProxyType(
-    {
-        "complete": "The answer passed whole.",
-        "truncated": "The upstream broke off its answer.",
-        "client_gone": "The client left before its end.",
-        "refused": "The proxy answered it with an error of its own.",
-        "deadline": "It took longer than server.request_deadline.",
-        "shut_down": "The process ended before it.",
-        "aborted": "A fault of ours ended it; the log says where.",
-    }
-)
-OVERFLOWS: Mapping[str, str] = MappingProxyType(
-    {
-        "solved": "The upstream refused it as too long; a smaller copy was sent and answered.",
-        "output_lowered": "Prompt and answer did not fit together: it was sent again with a lower limit of the answer.",
-        "observed": "The upstream refused it as too long, and its mode leaves that to the client.",
-        "passed_on": "The upstream refused it as too long, and nothing helped: the client got the error.",
-    }
-)
-# By `cause` of the log.
-CAUSES: Mapping[str, str] = MappingProxyType(
-    {
-        "dns": "the upstream's name was not found",
-        "refused": "the upstream refused the connection",
-        "tls": "no TLS connection could be made",
-        "unreachable": "the upstream was not reached",
-        "connect_timeout": "the connection took too long",
-        "idle_timeout": "nothing came for too long",
-        "total_timeout": "the answer took too long",
-        "reset": "the upstream reset the connection",
-        "closed": "the upstream closed the connection",
-        "not_http": "what came was not HTTP",
-        "proxy": "the proxy in between was not there",
-        "proxy_credentials": "the proxy in between asked for credentials (407)",
-        "proxy_refused": "the proxy in between refused",
-        "undecodable": "the answer's coding could not be undone",
-        "too_large": "the answer was too large to be read",
-    }
-)
 _STAGES = {"read": "read and counted", "store": "looked up in the store", "plan": "decided", "rebuild": "rebuilt"}
 _ID_DIGITS = 16
 _HEX = frozenset("0123456789abcdef")
@@ -137,11 +96,11 @@ def _is_record_of(made: CompactionEnded, event: RequestEnded) -> bool:
 def _outcome(event: RequestEnded) -> Iterator[str]:
     if event.status:
         yield f"It was answered {event.status}." if event.status >= 400 else f"It was answered with {event.status}."
-    yield ENDS[event.end]
+    yield why.ENDS[event.end]
     if event.overflow is not None:
-        yield OVERFLOWS[event.overflow]
+        yield why.OVERFLOWS[event.overflow]
     if event.cause is not None:
-        yield f"Cause: {CAUSES.get(event.cause, event.cause)}."
+        yield f"Cause: {why.CAUSES.get(event.cause, event.cause)}."
     if event.warning == "prompt_cut_off":
         yield "The upstream read less than half of the prompt, without an error."
     if event.warning == "pin_left_out":

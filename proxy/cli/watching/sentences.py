@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from proxy.admin import words
-from proxy.admin.sessions.one_request import CAUSES, ENDS, OVERFLOWS
-from proxy.admin.why import REASONS, reason
+from proxy.admin.why import CAUSES, ENDS, OVERFLOWS, REASONS, reason
 from proxy.telemetry.events import RequestEnded
 from proxy.telemetry.text_lines import printable, tokens
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from proxy.admin.sessions.one_request import CAUSES, ENDS, OVERFLOWS, view_of
+from proxy.admin.sessions.one_request import view_of
+from proxy.admin.why import CAUSES, ENDS, OVERFLOWS
 from proxy.telemetry.events import End, Overflow
 from proxy.telemetry.tallies import _FAILURES
 from tests.support.admin import BROWSER, CONFIGURED, Played, hashed, played
