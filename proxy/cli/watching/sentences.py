@@ -48,6 +48,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         "too_many_open_files": "too many connections are open",
         "rate_limit_exceeded": "its tenant or key sends too many requests at once",
         "insufficient_quota": "its key has used up its budget",
+        "nothing_to_undo": "its session has no record to undo",
         "request_deadline": "it took longer than server.request_deadline",
         "server_shutting_down": "the proxy is shutting down",
     }
