@@ -1,6 +1,8 @@
-"""The newest prompts as they were sent, for the pages of sessions: in memory alone, masked as records are."""
+"""The newest prompts as they were sent, for the pages of sessions: in memory alone, masked as records are.
 
-import zlib
+They are held as they are and read when somebody looks, since masking takes as long as a compaction.
+"""
+
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -8,8 +10,8 @@ import msgspec
 
 from proxy.memory import Cache, Memory
 
-MOST_BYTES = 8 * 1024 * 1024
-"""Bytes that all held prompts take together."""
+MOST_BYTES = 32 * 1024 * 1024
+"""Bytes that all held prompts take together, about."""
 PROMPTS = 3
 """Prompts of a session that are held, the newest."""
 
@@ -46,6 +48,13 @@ class ShownPrompt(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool = False
 
 
+class HeldPrompt(NamedTuple):
+    """A prompt that is read when it is shown. size: bytes that it takes, about."""
+
+    read: Callable[[], ShownPrompt]
+    size: int
+
+
 class SessionName(NamedTuple):
     """A session for people, as `Key` of histories."""
 
@@ -62,7 +71,7 @@ class SentPrompts:
 
     def __init__(self) -> None:
         self._memory = Memory(MOST_BYTES)
-        self._held: Cache[SessionName, tuple[bytes, ...]] = Cache(self._memory, "sent_prompts")
+        self._held: Cache[SessionName, tuple[HeldPrompt, ...]] = Cache(self._memory, "sent_prompts")
         self.shows_content: Callable[[str], bool] = lambda _: False
 
     @property
@@ -70,18 +79,16 @@ class SentPrompts:
         """Return the bytes that they take, by the name of the cache."""
         return dict(self._memory.held_bytes)
 
-    def hold(self, name: SessionName, prompt: ShownPrompt) -> None:
+    def hold(self, name: SessionName, prompt: HeldPrompt) -> None:
         """Hold a prompt as the newest of its session."""
         if not self.shows_content(name.tenant):
             return
-        packed = zlib.compress(msgspec.msgpack.encode(prompt), 1)
-        held = (*(self._held.get(name) or ()), packed)[-PROMPTS:]
-        self._held.keep(name, held, sum(map(len, held)) + sum(map(len, name)))
+        held = (*(self._held.get(name) or ()), prompt)[-PROMPTS:]
+        self._held.keep(name, held, sum(each.size for each in held) + sum(map(len, name)))
 
     def of(self, name: SessionName) -> list[ShownPrompt]:
-        """Return the held prompts of a session, the newest first."""
-        held = self._held.get(name) or ()
-        return [msgspec.msgpack.decode(zlib.decompress(each), type=ShownPrompt) for each in reversed(held)]
+        """Return the held prompts of a session, the newest first. It takes some tenths of a second."""
+        return [prompt.read() for prompt in reversed(self._held.get(name) or ())]
 
     def forget(self, tenant: str, session: str, is_meant: Callable[[str], bool]) -> None:
         """Forget the prompts of the sessions of a conversation whose label is meant."""

@@ -23,7 +23,7 @@ from tests.support.upstreams import config_for, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-ROUNDS = 32
+ROUNDS = 24
 WINDOW = 52_000
 CHARACTERS = 7_500
 TASK = "Read the first part, work through all others, and read the first part again."

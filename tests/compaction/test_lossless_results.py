@@ -106,7 +106,7 @@ WORK = st.lists(st.sampled_from([*CALLS, "other", "other"]), min_size=10, max_si
 
 @DIALECTS
 @settings(
-    max_examples=30,
+    max_examples=12,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],

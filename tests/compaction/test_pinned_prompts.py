@@ -157,7 +157,7 @@ async def _plays(make: Callable[[], Session], work: Sequence[tuple[str, int, int
 
 @pytest.mark.parametrize("make", CLIENTS, ids=NAMES)
 @settings(
-    max_examples=25,
+    max_examples=12,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],

@@ -157,7 +157,7 @@ async def _plays(make: Callable[[], Session], work: Sequence[tuple[str, str, int
 
 @pytest.mark.parametrize("make", CLIENTS, ids=["messages", "responses", "chat"])
 @settings(
-    max_examples=40,
+    max_examples=15,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],

@@ -122,7 +122,7 @@ WORK = st.lists(
 
 @pytest.mark.parametrize("make", CLIENTS, ids=["messages", "responses", "chat"])
 @settings(
-    max_examples=30,
+    max_examples=12,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],

@@ -1,5 +1,6 @@
 """What programs read and do about sessions, under /admin/api/sessions."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
@@ -150,7 +151,7 @@ class SessionEndpoints:
         self._access.check_content(visitor, caller.tenant)
         row = (await self._look(request, visitor)).view.row
         self._find().engine.observe(note("admin", caller.tenant, row.id, who=visitor.role, what="prompts_read"))
-        return SentPromptList(self._find().engine.sent_prompts.of(SessionName(*row.key)))
+        return SentPromptList(await asyncio.to_thread(self._find().engine.sent_prompts.of, SessionName(*row.key)))
 
     async def retained(self, request: Request, visitor: Visitor) -> Retained | None:
         caller = tenant_of(request, visitor, self._find())

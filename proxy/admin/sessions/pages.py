@@ -1,5 +1,6 @@
 """What people see of sessions: the list, a session, a record; and what they do with them."""
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -57,7 +58,8 @@ class SessionPages:
         view, prompt, records, in_use = await look_at_session(context, caller, name, label)
         is_shown = self._access.may_read(visitor, caller.tenant)
         retained = await context.engine.workers.run(retained_in, in_use) if is_shown and in_use else None
-        prompts = context.engine.sent_prompts.of(SessionName(*view.row.key)) if is_shown else []
+        name = SessionName(*view.row.key)
+        prompts = await asyncio.to_thread(context.engine.sent_prompts.of, name) if is_shown else []
         if retained is not None:
             self._note_read(visitor, view.row, retained.digest, "record_read")
         if prompts:

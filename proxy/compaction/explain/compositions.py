@@ -1,7 +1,10 @@
 """What prompts consist of, told to those who look at sessions: where it has changed, not for every request."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from msgspec import structs
 
 from policies.decision.plan import soft_share
 from proxy.compaction.explain.explanation import MessageFate
@@ -10,7 +13,7 @@ from proxy.compaction.explain.shown_prompt import shown_prompt
 from proxy.compaction.media import media_figures
 from proxy.compaction.plan_input import PlanInput, RoutedRequest
 from proxy.compaction.prompt import Prompt
-from proxy.compaction.sent_prompts import SentPrompts, SessionName
+from proxy.compaction.sent_prompts import HeldPrompt, SentPrompts, SessionName
 from proxy.lru import remember
 from proxy.runtime.workers import Workers
 from proxy.telemetry.events import Hook, PromptComposed
@@ -20,6 +23,8 @@ _SESSIONS = 1_000
 # A prompt that has grown by so much is looked at again: this share of its window, and not less than some tokens.
 _SHARE = 0.1
 _LEAST = 500
+# Bytes that a message takes in memory beside its body, about.
+_MESSAGE_BYTES = 500
 
 
 class Compositions:
@@ -57,7 +62,14 @@ class Compositions:
         self._observe(await self._workers.run(_composition_event, case, sent, found, now))
         if self._sent_prompts.shows_content(tenant):
             name = SessionName(tenant, case.chain.name, case.label)
-            self._sent_prompts.hold(name, await self._workers.run(shown_prompt, case, sent, found, now))
+            self._sent_prompts.hold(name, _held_prompt(case, sent, found, now))
+
+
+def _held_prompt(case: PlanInput, sent: Prompt, found: Sequence[MessageFate], now: float) -> HeldPrompt:
+    """Return a prompt as it is held: without what was computed from it."""
+    bare = structs.replace(case, request=structs.replace(case.request))
+    size = len(case.request.body) + len(sent.body) + _MESSAGE_BYTES * len(case.request.messages)
+    return HeldPrompt(partial(shown_prompt, bare, structs.replace(sent, view=None), found, now), size)
 
 
 def _fates_of(case: PlanInput, prompt: Prompt) -> list[MessageFate]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.compaction import sent_prompts
-from proxy.compaction.sent_prompts import SentPrompts, SessionName, ShownMessage, ShownPrompt
+from proxy.compaction.sent_prompts import HeldPrompt, SentPrompts, SessionName, ShownMessage, ShownPrompt
 from tests.support.scenarios import MODEL, Agent
 from tests.support.stages import WINDOW, body, outcome, stage
 from tests.support.upstreams import ask
@@ -120,20 +120,24 @@ async def test_a_replica_that_did_not_send_it_says_so(tmp_path: Path) -> None:
         assert "Which of your rules survived" in page
 
 
+def held_prompt(at: float = 0.0) -> HeldPrompt:
+    return HeldPrompt(lambda: prompt("Hello.", at), 300)
+
+
 async def test_prompts_are_held_within_a_bound_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sent_prompts, "MOST_BYTES", 2_000)
     held = SentPrompts()
-    held.hold(NAME, prompt())
+    held.hold(NAME, held_prompt())
     assert held.of(NAME) == [], "nothing is held until it is known whose content may be read"
     held.shows_content = "acme".__eq__
     for number in range(5):
-        held.hold(NAME, prompt(f"Hello {number}.", float(number)))
+        held.hold(NAME, held_prompt(float(number)))
     assert [each.at for each in held.of(NAME)] == [4.0, 3.0, 2.0]
     for number in range(20):
-        held.hold(SessionName("acme", f"{number:016x}", ""), prompt())
+        held.hold(SessionName("acme", f"{number:016x}", ""), held_prompt())
     assert 0 < held.held_bytes["sent_prompts"] <= 2_000
     assert held.of(NAME) == []
-    held.hold(NAME, prompt())
+    held.hold(NAME, held_prompt())
     held.forget("acme", NAME.id, "another label".__eq__)
     assert len(held.of(NAME)) == 1
     held.forget("acme", NAME.id, NAME.label.__eq__)
