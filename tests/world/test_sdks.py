@@ -114,7 +114,7 @@ async def test_python_keeps_a_long_session(play: Stage, client: openai.AsyncOpen
     messages.append({"role": "user", "content": "What is the task?"})
     answer = await client.chat.completions.create(model=MODEL, messages=messages)
     assert "never delete src/main.py" in answer.choices[0].message.content
-    assert compactions == {"none", "applied", "reused"}
+    assert {"none", "reused"} <= compactions <= {"none", "applied", "reused"}, "records may be made ahead"
     assert play.model.summary_calls > 0
 
 
