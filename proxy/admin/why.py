@@ -1,12 +1,12 @@
 """Why a request went out as it did, and why a conversation was compacted, in sentences."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from policies.decision.plan import AHEAD
 from proxy.admin import words
-from proxy.telemetry.events import CompactionEnded
+from proxy.telemetry.events import CompactionEnded, RequestEnded
 
 # By the words of `x-compaction-reason`.
 REASONS: Mapping[str, str] = MappingProxyType(
@@ -103,6 +103,22 @@ CAUSES: Mapping[str, str] = MappingProxyType(
         "too_large": "the answer was too large to be read",
     }
 )
+# By `x-compaction-warning`. What is said of pins and media has figures, and its own sentences.
+_WARNINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "prompt_cut_off": "The upstream read less than half of the prompt, without an error.",
+        "unstable_history": "The client changed messages that it had sent before, so records are lost; the log names"
+        " the message.",
+    }
+)
+
+
+def troubles(event: RequestEnded) -> Iterator[str]:
+    """Yield why the upstream failed, and what the response warned of."""
+    if event.cause is not None:
+        yield f"Cause: {CAUSES.get(event.cause, event.cause.replace('_', ' '))}."
+    if event.warning in _WARNINGS:
+        yield _WARNINGS[event.warning]
 _TRIGGERS: Mapping[str, str] = MappingProxyType(
     {
         "proactive": "a request filled {used} of its room (it is compacted from {threshold})",

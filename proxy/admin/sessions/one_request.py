@@ -99,14 +99,9 @@ def _outcome(event: RequestEnded) -> Iterator[str]:
     yield why.ENDS[event.end]
     if event.overflow is not None:
         yield why.OVERFLOWS[event.overflow]
-    if event.cause is not None:
-        yield f"Cause: {why.CAUSES.get(event.cause, event.cause)}."
-    if event.warning == "prompt_cut_off":
-        yield "The upstream read less than half of the prompt, without an error."
+    yield from why.troubles(event)
     if event.warning == "pin_left_out":
         yield "A pinned text is not in the prompt: there was no room, or its record is older than the pin."
-    if event.warning == "unstable_history":
-        yield "The client had changed what it sent before, so that summaries are lost; the log names the message."
 
 
 def _stages(event: RequestEnded) -> Iterator[TimedStage]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from proxy.admin import words
-from proxy.admin.why import CAUSES, ENDS, OVERFLOWS, REASONS, reason
+from proxy.admin.why import ENDS, OVERFLOWS, REASONS, reason, troubles
 from proxy.telemetry.events import RequestEnded
 from proxy.telemetry.text_lines import printable, tokens
 
@@ -111,12 +111,7 @@ def _end(event: RequestEnded) -> Iterator[str]:
         yield f"The upstream refused it with {event.status} after {time}."
     else:
         yield f"Answered in {time}."
-    if event.cause is not None:
-        yield f"Cause: {CAUSES.get(event.cause, event.cause.replace('_', ' '))}."
-    if event.warning == "prompt_cut_off":
-        yield "The upstream read less than half of the prompt."
-    if event.warning == "unstable_history":
-        yield "The client changed messages that it had sent before, so its records are lost."
+    yield from troubles(event)
 
 
 def _money(event: RequestEnded) -> str:
