@@ -48,7 +48,7 @@ _STYLES: dict[Fate, str] = {
 }
 _STDIN = Path("-")
 # Pinned sentences on the terminal, each on one line.
-_MOST_PINNED = 12
+_MOST_TEXTS = 12
 _SHOWN = 16
 
 
@@ -88,7 +88,7 @@ def show(explanation: Explanation, console: Console, session: Session | None) ->
     for line in (_looked_at(session), *_measures(explanation)):
         tell(line)
     print_table(_table(explanation.messages), console)
-    carried = (*_pins(explanation), *_pinned_lines(explanation.pinned), *_left_out_lines(explanation.left_out))
+    carried = (*_pins(explanation), *_texts("pinned", explanation.pinned), *_texts("left out", explanation.left_out))
     for line in (*_cut(explanation), *carried, *_verdict(explanation)):
         tell(line)
 
@@ -189,20 +189,12 @@ def _pins(explanation: Explanation) -> Iterator[str]:
         yield f"pin of the {pin.named_by}{index}: {plain(pin.source)} {'stays' if pin.is_kept else 'does not fit'}"
 
 
-def _pinned_lines(pinned: Sequence[Pinned]) -> Iterator[str]:
-    for entry in pinned[:_MOST_PINNED]:
-        index = "gone" if entry.index is None else entry.index
-        yield f"  pinned {entry.kind} [{index}] {plain(entry.text)}"
-    if len(pinned) > _MOST_PINNED:
-        yield f"  … and {len(pinned) - _MOST_PINNED} more: --json shows all"
-
-
-def _left_out_lines(left_out: Sequence[LeftOutText]) -> Iterator[str]:
-    for one in left_out[:_MOST_PINNED]:
-        index = "gone" if one.index is None else one.index
-        yield f"  left out {one.kind} [{index}] {plain(one.text)}"
-    if len(left_out) > _MOST_PINNED:
-        yield f"  … and {len(left_out) - _MOST_PINNED} more: --json shows all"
+def _texts(what: str, texts: Sequence[Pinned] | Sequence[LeftOutText]) -> Iterator[str]:
+    for text in texts[:_MOST_TEXTS]:
+        index = "gone" if text.index is None else text.index
+        yield f"  {what} {text.kind} [{index}] {plain(text.text)}"
+    if len(texts) > _MOST_TEXTS:
+        yield f"  … and {len(texts) - _MOST_TEXTS} more: --json shows all"
 
 
 def _verdict(explanation: Explanation) -> Iterator[str]:
