@@ -117,8 +117,10 @@ def troubles(event: RequestEnded) -> Iterator[str]:
     """Yield why the upstream failed, and what the response warned of."""
     if event.cause is not None:
         yield f"Cause: {CAUSES.get(event.cause, event.cause.replace('_', ' '))}."
-    if event.warning in _WARNINGS:
-        yield _WARNINGS[event.warning]
+    if said := _WARNINGS.get(event.warning or ""):
+        yield said
+
+
 _TRIGGERS: Mapping[str, str] = MappingProxyType(
     {
         "proactive": "a request filled {used} of its room (it is compacted from {threshold})",

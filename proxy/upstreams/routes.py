@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -149,7 +150,7 @@ class Router:
         """Return True if the model of a request may decide which upstream it goes to."""
         return any(rule.upstream for rule in self._config.models)
 
-    @property
+    @cached_property
     def has_aliases(self) -> bool:
         """Return True if some names of models stand for others."""
         return any(rule.serve_as for rule in self._config.models)

@@ -1,13 +1,12 @@
 """What prompts consist of, told to those who look at sessions: where it has changed, not for every request."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from msgspec import structs
 
 from policies.decision.plan import soft_share
-from proxy.compaction.explain.explanation import MessageFate
 from proxy.compaction.explain.fates import fates, indexes_of, sent_with
 from proxy.compaction.explain.shown_prompt import shown_prompt
 from proxy.compaction.media import media_figures
@@ -30,11 +29,9 @@ _MESSAGE_BYTES = 500
 class Compositions:
     """Knows what was told of each session; one per process. `clock` tells Unix seconds."""
 
-    def __init__(
-        self, observe: Hook, workers: Workers, clock: Callable[[], float], sent_prompts: SentPrompts | None = None
-    ) -> None:
+    def __init__(self, observe: Hook, workers: Workers, clock: Callable[[], float], sent_prompts: SentPrompts) -> None:
         """`sent_prompts` holds the texts of what is told, for pages."""
-        self._sent_prompts = sent_prompts or SentPrompts()
+        self._sent_prompts = sent_prompts
         self._observe = observe
         self._workers = workers
         self._clock = clock
@@ -57,28 +54,22 @@ class Compositions:
 
     async def tell(self, case: PlanInput, sent: Prompt) -> None:
         """Every message is looked at, in a thread."""
-        now, tenant = self._clock(), case.caller.tenant
-        found = await self._workers.run(_fates_of, case, sent)
-        self._observe(await self._workers.run(_composition_event, case, sent, found, now))
-        if self._sent_prompts.shows_content(tenant):
-            name = SessionName(tenant, case.chain.name, case.label)
-            self._sent_prompts.hold(name, _held_prompt(case, sent, found, now))
+        now = self._clock()
+        self._observe(await self._workers.run(_composition_event, case, sent, now))
+        name = SessionName(case.caller.tenant, case.chain.name, case.label)
+        self._sent_prompts.hold(name, _held_prompt(case, sent, now))
 
 
-def _held_prompt(case: PlanInput, sent: Prompt, found: Sequence[MessageFate], now: float) -> HeldPrompt:
+def _held_prompt(case: PlanInput, sent: Prompt, now: float) -> HeldPrompt:
     """Return a prompt as it is held: without what was computed from it."""
     bare = structs.replace(case, request=structs.replace(case.request))
     size = len(case.request.body) + len(sent.body) + _MESSAGE_BYTES * len(case.request.messages)
-    return HeldPrompt(partial(shown_prompt, bare, structs.replace(sent, view=None), found, now), size)
+    return HeldPrompt(partial(shown_prompt, bare, sent, now), size)
 
 
-def _fates_of(case: PlanInput, prompt: Prompt) -> list[MessageFate]:
-    return [*fates(case, case.request, sent_with(prompt), indexes_of(case, case.request))]
-
-
-def _composition_event(case: PlanInput, prompt: Prompt, all_fates: list[MessageFate], now: float) -> PromptComposed:
+def _composition_event(case: PlanInput, prompt: Prompt, now: float) -> PromptComposed:
     sent = sent_with(prompt)
-    found = [fate.sent_message for fate in all_fates]
+    found = [fate.sent_message for fate in fates(case, case.request, sent, indexes_of(case, case.request))]
     tokens = Counter[str]()
     for message in found:
         tokens[_part(message)] += message.after

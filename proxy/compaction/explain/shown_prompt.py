@@ -6,6 +6,7 @@ from policies.conversation.conversation import MessageIndex
 from policies.conversation.transcript import Utterance
 from policies.decision.assemble import Injected, Item, MergedMessage, Rules, UserWords, assemble
 from proxy.compaction.explain.explanation import MessageFate
+from proxy.compaction.explain.fates import fates, indexes_of, sent_with
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.prompt import Copy, Prompt
 from proxy.compaction.sent_prompts import ShownMessage, ShownPrompt
@@ -24,11 +25,12 @@ _CUT = "\n[… {number:,} characters are not held here …]\n"
 _CHANGED = ("cooled", "left_out")
 
 
-def shown_prompt(case: PlanInput, prompt: Prompt, fates: Sequence[MessageFate], now: float) -> ShownPrompt:
+def shown_prompt(case: PlanInput, prompt: Prompt, now: float) -> ShownPrompt:
     """Return a prompt as it is shown, masked as records are. Texts are cut after they are masked."""
     copy, covered = prompt.copy, prompt.copy.covered if prompt.copy else 0
     reader = _Texts(case, copy)
-    by_index = {fate.index: fate for fate in fates}
+    found = fates(case, case.request, sent_with(prompt), indexes_of(case, case.request))
+    by_index = {fate.index: fate for fate in found}
     first, items = case.conversation.head_length, _items_of(case, copy)
     sent = [reader.message(item, by_index) for item in reversed(items)][::-1]
     replaced = []
