@@ -29,6 +29,7 @@ from proxy.admin.views import (
     store_view,
     tenant_view,
     tenants_of,
+    used_by_both,
     used_of,
 )
 from proxy.compaction.plan_input import Outcome
@@ -103,10 +104,11 @@ class StatusPages:
         reloaded: setup.Reloaded | None = None,
     ) -> Response:
         context = self._find()
-        by_tenant = await self._used_by(request, visitor, by_model=False)
+        by_tenant, by_model = await used_by_both(context, visitor, span_of(request), sort_of(request))
         values: dict[str, object] = {
             "rows": tenants_of(context, by_tenant),
             "by_tenant": by_tenant,
+            "by_model": by_model,
             "sections": None,
             "probe": probe,
             "reloaded": reloaded,
@@ -114,7 +116,6 @@ class StatusPages:
         }
         if visitor.role in FIGURES:
             replicas, config = await context.replicas.every(), setup.config(context.reloader)
-            values["by_model"] = await self._used_by(request, visitor, by_model=True)
             values["sections"] = Sections(models_of(context), await store_view(context), replicas, config)
         return await self._frame.page("status.html", request, visitor, values)
 

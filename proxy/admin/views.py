@@ -122,6 +122,15 @@ async def used_of(
     return _used_in(await context.figures.last(span.hours), context, visitor, sort, by_model=by_model, tenant=tenant)
 
 
+async def used_by_both(
+    context: AdminContext, visitor: Visitor, span: TimeSpan, sort: str
+) -> tuple[UsageTable, UsageTable]:
+    """Return what was used by tenants, and by models, of one reading of the store."""
+    sums = await context.figures.last(span.hours)
+    by_tenant, by_model = (_used_in(sums, context, visitor, sort, by_model=by_model) for by_model in (False, True))
+    return by_tenant, by_model
+
+
 def _used_in(
     sums: Sums, context: AdminContext, visitor: Visitor, sort: str, *, by_model: bool, tenant: str | None = None
 ) -> UsageTable:

@@ -15,7 +15,7 @@ from proxy.compaction.checkpoints import Checkpoints
 from proxy.compaction.compactor import Compactor
 from proxy.compaction.job import Job
 from proxy.compaction.media import media_left
-from proxy.compaction.pins import PinFinder, kept_pins
+from proxy.compaction.pins import PinFinder
 from proxy.compaction.plan_input import Outcome, PlanInput, RoutedRequest
 from proxy.compaction.planner import Bypass, Decision, Planner, bypass_reason, prompt_or_original, small_reason
 from proxy.compaction.prompt import (
@@ -250,7 +250,7 @@ class PromptBuilder:
         room = ladder.capped_output(most, max_output=case.request.settings.max_output, floor=case.output_floor)
         return None if room is None else _with_output(case, refused, room)
 
-    def halve(self, case: PlanInput, refused: Prompt) -> Prompt | None:
+    async def halve(self, case: PlanInput, refused: Prompt) -> Prompt | None:
         """Return the refused prompt with a note in place of its older half, for when no record can be made (R1).
 
         None if there is no cut, or the prompt gets hardly smaller.
@@ -269,9 +269,10 @@ class PromptBuilder:
         copy = Copy(cut, text, view.replaced if view else {})
         note = self._tokenizer.count(text, case.request.encoding)
         tokens = conversation.fixed_tokens + conversation.kept_tokens(cut) + note
-        body = body_of(case, copy, case.experience.shape)
-        prompt = Prompt(body, tokens, "applied", "halved", None, view, copy, pins=kept_pins(case, body))
-        return prompt if prompt.tokens <= numbers.RETRY_SHRINKS * refused.tokens else None
+        if tokens > numbers.RETRY_SHRINKS * refused.tokens:
+            return None
+        prompt = Prompt(body_of(case, copy, case.experience.shape), tokens, "applied", "halved", None, view, copy)
+        return await self.with_pins(case, prompt)
 
     async def _compact(self, case: PlanInput, decision: Decision, plan: Compact) -> Prompt:
         """Return the request with a record that is made now, here or by another request."""

@@ -179,7 +179,7 @@ class Attempts:
             retry = self._prompt_builder.retry(case, step.refused, step.stated, attempt=step.attempt)
             smaller = await self._fail_open.run(retry, _FAULT, attempt.received.timeout)
             if smaller is _FAULT:
-                smaller = self._fail_open.call(lambda: self._prompt_builder.halve(case, step.refused), None)
+                smaller = await self._fail_open.run(self._prompt_builder.halve(case, step.refused), None)
         if smaller is not None:
             attempt.waited += smaller.waited
             refuse_lost_pins(attempt, smaller)
