@@ -8,11 +8,11 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.compaction.prompt_view import Step
-from tests.support.engines import WINDOW, config_of, items_of, processes
+from tests.support.engines import PLAYED, WINDOW, config_of, items_of, processes
 from tests.support.shaped_sessions import CLIENTS, ClaudeCode, Opencode, Session, prose
 from tests.support.worlds import DEFECTS
 
@@ -156,12 +156,7 @@ async def _plays(make: Callable[[], Session], work: Sequence[tuple[str, str, int
 
 
 @pytest.mark.parametrize("make", CLIENTS, ids=["messages", "responses", "chat"])
-@settings(
-    max_examples=15,
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@settings(PLAYED, max_examples=15)
 @given(work=WORK)
 def test_whatever_is_read_and_changed_a_pointer_points_to_something(
     make: Callable[[], Session], work: list[tuple[str, str, int]]

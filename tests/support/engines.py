@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hypothesis import HealthCheck, Phase, settings
+
 from proxy.callers.api_head import ApiHead
 from proxy.callers.tenants import Tenants
 from proxy.compaction.plan_input import plan_input_of
@@ -30,6 +32,13 @@ if TYPE_CHECKING:
     from tests.support.shaped_sessions import Session
 
 WINDOW = 16_000
+# How many generated sessions are played, for tests that may be slow. A session is too large to be shrunk.
+PLAYED = settings(
+    max_examples=12,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
+)
 
 
 def config_of(window: int = WINDOW, **policy: object) -> Config:
