@@ -28,7 +28,7 @@ for _name in [name for name in os.environ if name.lower() in {"http_proxy", "htt
     del os.environ[_name]
 
 # A build answers for the change it was made for: there the examples are always the same. Elsewhere they vary.
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60)
+settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("default", deadline=None)
 # For another Python: whether everything works there, and no search for what works nowhere.
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=25)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-ROUNDS = 50
-WINDOWS = 3
+ROUNDS = 65
+WINDOWS = 4
 MODEL = "gpt-4o"
 TASK = "Read every part, in order. Never change a part."
 ROOT = Path(__file__).parents[2]
@@ -102,7 +102,7 @@ AGENTS = {
 
 
 @pytest.mark.parametrize("name", AGENTS)
-async def test_a_real_agent_reads_three_windows_and_finds_its_work_whole(
+async def test_a_real_agent_reads_four_windows_and_finds_its_work_whole(
     tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     agent = AGENTS[name]

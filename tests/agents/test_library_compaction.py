@@ -41,6 +41,7 @@ class Library:
 
 
 LIBRARIES = {
+    "Agents SDK, by its items": Library("agents_session.py", ("input",), Responses(), (8, 20), turns=True),
     "Agents SDK, by its items, streamed": Library(
         "agents_session.py", ("input", "stream"), Responses(), (8, 20), turns=True
     ),

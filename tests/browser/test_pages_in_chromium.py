@@ -227,8 +227,7 @@ def test_every_view_is_whole_and_well_formed_in_any_width(shown: Shown, is_dark:
         chromium.open(shown.link)
         for view in shown.views:
             chromium.open(shown.at(view))
-            # Colours move nothing.
-            for width in (WIDE, NARROW) if PICTURES or not is_dark else (NARROW,):
+            for width in (WIDE, NARROW):
                 chromium.resize(width)
                 if PICTURES:
                     chromium.keep_picture(f"{shown.kind}-{name_of(view)}-{width}", Path(PICTURES), width)

@@ -156,7 +156,7 @@ async def _plays(make: Callable[[], Session], work: Sequence[tuple[str, str, int
 
 
 @pytest.mark.parametrize("make", CLIENTS, ids=["messages", "responses", "chat"])
-@settings(PLAYED, max_examples=15)
+@settings(PLAYED, max_examples=40)
 @given(work=WORK)
 def test_whatever_is_read_and_changed_a_pointer_points_to_something(
     make: Callable[[], Session], work: list[tuple[str, str, int]]

@@ -477,7 +477,7 @@ MUTANTS = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_config_with_one_value_changed_or_deleted_loads_or_is_refused_and_never_crashes(data: st.DataObject) -> None:
     config = copy.deepcopy(VALID)
@@ -489,7 +489,7 @@ def test_a_config_with_one_value_changed_or_deleted_loads_or_is_refused_and_neve
     assert loads_or_says_why_not(yaml.safe_dump(config))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_file_with_characters_lost_or_added_loads_or_is_refused_and_never_crashes(data: st.DataObject) -> None:
     text = yaml.safe_dump(VALID)

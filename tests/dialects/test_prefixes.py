@@ -133,7 +133,7 @@ def sessions(draw: st.DrawFn) -> list[bytes]:
     return bodies
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(sessions())
 def test_a_warm_reader_reads_what_a_cold_one_reads(bodies: list[bytes]) -> None:
     warm = reader()

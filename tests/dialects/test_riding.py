@@ -104,7 +104,7 @@ FIELDS = st.dictionaries(st.text(max_size=12) | st.sampled_from(KNOWN), VALUES, 
 
 
 @each
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(fields=FIELDS, tools=st.lists(st.sampled_from(ACTING) | st.just(None), max_size=3))
 def test_no_question_holds_what_is_not_allowed(dialect: Dialect, fields: Json, tools: list[Json | None]) -> None:
     beside = {name: value for name, value in fields.items() if name not in ("model", dialect.array.name, "tools")}

@@ -138,7 +138,7 @@ def test_everything_around_the_messages_keeps_its_bytes(case: tuple[list[Json], 
 
 
 @given(histories(min_units=2), st.integers(50, 4_000), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=200)
 def test_8_a_planned_compaction_makes_the_request_smaller(messages: list[Json], usable: int, force: bool) -> None:
     view = conversation(messages)
     plan = decide(view, limits_of(budget_of(usable, usable), POLICY, view.fixed_tokens), POLICY, None, force=force)

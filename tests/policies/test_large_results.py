@@ -123,7 +123,7 @@ SIZES = st.lists(st.sampled_from([20, 300, 2_100, 6_000]), min_size=1, max_size=
 
 @pytest.mark.requirement("R4 3.2 cool")
 @given(SIZES, SIZES, st.integers(1, 6))
-@settings(max_examples=60)
+@settings(max_examples=200)
 def test_18_a_longer_history_only_adds_batches(sizes: list[int], more: list[int], hot_rounds: int) -> None:
     case = policy(hot_rounds=hot_rounds)
     shorter = conversation(loop(*sizes))

@@ -263,8 +263,8 @@ async def stored(servers: list[Server], canaries: Canaries) -> None:
 
 @pytest.mark.parametrize(
     ("maltreated", "rounds"),
-    # A cluster has all faults of the others, but for what Sentinel does: `make chaos` tries them too.
-    [(store, ROUNDS) for store in (alone, pair, of_three) if store is of_three or ROUNDS > 1],
+    # One server alone has the faults of a pair, but for a change of masters: `make chaos` tries it too.
+    [(store, ROUNDS) for store in (alone, pair, of_three) if store is not alone or ROUNDS > 1],
     ids=lambda v: getattr(v, "__name__", v),
 )
 async def test_a_maltreated_store_makes_no_request_wrong_and_none_fail(

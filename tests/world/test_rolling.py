@@ -22,8 +22,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-# `python -m benchmarks.rolling` restarts replicas behind each of the programs.
-@pytest.mark.parametrize("name", PROGRAMS[:1])
+@pytest.mark.parametrize("name", PROGRAMS)
 async def test_no_request_fails_while_replicas_are_restarted_in_turn(name: str, tmp_path: Path) -> None:
     program(name)
     async with serve(ModelServer(window=None, remember=1)) as model, replicas(tmp_path, model, "3s") as behind:

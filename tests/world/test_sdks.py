@@ -56,7 +56,8 @@ def on_demand(number: int, body: bytes) -> Fault | None:
 
 @pytest.fixture
 async def play(tmp_path: Path) -> AsyncIterator[Stage]:
-    late = {"default": {"economy": 0}}  # else an early compaction may leave none for a request to make
+    # Else an early compaction, or one made ahead, may leave none for a request to make.
+    late = {"default": {"economy": 0, "soft_threshold": 0.8}}
     async with stage(tmp_path, ModelServer(script=on_demand), policies=late) as play:
         yield play
 
@@ -114,7 +115,7 @@ async def test_python_keeps_a_long_session(play: Stage, client: openai.AsyncOpen
     messages.append({"role": "user", "content": "What is the task?"})
     answer = await client.chat.completions.create(model=MODEL, messages=messages)
     assert "never delete src/main.py" in answer.choices[0].message.content
-    assert {"none", "reused"} <= compactions <= {"none", "applied", "reused"}, "records may be made ahead"
+    assert compactions == {"none", "applied", "reused"}
     assert play.model.summary_calls > 0
 
 
