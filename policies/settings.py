@@ -196,7 +196,7 @@ class WorkingSetSettings(Settings):
 
 
 class ShortenSettings(Settings):
-    """What results say twice is said once, without loss."""
+    """How results are shortened without loss: what they repeat, and what they are padded with, is left out."""
 
     repeats: bool = True
     """A result that repeats an earlier one byte for byte becomes a line that names its call."""
@@ -208,7 +208,7 @@ class ShortenSettings(Settings):
     """Output of commands loses escapes, and lines that a carriage return overwrites."""
 
     from_start: bool = False
-    """Whether requests below `apply_floor` are shortened too, instead of going out as they came."""
+    """Shorten results of requests below `apply_floor` too; else these go out as they came."""
 
 
 RecallMode = Literal["off", "quote"]
@@ -388,7 +388,7 @@ class PolicySettings(Settings):
     """Whether a result that points to one which is no longer in the prompt gets its text back."""
 
     shorten: ShortenSettings = ShortenSettings()
-    """What results say twice is said once; only past `apply_floor` or behind a record, unless `from_start` is set."""
+    """How results are shortened without loss; past `apply_floor` or behind a record, unless `from_start` is set."""
 
     pins: Pins = PinSettings()
     """What stays word for word; a list of matches, or a group of settings."""

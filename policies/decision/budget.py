@@ -33,7 +33,7 @@ class Budget:
 
     @property
     def replacing(self) -> int:
-        """The same with the pinned texts beside it."""
+        """The most that a record and the pinned texts beside it take, in place of covered messages."""
         return self.injected + self.pins
 
     @property

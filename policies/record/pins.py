@@ -159,7 +159,7 @@ def _of_operator(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    """Name a text without a word of it."""
+    """Return a name for a text, without a word of it: a hash."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -96,7 +96,7 @@ def statements_in(
 
 
 def said_in(utterances: Sequence[Utterance], directives: Sequence[str], *, first_user: int | None) -> LedgerEntries:
-    """The same, with the statements that are forgotten."""
+    """Return the statements of a person, and those for which there is no room; parameters as above."""
     messages = [*_by_message(utterances, directives, first_user)]
     return LedgerEntries(
         [entry for said in messages for entry in said.entries],
@@ -217,7 +217,7 @@ def merge(older: Sequence[Entry], newer: Iterable[Entry]) -> list[Entry]:
 
 
 def merge_ledgers(older: Sequence[Entry], newer: Iterable[Entry]) -> LedgerEntries:
-    """The same, with the statements that are forgotten."""
+    """Merge new entries into those of a ledger. Return all that hold, and the oldest, for which there is no room."""
     live = _Live(older)
     for entry in newer:
         live.say(entry)

@@ -1,4 +1,4 @@
-"""Says once what results say twice (policies/lossless.py), where requests are past the floor or behind a record.
+"""Shortens results without loss (policies/lossless.py), past the floor or behind a record.
 
 Nothing is stored: the forms depend on the messages behind the record, on the floor, and on what else changed them.
 """
@@ -31,7 +31,7 @@ from proxy.runtime.workers import Workers
 _RESULT_BYTES, _FORM_BYTES = 300, 400
 
 
-class _Said(NamedTuple):
+class _WholeResult(NamedTuple):
     """The newest result of its kind that stands whole. made: the position of its call. is_line: whether one followed
     that is a line."""
 
@@ -40,12 +40,12 @@ class _Said(NamedTuple):
     is_line: bool
 
 
-class _Walked(NamedTuple):
+class _Findings(NamedTuple):
     """What was found in the messages up to `digest`, which stand before `position`. mark: of messages with forms."""
 
     digest: bytes
     position: int
-    said: Mapping[bytes, _Said]
+    said: Mapping[bytes, _WholeResult]
     forms: Mapping[Place, tuple[str, int]]
     mark: int
 
@@ -59,11 +59,11 @@ class LosslessShortener:
     """Shortens results without loss; one per engine."""
 
     def __init__(
-        self, tokenizer: Tokenizer, workers: Workers, walked: Cache[_Key, _Walked], fail_open: FailOpen
+        self, tokenizer: Tokenizer, workers: Workers, findings: Cache[_Key, _Findings], fail_open: FailOpen
     ) -> None:
         self._tokenizer = tokenizer
         self._workers = workers
-        self._walked = walked
+        self._findings = findings
         self._fail_open = fail_open
 
     async def shorten(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
@@ -82,13 +82,13 @@ class LosslessShortener:
         replaced = tuple(sorted(at - head for at in view.replaced if at >= head + start and body[at - head].results))
         pins = Matches(case.caller.policy.pins.match, case.caller.pins)
         key = case.chain.session, start, first, replaced, pins, case.request.encoding, case.caller.policy.shorten
-        known = self._walked.get(key)
+        known = self._findings.get(key)
         if known is None or not _is_of(case, known):
-            known = _Walked(b"", start, {}, {}, 0)
+            known = _Findings(b"", start, {}, {}, 0)
         if known.position < len(body):
             known = self._walk(case, known, first, case.pinned_positions.union(replaced))
             size = _RESULT_BYTES * len(known.said) + sum(_FORM_BYTES + len(text) for text, _ in known.forms.values())
-            self._walked.keep(key, known, size)
+            self._findings.keep(key, known, size)
         if not known.forms:
             return view
         short = with_results(case, view, Step.LOSSLESS, known.forms)
@@ -99,7 +99,7 @@ class LosslessShortener:
         )
         return replace(short, shortened=made)
 
-    def _walk(self, case: PlanInput, known: _Walked, first: int, without: frozenset[int]) -> _Walked:
+    def _walk(self, case: PlanInput, known: _Findings, first: int, without: frozenset[int]) -> _Findings:
         """Return what is found in the messages up to the end, of which some were read already.
 
         without: positions of results that stay as they are sent now.
@@ -121,9 +121,11 @@ class LosslessShortener:
                 if text is not None:
                     count = partial(self._tokenizer.count, encoding=case.request.encoding)
                     forms[Place(position, number)] = text, count(text) - count(answer.text)
-        return _Walked(case.chain.digests[len(body)], len(body), said, forms, _mark(case, forms))
+        return _Findings(case.chain.digests[len(body)], len(body), said, forms, _mark(case, forms))
 
-    def _line(self, case: PlanInput, exchange: Exchange, said: dict[bytes, _Said], *, is_due: bool) -> str | None:
+    def _line(
+        self, case: PlanInput, exchange: Exchange, said: dict[bytes, _WholeResult], *, is_due: bool
+    ) -> str | None:
         """Return the line for a result that repeats one which stands whole; None if it is to stand whole itself."""
         assert exchange.answer is not None  # noqa: S101 - the caller's condition
         text = exchange.answer.text
@@ -136,10 +138,10 @@ class LosslessShortener:
             said[key] = earlier._replace(is_line=True)
             return repeat_text(exchange.call)
         # Who asks once more gets it whole.
-        said[key] = _Said(Place(exchange.position, exchange.number), exchange.made, is_line=False)
+        said[key] = _WholeResult(Place(exchange.position, exchange.number), exchange.made, is_line=False)
         return None
 
-    def _repeats(self, case: PlanInput, exchange: Exchange, earlier: _Said) -> bool:
+    def _repeats(self, case: PlanInput, exchange: Exchange, earlier: _WholeResult) -> bool:
         assert exchange.answer is not None  # noqa: S101 - the caller's condition
         if self._tokenizer.count(exchange.answer.text, encoding=case.request.encoding) < LEAST_REPEAT:
             return False
@@ -162,7 +164,7 @@ def _first(case: PlanInput, start: int) -> int:
     return bisect_left(conversation.tokens_from, floor - total, key=lambda behind: -behind)
 
 
-def _between(case: PlanInput, earlier: _Said, exchange: Exchange) -> Iterator[Exchange]:
+def _between(case: PlanInput, earlier: _WholeResult, exchange: Exchange) -> Iterator[Exchange]:
     """Yield the calls between two, those beside either of them included; not many more than may be looked at."""
     left = MOST_BETWEEN
     ends = (earlier.place, Place(exchange.position, exchange.number))
@@ -177,7 +179,7 @@ def _between(case: PlanInput, earlier: _Said, exchange: Exchange) -> Iterator[Ex
             return
 
 
-def _is_of(case: PlanInput, known: _Walked) -> bool:
+def _is_of(case: PlanInput, known: _Findings) -> bool:
     """Return True if what was found is true of this request: it begins with the same messages."""
     if known.position > len(case.conversation.body) or case.chain.digests[known.position] != known.digest:
         return False

@@ -258,7 +258,7 @@ class PromptBuilder:
         record = refused.record
         if case.is_let_through:
             return None
-        view = refused.view.unpointed if refused.view else None
+        view = refused.view.without_references if refused.view else None
         conversation = view.conversation if view else case.conversation
         covered = record.covered if record else 0
         half = conversation.kept_tokens(covered) // 2
@@ -308,7 +308,7 @@ class PromptBuilder:
         self, case: PlanInput, view: PromptView, prompt: Prompt, record: Record | None, rung: ladder.Rung
     ) -> Prompt:
         """Return the prompt with its largest contents cut, so that its tail has `rung.tail_tokens`."""
-        covered, view = record.covered if record else 0, view.unpointed
+        covered, view = record.covered if record else 0, view.without_references
         assert rung.tail_tokens is not None  # noqa: S101 - the caller's condition
         kept = kept_behind(view.conversation, covered)
         limits = limits_for(view.conversation, kept, rung.tail_tokens, case.request.harness_shares(kept))

@@ -92,8 +92,8 @@ class PromptView:
     full: PromptView | None = None
 
     @property
-    def unpointed(self) -> PromptView:
-        """The same without anything that depends on what else is sent: lines for repeats, texts that are put back."""
+    def without_references(self) -> PromptView:
+        """The view without what refers to other messages: lines for repeats, and texts that are put back."""
         return self if self.full is None else self.full
 
     def is_only(self, step: Step) -> bool:

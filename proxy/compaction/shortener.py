@@ -51,7 +51,7 @@ class Shortener:
 
     async def resolve(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
         """Return the view after this record: with lines for results that repeat, and the texts of pointers."""
-        full = view.unpointed
+        full = view.without_references
         unchanged = replace(full, full=full)
         short = await self._lossless.shorten(case, record, unchanged)
         resolved = await self._pointers.restore(case, record, short)

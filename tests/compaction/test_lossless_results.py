@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.compaction.prompt_view import Step
-from tests.support.engines import PLAYED, config_of, items_of, processes
+from tests.support.engines import SESSIONS, config_of, items_of, processes
 from tests.support.shaped_sessions import CLIENTS, ClaudeCode, Session, prose
 from tests.support.worlds import DEFECTS
 
@@ -105,7 +105,7 @@ WORK = st.lists(st.sampled_from([*CALLS, "other", "other"]), min_size=10, max_si
 
 
 @DIALECTS
-@PLAYED
+@SESSIONS
 @given(work=WORK, from_start=st.booleans())
 def test_whatever_is_asked_again_nothing_is_lost_and_no_byte_changes(
     make: Callable[[], Session], work: list[str], *, from_start: bool

@@ -15,7 +15,7 @@ from msgspec import structs
 from proxy.compaction import pins as looking
 from proxy.compaction.explain.explainer import explain
 from proxy.compaction.prompt_view import Step
-from tests.support.engines import PLAYED, config_of, processes
+from tests.support.engines import SESSIONS, config_of, processes
 from tests.support.shaped_sessions import CLIENTS, ClaudeCode, Codex, Session, prose
 from tests.support.worlds import DEFECTS
 
@@ -156,7 +156,7 @@ async def _plays(make: Callable[[], Session], work: Sequence[tuple[str, int, int
 
 
 @pytest.mark.parametrize("make", CLIENTS, ids=NAMES)
-@PLAYED
+@SESSIONS
 @given(work=WORK)
 def test_whatever_is_pinned_is_in_the_prompt_or_its_absence_is_told(
     make: Callable[[], Session], work: list[tuple[str, int, int]]

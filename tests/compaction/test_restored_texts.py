@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.compaction.prompt_view import Step
-from tests.support.engines import PLAYED, WINDOW, config_of, items_of, processes
+from tests.support.engines import SESSIONS, WINDOW, config_of, items_of, processes
 from tests.support.shaped_sessions import CLIENTS, ClaudeCode, Opencode, Session, prose
 from tests.support.worlds import DEFECTS
 
@@ -156,7 +156,7 @@ async def _plays(make: Callable[[], Session], work: Sequence[tuple[str, str, int
 
 
 @pytest.mark.parametrize("make", CLIENTS, ids=["messages", "responses", "chat"])
-@settings(PLAYED, max_examples=40)
+@settings(SESSIONS, max_examples=40)
 @given(work=WORK)
 def test_whatever_is_read_and_changed_a_pointer_points_to_something(
     make: Callable[[], Session], work: list[tuple[str, str, int]]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.record.left_out import MOST, REST, not_shown
-from tests.support.engines import PLAYED, config_of, processes
+from tests.support.engines import SESSIONS, config_of, processes
 from tests.support.shaped_sessions import CLIENTS, Session, prose
 from tests.support.worlds import DEFECTS
 
@@ -121,7 +121,7 @@ WORK = st.lists(
 
 
 @pytest.mark.parametrize("make", CLIENTS, ids=["messages", "responses", "chat"])
-@PLAYED
+@SESSIONS
 @given(work=WORK)
 def test_every_sentence_is_in_the_prompt_or_left_out(make: Callable[[], Session], work: list[tuple[str, int]]) -> None:
     asyncio.run(_plays(make, work))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.sessions.index import Session as StoredSession
-from tests.support.engines import PLAYED, config_of, processes
+from tests.support.engines import SESSIONS, config_of, processes
 from tests.support.shaped_sessions import CLIENTS, Session, prose
 from tests.support.stages import body, history, made, outcome, stage
 
@@ -66,7 +66,7 @@ async def _plays(make: Callable[[], Session], steps: Sequence[tuple[int, bool]])
 
 
 @pytest.mark.parametrize("make", CLIENTS, ids=["messages", "responses", "chat"])
-@PLAYED
+@SESSIONS
 @given(steps=st.lists(st.tuples(st.sampled_from([60, 300, 900]), st.booleans()), min_size=6, max_size=25))
 def test_what_is_sent_is_what_was_sent_before(make: Callable[[], Session], steps: list[tuple[int, bool]]) -> None:
     asyncio.run(_plays(make, steps))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 WINDOW = 16_000
 # How many generated sessions are played, for tests that may be slow. A session is too large to be shrunk.
-PLAYED = settings(
+SESSIONS = settings(
     max_examples=12,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
