@@ -15,31 +15,20 @@ import json
 import random
 import statistics
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.grown import grown
-from proxy.callers.api_head import ApiHead
-from proxy.callers.tenants import Tenants
-from proxy.compaction.plan_input import plan_input_of
-from proxy.config.loading import load_text
 from proxy.dialects.table import CHAT
 from proxy.models.tokenizer import DEFAULT_ENCODING, Tokenizer
-from proxy.sessions.stores.memory import MemoryStore
-from proxy.telemetry.log import Log
-from proxy.upstreams.http import UpstreamClient
-from proxy.wiring import open_engine
+from tests.support.engines import config_of, processes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from benchmarks.fresh.wire import Message
-    from proxy.compaction.engine import Engine
-    from proxy.compaction.prompt import Prompt
-    from proxy.config.settings import Config
 
 _WINDOWS = (16_000, 32_000, 64_000, 128_000, 200_000)
 _KINDS = ("opencode-en", "ops-it", "aider-en")
@@ -67,22 +56,16 @@ class _Asked(NamedTuple):
     lines: Sequence[str]
 
 
-class Process:
-    """A proxy without sockets."""
+class _Chat:
+    """A session of a client that speaks chat completions."""
 
-    def __init__(self, engine: Engine, config: Config) -> None:
-        self._engine, self._config = engine, config
+    dialect = CHAT
 
-    async def prompt(self, messages: Sequence[Message]) -> Prompt:
-        """Return what would be sent for a request."""
-        engine, config = self._engine, self._config
-        router, caller = engine.router(config), Tenants(config).identify(None)
-        body = json.dumps({"model": "gpt-4o", "messages": messages}).encode()
-        request = await engine.reader.read(body, caller.scope, router.encoding, CHAT)
-        if request is None:
-            raise ValueError("no conversation")
-        case = plan_input_of(ApiHead("POST", "/", []).asking(CHAT), router, caller, "on", request)
-        return await engine.prompt_builder.first(await engine.prompt_builder.place(case))
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+
+    def body(self) -> bytes:
+        return json.dumps({"model": "gpt-4o", "messages": self._messages}).encode()
 
 
 def code(seed: int, tokens: int) -> list[str]:
@@ -154,10 +137,9 @@ async def measured(window: int, mode: str, *, rare: bool = False) -> tuple[int, 
             length for length in range(step, len(messages) + 1, step) if messages[length - 1]["role"] != "assistant"
         }
         wanted = {one.length: one for one in asked}
-        with ThreadPoolExecutor(1) as workers:
-            process = await _process(window, mode, workers)
+        async with processes(config_of(window, dereference=mode), io.BytesIO(), 1) as (process,):
             for length in sorted(lengths | wanted.keys()):
-                prompt = await process.prompt(messages[:length])
+                prompt = await process.prompt(_Chat(messages[:length]))
                 compactions += prompt.outcome == "applied"
                 if length in wanted:
                     text = prompt.body.decode()
@@ -166,20 +148,6 @@ async def measured(window: int, mode: str, *, rare: bool = False) -> tuple[int, 
                     whole += held == len(wanted[length].lines)
                     part += 10 < held < len(wanted[length].lines)
     return readings, whole, part, compactions
-
-
-async def _process(window: int, mode: str, workers: ThreadPoolExecutor) -> Process:
-    policy = {"summarizer": {"model": "none"}, "dereference": mode}
-    text = json.dumps(
-        {
-            "upstreams": {"main": {"base_url": "http://127.0.0.1:9/v1"}},
-            "models": [{"match": "*", "context_window": window}],
-            "policies": {"default": policy},
-        }
-    )
-    config = load_text("measured", text, {})
-    log = Log("error", time.time, io.BytesIO())
-    return Process(await open_engine(config, MemoryStore(), UpstreamClient(), workers, log), config)
 
 
 async def cpu(mode: str, pointers: int) -> tuple[float, float]:
@@ -193,12 +161,11 @@ async def cpu(mode: str, pointers: int) -> tuple[float, float]:
     for number in range(pointers):
         messages += reading(f"again{number}", f"/work/src/part_{number}.py", _LINE)
     spent = []
-    with ThreadPoolExecutor(1) as workers:
-        process = await _process(200_000, mode, workers)
-        await process.prompt(messages[: -2 * pointers or None])
+    async with processes(config_of(200_000, dereference=mode), io.BytesIO(), 1) as (process,):
+        await process.prompt(_Chat(messages[: -2 * pointers or None]))
         for _ in range(_ROUNDS):
             began = time.process_time()
-            await process.prompt(messages)
+            await process.prompt(_Chat(messages))
             spent.append(1_000 * (time.process_time() - began))
     return statistics.median(spent), spent[0]
 

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hypothesis import HealthCheck, Phase, settings
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from proxy.compaction.plan_input import Mode, PlanInput
     from proxy.compaction.prompt import Prompt
     from proxy.config.settings import Config
+    from proxy.dialects.base import Dialect
     from tests.support.shaped_sessions import Session
 
 WINDOW = 16_000
@@ -49,13 +50,22 @@ def config_of(window: int = WINDOW, **policy: object) -> Config:
     return load_text("test", json.dumps({"upstreams": upstreams, "models": models, "policies": policies}), {})
 
 
+class Asking(Protocol):
+    """What is asked for in one dialect, such as a session of a client."""
+
+    dialect: Dialect
+
+    def body(self) -> bytes:
+        """Return the body of its next request."""
+
+
 class Process:
     """One replica, which is asked what it would send."""
 
     def __init__(self, engine: Engine, config: Config) -> None:
         self.engine, self._config = engine, config
 
-    async def case(self, session: Session, *pins: str, mode: Mode = "on") -> PlanInput:
+    async def case(self, session: Asking, *pins: str, mode: Mode = "on") -> PlanInput:
         """The plan input of a session's next request. pins: those that its header names."""
         engine = self.engine
         router, head = engine.router(self._config), ApiHead("POST", "/", [])
@@ -65,7 +75,7 @@ class Process:
         case = plan_input_of(head.asking(session.dialect), router, caller, mode, request)
         return await engine.prompt_builder.place(case)
 
-    async def prompt(self, session: Session, *pins: str, mode: Mode = "on") -> Prompt:
+    async def prompt(self, session: Asking, *pins: str, mode: Mode = "on") -> Prompt:
         return await self.engine.prompt_builder.first(await self.case(session, *pins, mode=mode))
 
 
