@@ -86,6 +86,17 @@ class Stage:
         return [line for line in self.log if line["event"] == event]
 
 
+def settings_of(directory: Path, *, inspect: bool = True) -> dict[str, object]:
+    """Settings of a stage with a store of its own and a token for its pages, whose records no model writes."""
+    return {
+        "store": {"url": f"sqlite:///{directory}/s.db", "secret": "s"},
+        "server": {"admin_token": "t" * 16},
+        "models": [{"match": MODEL, "context_window": WINDOW}],
+        "policies": {"default": {"summarizer": {"model": "none"}}},
+        "tenants": {"default": {"inspect": inspect}},
+    }
+
+
 @asynccontextmanager
 async def stage(
     directory: Path,

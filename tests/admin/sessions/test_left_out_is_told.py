@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.cli.main import app
-from tests.support.scenarios import MODEL, Agent
-from tests.support.stages import WINDOW, body, ours, outcome, stage
+from tests.support.scenarios import Agent
+from tests.support.stages import body, ours, outcome, settings_of, stage
 from tests.support.upstreams import ask
 
 if TYPE_CHECKING:
@@ -37,19 +37,9 @@ def history() -> list[dict[str, object]]:
     return agent.messages
 
 
-def settings(directory: Path, *, inspect: bool = True) -> dict[str, object]:
-    return {
-        "store": {"url": f"sqlite:///{directory}/s.db", "secret": "s"},
-        "server": {"admin_token": "t" * 16},
-        "models": [{"match": MODEL, "context_window": WINDOW}],
-        "policies": {"default": {"summarizer": {"model": "none"}}},
-        "tenants": {"default": {"inspect": inspect}},
-    }
-
-
 async def test_all_places_tell_the_same(tmp_path: Path) -> None:
     request = body(history())
-    async with stage(tmp_path, **settings(tmp_path)) as play:
+    async with stage(tmp_path, **settings_of(tmp_path)) as play:
         before = (await play.send(request, path="/v1/compaction/explain")).json()
         reply = await play.send(request)
         assert outcome(reply)[0] == "applied"
@@ -90,7 +80,7 @@ async def test_all_places_tell_the_same(tmp_path: Path) -> None:
 
 
 async def test_the_list_is_content_and_the_counts_are_not(tmp_path: Path) -> None:
-    async with stage(tmp_path, **settings(tmp_path, inspect=False)) as play:
+    async with stage(tmp_path, **settings_of(tmp_path, inspect=False)) as play:
         await play.send(body(history()))
         await play.settled()
         (listed,) = (await ask(play.address, "GET", SESSIONS, [TOKEN])).json()["sessions"]  # type: ignore[misc]
@@ -111,7 +101,7 @@ async def test_the_list_is_content_and_the_counts_are_not(tmp_path: Path) -> Non
 
 def test_the_command_explain_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config, request = tmp_path / "config.yaml", tmp_path / "request.json"
-    given = {**settings(tmp_path), "upstreams": {"main": {"base_url": "http://127.0.0.1:9/v1"}}}
+    given = {**settings_of(tmp_path), "upstreams": {"main": {"base_url": "http://127.0.0.1:9/v1"}}}
     config.write_text(json.dumps(given))
     request.write_bytes(body(history()))
     with pytest.raises(SystemExit) as ended:

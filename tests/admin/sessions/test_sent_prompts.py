@@ -11,8 +11,8 @@ import pytest
 
 from proxy.compaction import sent_prompts
 from proxy.compaction.sent_prompts import HeldPrompt, SentPrompts, SessionName, ShownMessage, ShownPrompt
-from tests.support.scenarios import MODEL, Agent
-from tests.support.stages import WINDOW, body, outcome, stage
+from tests.support.scenarios import Agent
+from tests.support.stages import body, outcome, settings_of, stage
 from tests.support.upstreams import ask
 
 if TYPE_CHECKING:
@@ -44,16 +44,6 @@ def history() -> list[dict[str, object]]:
         agent.works()
     agent.says("Go on with the next part, please.")
     return agent.messages
-
-
-def settings_of(directory: Path, *, inspect: bool = True) -> dict[str, object]:
-    return {
-        "store": {"url": f"sqlite:///{directory}/s.db", "secret": "s"},
-        "server": {"admin_token": "t" * 16},
-        "models": [{"match": MODEL, "context_window": WINDOW}],
-        "policies": {"default": {"summarizer": {"model": "none"}}},
-        "tenants": {"default": {"inspect": inspect}},
-    }
 
 
 @asynccontextmanager
