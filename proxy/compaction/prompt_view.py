@@ -96,6 +96,11 @@ class PromptView:
         """The view without what refers to other messages: lines for repeats, and texts that are put back."""
         return self if self.full is None else self.full
 
+    @property
+    def saved_tokens(self) -> int:
+        """Return the tokens that results shortened without loss save."""
+        return sum(one.tokens for one in self.shortened)
+
     def is_only(self, step: Step) -> bool:
         """Return True if this changed messages, and nothing else did."""
         return bool(self.steps) and all({*steps} == {step} for steps in self.steps.values())

@@ -18,6 +18,7 @@ _ASTRAY = (
 )
 _ONCE = (*KEY_HEADERS, b"x-compaction", b"x-compaction-policy")
 _PIN = "x-compaction-pin"
+_PIN_HEADER = _PIN.encode()
 _MODES: dict[bytes, Mode] = {b"off": "off", b"on": "on", b"shadow": "shadow", b"force": "force"}
 
 
@@ -65,7 +66,7 @@ def _check_admin_token(headers: Headers, query: bytes, active: Active) -> None:
 
 def _pins(headers: Headers) -> tuple[str, ...]:
     """Return the matches of pins that the headers name, each once. Raises InvalidRequestError."""
-    values = [value.decode("utf-8", "replace") for name, value in headers if name == _PIN.encode()]
+    values = [value.decode("utf-8", "replace") for name, value in headers if name == _PIN_HEADER]
     matches = dict.fromkeys(match for value in values for match in value.split(",") if match.strip())
     if len(matches) > MOST_MATCHES:
         raise errors.InvalidRequestError(f"{_PIN} may name {MOST_MATCHES} matches at most.", param=_PIN)

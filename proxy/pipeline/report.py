@@ -52,8 +52,8 @@ def headers_of(attempt: Attempt) -> Headers:
             (b"x-compaction-media", b"%d/%d" % (len(media_left(prompt, prompt.view.media)), len(prompt.view.media)))
         )
     if prompt.view is not None and prompt.view.shortened:
-        shortened = prompt.view.shortened
-        headers.append((b"x-compaction-shortened", b"%d/%d" % (len(shortened), sum(one.tokens for one in shortened))))
+        number = b"%d/%d" % (len(prompt.view.shortened), prompt.view.saved_tokens)
+        headers.append((b"x-compaction-shortened", number))
     if prompt.view is not None and prompt.view.restored:
         headers.append((b"x-compaction-restored", b"%d" % len(prompt.view.restored)))
     if (pins := prompt.pins) is not None:
@@ -206,8 +206,8 @@ def _build_rewrite_fields(attempt: Attempt, prompt: Prompt) -> dict[str, object]
         fields |= {"checkpoint": prompt.record.digest[:16], "left_out": prompt.record.left_out_counts}
     if prompt.view is not None:
         fields["media"] = media_figures(attempt.named, prompt) if attempt.named else None
-        if shortened := prompt.view.shortened:
-            fields |= {"shortened": len(shortened), "shortened_tokens": sum(one.tokens for one in shortened)}
+        if prompt.view.shortened:
+            fields |= {"shortened": len(prompt.view.shortened), "shortened_tokens": prompt.view.saved_tokens}
         if prompt.view.restored or prompt.view.unresolved:
             fields |= {"restored": len(prompt.view.restored), "unresolved": prompt.view.unresolved}
         if prompt.copy and (payoff := prompt.view.payoff):
