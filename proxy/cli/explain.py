@@ -64,7 +64,7 @@ async def explain(
         workers = opened.enter_context(ThreadPoolExecutor(1))
         engine = await open_engine(config, store, UpstreamClient(), workers, open_log("error", time.time))
         router = engine.router(config)
-        request = await engine.read(body, caller, router.encoding, dialect)
+        request = await engine.read(body, caller, router, dialect)
         if request is None:
             return None
         goes_on = None if session is None else Target(bytes.fromhex(session.id), mark_of(caller.labels, session.label))

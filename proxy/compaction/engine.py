@@ -1,6 +1,5 @@
 """The parts that compact conversations, as one value."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -71,19 +70,20 @@ class Engine:
             return replace(named, mode="force")
         return named
 
-    async def read(
-        self, body: bytes, caller: Caller, encoding_of: Callable[[str], str], dialect: Dialect
-    ) -> CountedRequest | None:
-        """A request that somebody shows, with the compaction items in it expanded as far as they can be opened; what
-        cannot stays sealed. Raises as `RequestReader.read`."""
-        request = await self.reader.read(body, caller.scope, encoding_of, dialect)
+    async def read(self, body: bytes, caller: Caller, router: Router, dialect: Dialect) -> CountedRequest | None:
+        """Read a request to explain or replay, with its alias resolved and its compaction items expanded.
+
+        Items that cannot be opened stay sealed. Raises as `RequestReader.read`.
+        """
+        body = router.with_served_model(body, dialect)
+        request = await self.reader.read(body, caller.scope, router.encoding, dialect)
         if request is None or not request.compacts:
             return request
         try:
             settled = await self.workers.run(lambda: self.clients.expander.settle(request, caller.tenant, is_ours=True))
         except CompactionRequestError:
             return request
-        read = await self.reader.read(settled.body, caller.scope, encoding_of, dialect)
+        read = await self.reader.read(settled.body, caller.scope, router.encoding, dialect)
         return request if read is None else settled.carried_in(read)
 
     def router(self, config: Config) -> Router:

@@ -9,6 +9,7 @@ import re
 from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import islice
 
@@ -131,10 +132,10 @@ def model_of(body: bytes, key: str = "model") -> str:
 
 def _text_of(body: bytes, key: str) -> str | None:
     """Return the text under this key of an object; None if it is no object, empty if it has no such text."""
-    try:
-        return decode_text(_reader_of(key)(body)) or ""
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
+    for text in (body, surrogates.readable(body)):
+        with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return decode_text(_reader_of(key)(text)) or ""
+    return None
 
 
 def _places_of(body: bytes, key: str) -> deque[re.Match[bytes]]:

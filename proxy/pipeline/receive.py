@@ -6,10 +6,8 @@ from policies.price import Tokens
 from proxy import errors
 from proxy.callers.admission import Admission
 from proxy.callers.key_usage import KeyUsage, may_use, prompt_by_size
-from proxy.dialects import json_array
 from proxy.dialects.bounds import most_unpacked
 from proxy.dialects.reader import CountedRequest, RequestReader
-from proxy.errors import InvalidJSONError
 from proxy.pipeline.sender import Senders
 from proxy.pipeline.stages import Received
 from proxy.server import content_coding
@@ -41,8 +39,8 @@ class Receiver:
             active.router.check_path(received.head, sender.caller)
             sender.is_allowed = True
         received.body = await received.exchange.request.read(active.server.max_body_bytes, received.admission.hold)
-        if active.router.has_aliases:
-            received.body = _with_served_model(received)
+        if received.head.header(b"content-encoding") is None:
+            received.body = active.router.with_served_model(received.body, received.head.dialect)
 
     def admit(self, received: Received) -> None:
         """Identify the client and reserve a slot.
@@ -84,18 +82,6 @@ class Receiver:
             return None
         sender, router, dialect = received.sender, received.active.router, received.head.dialect
         return await self._reader.read(body, sender.caller.scope, router.encoding, dialect, sender.repeated)
-
-
-def _with_served_model(received: Received) -> bytes:
-    """Return the body with the name of the model that its own name stands for; the same body if it is no alias."""
-    key, body = received.head.dialect.model_key, received.body
-    if key is None or received.head.header(b"content-encoding") is not None:
-        return body
-    name = received.active.router.served_as(json_array.model_of(body, key))
-    try:
-        return body if name is None else json_array.with_field(body, key, name)
-    except InvalidJSONError:
-        return body
 
 
 async def unpack_body(received: Received) -> bytes | None:

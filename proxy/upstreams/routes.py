@@ -1,6 +1,7 @@
 """Where a request goes, under which headers, how much fits there, and who summarizes for it."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -17,10 +18,11 @@ from proxy.callers.api_headers import KEY_HEADERS, credential, for_questions, is
 from proxy.callers.api_paths import MODEL_PATHS, NO_MOUNT, Mount, allows, reading, resource, resource_url
 from proxy.callers.tenants import Caller
 from proxy.config.settings import Config, Upstream
+from proxy.dialects import json_array
 from proxy.dialects.base import Dialect
 from proxy.dialects.reader import CountedRequest
 from proxy.dialects.table import dialect_named
-from proxy.errors import NotAllowedError, NotFoundError
+from proxy.errors import InvalidJSONError, NotAllowedError, NotFoundError
 from proxy.models.table import MAX_NAME, Window
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import ModelKey, Windows, place_of, session_key
@@ -151,14 +153,19 @@ class Router:
         return any(rule.upstream for rule in self._config.models)
 
     @cached_property
-    def has_aliases(self) -> bool:
-        """Return True if some names of models stand for others."""
+    def _has_aliases(self) -> bool:
         return any(rule.serve_as for rule in self._config.models)
 
-    def served_as(self, model: str) -> str | None:
-        """Return the model that this name stands for, None if it is no alias."""
-        rule = self._config.rule_for(model)
-        return rule.serve_as if rule is not None else None
+    def with_served_model(self, body: bytes, dialect: Dialect) -> bytes:
+        """Return the body with the model that its alias names (`models[].serve_as`); the same body without an alias."""
+        if not self._has_aliases or dialect.model_key is None:
+            return body
+        rule = self._config.rule_for(json_array.model_of(body, dialect.model_key))
+        if rule is None or rule.serve_as is None:
+            return body
+        with suppress(InvalidJSONError):
+            return json_array.with_field(body, dialect.model_key, rule.serve_as)
+        return body
 
     def plain(self, head: ApiHead, caller: Caller, model: str = "") -> Route:
         """Return the route of a request that is relayed as it is. model: if it is known."""

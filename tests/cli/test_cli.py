@@ -355,6 +355,13 @@ def test_the_whole_explanation_is_json(run: Run, request_file: str) -> None:
     assert (found["outcome"], found["reason"], len(found["messages"])) == ("applied", "tool_execution", 122)
 
 
+def test_a_request_for_an_alias_is_explained_for_its_model(run: Run, request_file: str) -> None:
+    with Path("config.yaml").open("w", encoding="utf-8") as config:
+        config.write("models: [{match: m, serve_as: gpt-4o}, {match: gpt-4o, context_window: 9k}]\n")
+    explained = json.loads(run("explain", request_file, "--json").out)
+    assert (explained["model"], explained["window"]["tokens"]) == ("gpt-4o", 9000)
+
+
 def test_a_request_is_read_from_standard_input() -> None:
     given = json.dumps(CHAT).encode()
     ended = subprocess.run([COMMAND, "explain", "-"], input=given, capture_output=True, timeout=60, check=False)

@@ -30,6 +30,19 @@ async def test_a_request_goes_out_with_the_other_name_and_by_that_models_rule(tm
     assert json.loads(behind.calls[0].body) == body | {"model": "gpt-4o-mini"}
 
 
+@pytest.mark.parametrize(
+    "text", ["hello", "half \ud83d an emoji", "x" * 300_000 + "\ud83d"], ids=["plain", "half", "large"]
+)
+async def test_the_other_name_holds_for_any_text_and_for_an_explanation(tmp_path: Path, text: str) -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": text}], "model": "fast-one"}).encode()
+    async with proxied(tmp_path, OK, **MODELS) as (address, behind):
+        await ask(address, "POST", CHAT, [JSON, (b"x-compaction", b"off")], body)
+        reply = await ask(address, "POST", "/compaction/explain", [JSON], body)
+    assert json.loads(behind.calls[0].body) == json.loads(body) | {"model": "gpt-4o-mini"}
+    explanation = json.loads(reply.body)
+    assert (explanation["model"], explanation["window"]["tokens"]) == ("gpt-4o-mini", 9000)
+
+
 @pytest.mark.parametrize("body", [chat("hello"), b'{"model": "fast", "messages": [', b'["fast"]', b""])
 async def test_any_other_body_goes_out_byte_for_byte(tmp_path: Path, body: bytes) -> None:
     async with proxied(tmp_path, OK, **MODELS) as (address, behind):

@@ -54,6 +54,18 @@ async def test_half_an_emoji_is_no_reason_to_fail_for_a_compacted_stream(
         assert not play.logged("failed_open")
 
 
+async def test_half_an_emoji_stays_in_a_pinned_text(tmp_path: Path) -> None:
+    messages = [*history(1.2), {"role": "assistant", "content": "Done."}]
+    messages[:0] = [{"role": "user", "content": "<pin>Keep \ud83d this rule of the house.</pin>"}, messages[-1]]
+    body = json.dumps({"model": MODEL, "messages": messages}).encode()
+    async with stage(tmp_path, policies=QUIET) as play:
+        for _ in range(2):
+            reply = await play.send(body)
+            assert (reply.status, ours(reply)["pins"]) == (200, "1/1")
+            assert ours(reply)[""] in ("applied", "reused")
+        assert not play.logged("failed_open")
+
+
 async def test_half_an_emoji_is_no_reason_to_fail_where_a_record_is_merged(tmp_path: Path) -> None:
     def strict(_: int, body: bytes) -> Fault | None:
         roles = [message["role"] for message in json.loads(body)["messages"]]

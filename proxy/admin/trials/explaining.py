@@ -149,7 +149,7 @@ def _names_in_question(question: Question, caller: Caller) -> list[str]:
 
 async def _read(context: AdminContext, caller: Caller, body: bytes) -> CountedRequest:
     router, dialect = context.active().router, written_in(body) or DEFAULT_DIALECT
-    request = await context.engine.read(body, caller, router.encoding, dialect)
+    request = await context.engine.read(body, caller, router, dialect)
     if request is None:
         *others, last = shown_paths()
         raise InvalidRequestError(f"This is no request of {', '.join(others)} or {last}.")

@@ -177,7 +177,7 @@ class _Player:
 
     async def _read(self, body: bytes, caller: Caller, dialect: Dialect) -> CountedRequest | None:
         try:
-            request = await self._engine.read(body, caller, self._router.encoding, dialect)
+            request = await self._engine.read(body, caller, self._router, dialect)
         except InvalidJSONError:
             return None
         self.has_sealed = self.has_sealed or (request is not None and request.history.compacts)
