@@ -87,6 +87,12 @@ def runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
+def only_new_objects() -> None:
+    """Hide all objects of earlier tests from `gc`: a search of millions takes seconds."""
+    gc.freeze()
+
+
+@pytest.fixture
 def one_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other has to learn of an erasure, so none is waited for."""
     monkeypatch.setattr("proxy.sessions.sessions.SETTLED", 0)

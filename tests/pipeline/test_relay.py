@@ -450,6 +450,7 @@ async def test_a_request_that_follows_on_the_same_connection_is_answered_in_turn
         assert [(await client.reply()).body.decode() for _ in paths] == paths
 
 
+@pytest.mark.usefixtures("only_new_objects")
 async def test_a_request_leaves_nothing_that_the_garbage_collector_must_look_for(
     address: str, behind: Upstream
 ) -> None:

@@ -12,7 +12,7 @@ import socket
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-T = TypeVar("T")
 OK = answer(200, OK_BODY, JSON)
 BEGUN = head(200, EVENTS, CHUNKED)
 BILLED = Usage(1_234, 56)
@@ -69,6 +68,11 @@ ERROR = json.dumps({"error": {"message": "no such model", "code": "model_not_fou
 
 
 anyio_backend = backends(WAYS)
+
+
+def living(*kinds: type) -> list[Any]:
+    """Return all objects of some classes that the garbage collector tracks."""
+    return [each for each in gc.get_objects() if isinstance(each, kinds)]
 
 
 @dataclass
@@ -570,14 +574,9 @@ async def test_a_stream_that_announces_itself_for_long_is_passed_on(
         assert [chunk async for chunk in chunks] == [delta("a")]
 
 
+@pytest.mark.usefixtures("only_new_objects")
 async def test_nothing_is_kept_of_what_was_answered(tmp_path: Path) -> None:
-    """Not by a connection that waits, and not until somebody looks for cycles."""
-    gc.collect()
-    others = [each for each in gc.get_objects() if isinstance(each, RequestBody | Attempt | Received)]  # of other tests
-
-    def of(kind: type[T]) -> list[T]:
-        known = set(map(id, others))
-        return [each for each in gc.get_objects() if isinstance(each, kind) and id(each) not in known]
+    """An idle connection keeps nothing, and no cycle needs the garbage collector."""
 
     async def script(call: Call) -> None:
         stream = [head(200, EVENTS, CHUNKED) + chunk(delta("a")), chunk(delta("b")), chunk(b"")]
@@ -593,18 +592,15 @@ async def test_nothing_is_kept_of_what_was_answered(tmp_path: Path) -> None:
                 assert (await client.ask("POST", CHAT, [JSON], chat("hi" * 10_000, **more))).status == 200
             for _ in range(20):
                 await asyncio.sleep(0)
-            assert not of(RequestBody)
-            assert not of(Attempt)
-            assert not of(Received)
+            assert not living(RequestBody, Attempt, Received)
         finally:
             gc.enable()
 
 
+@pytest.mark.usefixtures("only_new_objects")
 @pytest.mark.parametrize("how", ["invalid", "too_large", "closed", "refused", "leaves"])
 async def test_nothing_is_kept_of_what_has_failed(tmp_path: Path, how: str) -> None:
-    """An error that leads back to what it passed would keep a body of any size until somebody looks for cycles."""
-    gc.collect()
-    others = {id(each) for each in gc.get_objects() if isinstance(each, Received)}
+    """An error with a reference to its frames would keep a body of any size until the garbage collector runs."""
 
     async def script(call: Call) -> None:
         await call.read()
@@ -633,12 +629,12 @@ async def test_nothing_is_kept_of_what_has_failed(tmp_path: Path, how: str) -> N
             await stage.requests(2)  # a client that left is noticed a little later
             for _ in range(40):
                 await asyncio.sleep(0)
-            held = [each for each in gc.get_objects() if isinstance(each, Received) and id(each) not in others]
-            assert not held
+            assert not living(Received)
         finally:
             gc.enable()
 
 
+@pytest.mark.usefixtures("only_new_objects")
 async def test_what_was_read_of_a_request_that_is_refused_is_not_kept(tmp_path: Path) -> None:
     async def script(call: Call) -> None:
         await call.read()
@@ -658,8 +654,7 @@ async def test_what_was_read_of_a_request_that_is_refused_is_not_kept(tmp_path: 
         reply = await second.ask("POST", CHAT, [JSON], chat("8,y;" * 10_000))
         assert reply.status == 503
         gc.collect()
-        held = [each for each in gc.get_objects() if isinstance(each, CountedRequest)]
-        assert not [each for each in held if b"8,y;8,y;" in each.body]
+        assert not [each for each in living(CountedRequest) if b"8,y;8,y;" in each.body]
         go.set()
         assert (await first.reply()).status == 200
 

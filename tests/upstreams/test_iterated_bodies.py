@@ -74,6 +74,7 @@ async def test_what_fails_after_it_was_waited_for_too_long_is_raised_later() -> 
         await body.more(None)
 
 
+@pytest.mark.usefixtures("only_new_objects")
 async def test_what_fails_when_it_is_wanted_no_more_is_no_error_of_the_loop() -> None:
     loop, late = asyncio.get_running_loop(), asyncio.Event()
     reported: list[dict[str, object]] = []
