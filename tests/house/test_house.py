@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
@@ -21,12 +23,16 @@ def folders(package: str) -> set[str]:
     return {str(file.parent.relative_to(ROOT)) for file in (ROOT / package).rglob("*.py")}
 
 
-@pytest.mark.parametrize("file", TESTS, ids=lambda file: str(file.relative_to(ROOT)))
-def test_no_module_imports_a_test_module(file: Path) -> None:
-    nodes = [*ast.walk(ast.parse(file.read_text("utf-8")))]
-    imported = [alias.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
-    imported += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
-    assert not [name for name in imported if any(part.startswith("test_") for part in name.split("."))]
+def test_no_module_imports_a_test_module() -> None:
+    assert {file: names for file in TESTS if (names := [*imported_tests(file)])} == {}
+
+
+def imported_tests(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names.append(node.module)
+        yield from (name for name in names if any(part.startswith("test_") for part in name.split(".")))
 
 
 def test_every_folder_of_tests_mirrors_one_of_the_source() -> None:

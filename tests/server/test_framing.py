@@ -352,29 +352,31 @@ def test_the_corpus_is_as_large_as_it_was_promised() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 7], ids=["at once", "in pieces"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.reason)
 async def test_what_is_ambiguous_is_refused_and_nothing_behind_it_is_served(
-    both: tuple[str, Upstream], case: Case, count: int
+    both: tuple[str, Upstream], subtests: pytest.Subtests, count: int
 ) -> None:
     address, behind = both
-    behind.calls.clear()
-    answered = await told(address, *pieces(case.sent, count), INNOCENT)
-    assert tuple(map(int, _STATUS.findall(answered))) == case.statuses
-    assert ("/v1/innocent" in targets(behind)) == (len(case.statuses) > 1)
-    assert not any("smuggled" in target for target in targets(behind))
-    if len(case.statuses) == 1 and case.statuses != LAST:
-        assert behind.calls == []
-        assert b"connection: close\r\n" in answered
+    for case in CASES:
+        with subtests.test(case.reason):
+            behind.calls.clear()
+            answered = await told(address, *pieces(case.sent, count), INNOCENT)
+            assert tuple(map(int, _STATUS.findall(answered))) == case.statuses
+            assert ("/v1/innocent" in targets(behind)) == (len(case.statuses) > 1)
+            assert not any("smuggled" in target for target in targets(behind))
+            if len(case.statuses) == 1 and case.statuses != LAST:
+                assert behind.calls == []
+                assert b"connection: close\r\n" in answered
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.reason)
 async def test_front_end_and_proxy_count_the_same_requests(
-    front: Front, both: tuple[str, Upstream], case: Case
+    front: Front, both: tuple[str, Upstream], subtests: pytest.Subtests
 ) -> None:
     behind = both[1]
-    behind.calls.clear()
-    await told(front.address, case.sent + INNOCENT)
-    outcomes = await front.outcomes()
-    assert front.relay.answers() == sum(outcome.is_owed for outcome in outcomes), outcomes
-    assert len(behind.calls) <= sum(outcome.passed for outcome in outcomes), (targets(behind), outcomes)
-    assert not any("smuggled" in target for target in targets(behind))
+    for case in CASES:
+        with subtests.test(case.reason):
+            behind.calls.clear()
+            await told(front.address, case.sent + INNOCENT)
+            outcomes = await front.outcomes()
+            assert front.relay.answers() == sum(outcome.is_owed for outcome in outcomes), outcomes
+            assert len(behind.calls) <= sum(outcome.passed for outcome in outcomes), (targets(behind), outcomes)
+            assert not any("smuggled" in target for target in targets(behind))
