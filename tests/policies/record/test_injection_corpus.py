@@ -10,7 +10,9 @@ import base64
 import html
 import json
 import re
+import sys
 import unicodedata
+from functools import lru_cache
 from importlib.resources import files
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -157,12 +159,20 @@ _SPECIAL = re.compile(
 _ALIKE = str.maketrans("аосрерѕіρт", "aocpepsipt")
 
 
+_INVISIBLE = {
+    code: None
+    for code in range(sys.maxunicode + 1)
+    if unicodedata.category(chr(code)) == "Cf" or 0xFE00 <= code < 0xFE10
+}
+_COMBINING = dict.fromkeys(code for code in range(sys.maxunicode + 1) if unicodedata.combining(chr(code)))
+_VISIBLE = _INVISIBLE | {ord(sign): "<" for sign in _OPENED}
+
+
+@lru_cache(maxsize=4_096)
 def plain(text: str) -> str:
-    """How a lenient reader may take it: without what is not seen, in one case and width, tags without spaces."""
-    seen = "".join(sign for sign in text if unicodedata.category(sign) != "Cf" and not "\ufe00" <= sign <= "\ufe0f")
-    marked = unicodedata.normalize("NFKD", seen.translate({ord(sign): "<" for sign in _OPENED})).casefold()
-    folded = "".join(sign for sign in marked if not unicodedata.combining(sign)).translate(_ALIKE)
-    return re.sub(r"<\s*(/?)\s*", r"<\1", folded)
+    """Return a text as a lenient reader may take it: visible, in one case and width, tags without spaces."""
+    marked = unicodedata.normalize("NFKD", text.translate(_VISIBLE)).casefold()
+    return re.sub(r"<\s*(/?)\s*", r"<\1", marked.translate(_COMBINING).translate(_ALIKE))
 
 
 def tags(text: str) -> list[str]:
@@ -174,7 +184,9 @@ def tags(text: str) -> list[str]:
 def unseen(text: str) -> set[str]:
     """Signs that hide, reorder or steer; those that join letters and emoji are harmless."""
     harmless = "\n\t\u200c\u200d"
-    return {sign for sign in text if unicodedata.category(sign) in ("Cc", "Cf", "Zl", "Zp") and sign not in harmless}
+    return {
+        sign for sign in set(text) if unicodedata.category(sign) in ("Cc", "Cf", "Zl", "Zp") and sign not in harmless
+    }
 
 
 def folded(text: str) -> str:
