@@ -9,7 +9,7 @@ ARGS ?=
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(4, os.cpu_count() + 1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-quick test-real agents charts check bench chaos pictures lock models release clean
+.PHONY: help setup demo serve test test-quick test-real agents charts check bench chaos pictures lock reference docs models release clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -66,6 +66,12 @@ lock: ## resolve the dependencies anew; needs uv
 release: $(VENV)/.ready-dev ## source archive, wheel, SBOM and checksums of the tagged commit, in dist (ARGS=--untagged for a trial)
 	@rm -rf dist && $(BIN)/python .ci/release.py dist $(ARGS)
 
+reference: $(VENV)/.ready-dev ## write docs/reference from the code
+	@$(BIN)/python -m tests.house.reference
+
+docs: $(VENV)/.ready-dev var/docs/.ready ## build the documentation's site in var/site (ARGS=serve to read it in a browser)
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=var/docs $(BIN)/python -m mkdocs $(if $(filter serve,$(ARGS)),serve,build --strict --site-dir $(CURDIR)/var/site)
+
 models: $(VENV)/.ready-dev ## take litellm's model table and tokenizers over into proxy/models/bundled
 	@$(BIN)/python -m tests.support.bundled
 
@@ -99,6 +105,11 @@ var/real/.ready: tests/real/requirements.txt | $(VENV)/bin/python
 var/agents/.ready: tests/agents/requirements.txt | $(VENV)/bin/python
 	@echo "installing an agent into var/agents (20 MB, once) ..."
 	@$(PIP) install --no-deps --only-binary :all: --require-hashes --upgrade --target var/agents -r $<
+	@touch $@
+
+var/docs/.ready: docs/requirements.txt | $(VENV)/bin/python
+	@echo "installing mkdocs-material into var/docs (30 MB, once) ..."
+	@$(PIP) install --no-deps --only-binary :all: --require-hashes --upgrade --target var/docs -r $<
 	@touch $@
 
 var/charts/.ready: tests/deploy/requirements.txt | $(VENV)/bin/python

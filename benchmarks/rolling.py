@@ -1,6 +1,6 @@
 """`python -m benchmarks.rolling [REQUESTS]`: is a request lost while two replicas are restarted, one after the other?
 
-nginx and haproxy stand before them as docs/operations.md shows them. Sixteen clients ask without a pause, half of them
+nginx and haproxy stand before them as docs/front-ends.md shows them. Sixteen clients ask without a pause, half of them
 on connections that they keep; one request in eight is a stream, three in four belong to a session. A replica gets
 SIGTERM, is started again once it has ended, and has to be asked again before it is the other one's turn.
 """

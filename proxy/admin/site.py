@@ -148,7 +148,7 @@ async def _error_page(request: Request, error: Exception) -> Response:
         return with_protection(
             await error_response(request, MethodNotAllowedError(f"This page takes {allowed} only.", allowed))
         )
-    missing = NotFoundError("There is no such page; docs/operations.md names those that there are.")
+    missing = NotFoundError("There is no such page. docs/observability.md lists all pages.")
     return with_protection(await error_response(request, missing))
 
 

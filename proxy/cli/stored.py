@@ -26,7 +26,7 @@ async def open_stored(config: Config) -> AsyncIterator[OpenedStore]:
     """Open the store, and create none. Raises StoreError."""
     if config.store.url.startswith("memory:"):
         raise StoreError(
-            "store.url: memory:// lies inside the running proxy; ask that at /admin/api/sessions (docs/operations.md)"
+            "store.url: memory:// is inside the running proxy; ask it at /admin/api/sessions (docs/sessions.md)"
         )
     store = open_existing(config.store.url, config.store.timeout, config.store.prefix)
     if store is None:

@@ -87,7 +87,7 @@ def test_all_files_have_one_grace_that_is_long_enough(plain: list[Manifest]) -> 
         "proxy/deploy/compose.yaml": r"stop_grace_period: (\d+)s",
         "proxy/deploy/concertina.service": r"TimeoutStopSec=(\d+)",
         "proxy/deploy/chart/templates/deployment.yaml": r"terminationGracePeriodSeconds: (\d+)",
-        "docs/operations.md": r"terminationGracePeriodSeconds: (\d+)",
+        "docs/deploy.md": r"terminationGracePeriodSeconds: (\d+)",
     }.items():
         assert re.findall(pattern, (ROOT / name).read_text("utf-8")) == [str(grace)], name
     assert f"CONCERTINA_DRAIN_DELAY={_IMAGE_DELAY}s" in (ROOT / "Dockerfile").read_text("utf-8")

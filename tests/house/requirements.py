@@ -1,4 +1,4 @@
-"""Writes docs/requirements.md, what was asked for and the tests that hold it: `python -m tests.house.requirements`."""
+"""Prints what was asked for and the tests that hold it: `python -m tests.house.requirements`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/requirements.md"
 
 HEAD = """\
 # Requirements
 
-Written by `python -m tests.house.requirements` from `tests/house/requirements.toml` and the marks of the tests. Five
-documents (R0 to R4), written for other programs, say what was asked for. A row has the number of a rule or section
-there; what it asks, in our words, and in italics what holds instead or why no test says it; the tests that hold it.
-Where the documents disagree: [design.md](design.md#where-the-requirements-disagree-and-what-holds).
+Five documents (R0 to R4), written for other programs, say what was asked for. A row has the number of a rule
+there, what it asks, in italics what holds instead, and its tests. docs/design.md says where the documents disagree.
 
-Three differences run through all of them. An API has no ids and no times of messages: the digest of the covered prefix
-stands in for ids, positions for turns and rounds, and times are those at which the proxy first saw a conversation.
-Nothing is written into the client's history. And there is no object to configure or reset: a conversation is read anew
-from every request, a policy is a value.
+Three differences hold for all of them. An API has no ids and times of messages: the digest of the covered prefix
+takes the place of ids, positions that of turns. Times are those at which the proxy first saw a conversation. Nothing is
+written into the client's history. There is no object to configure or reset: a policy is a value.
 """
 
 
@@ -83,7 +79,7 @@ def _ids(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 
 
 def page() -> str:
-    """The text of docs/requirements.md."""
+    """Return the list as Markdown."""
     tests = marked_tests()
     lines = [HEAD]
     for name, document in documents().items():
@@ -96,4 +92,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")
+    print(page())  # noqa: T201

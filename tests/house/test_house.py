@@ -1,4 +1,4 @@
-"""Where things lie: tests mirror the source, shared parts are in tests/support, CONTRIBUTING has the map of folders."""
+"""Where things lie: tests mirror the source, shared parts are in tests/support, architecture.md names the folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 # Beside the folders that mirror the source: helpers, the whole under load, real programs, the repository itself, and
 # files to run it with.
@@ -41,19 +40,13 @@ def test_every_folder_of_tests_mirrors_one_of_the_source() -> None:
     assert {folder for folder in found if folder.partition("/")[0] not in OTHERS} <= mirrored
 
 
-def map_of() -> dict[str, str | None]:
-    """The folders of both packages, and the docstring of each that is a package; the others hold data."""
-    kinds = (".py", ".md", ".yaml")
-    files = [file for package in ("policies", "proxy") for file in (ROOT / package).rglob("*") if file.suffix in kinds]
-    packages = {file.parent: file.parent / "__init__.py" for file in files}
-    return {
-        f"{folder.relative_to(ROOT)}/": ast.get_docstring(ast.parse(file.read_text("utf-8"))) if file.exists() else None
-        for folder, file in packages.items()
-    }
+def test_every_package_says_what_it_holds() -> None:
+    packages = [file for package in ("policies", "proxy") for file in (ROOT / package).rglob("__init__.py")]
+    assert [file for file in packages if not ast.get_docstring(ast.parse(file.read_text("utf-8")))] == []
 
 
-def test_the_map_has_every_folder_with_the_sentence_of_its_package() -> None:
-    rows = re.findall(r"^\| \[`[\w/]+`\]\(((?:policies|proxy)/[\w/]*)\) \| (.+) \|$", CONTRIBUTING, re.MULTILINE)
-    found = map_of()
-    assert [folder for folder, _ in rows] == sorted(found)
-    assert not [folder for folder, sentence in rows if found[folder] not in (sentence, None)]
+def test_the_architecture_names_every_folder() -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8").partition("## Folders")[2]
+    named = set(re.findall(r"`((?:policies|proxy)/\w+)`", text))
+    found = {"/".join(Path(folder).parts[:2]) for package in ("policies", "proxy") for folder in folders(package)}
+    assert found - {"policies", "proxy"} <= named

@@ -11,21 +11,19 @@ import pytest
 
 from proxy.telemetry.events import CompactionEnded, End, Overflow, RequestEnded
 from proxy.telemetry.log_lines import LINES, CutOff, NearWindow, UpstreamChanged
-from proxy.telemetry.metrics import _Folded
 from proxy.telemetry.notes import NOTES
-from proxy.telemetry.tallies import Tallies
 
 if TYPE_CHECKING:
     import msgspec
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = (ROOT / "docs/observability.md").read_text("utf-8")
+DOCUMENT = (ROOT / "docs/reference/log.md").read_text("utf-8")
 _CODE = re.compile(r"`([^`\n]+)`")
 
 
 def rows(heading: str) -> dict[str, str]:
     """What a table says of each field, by the section that it stands in."""
-    return table(DOCUMENT.partition(f"\n### {heading}\n")[2].partition("\n### ")[0].partition("\n## ")[0])
+    return table(DOCUMENT.partition(f"\n## {heading}\n")[2].partition("\n## ")[0])
 
 
 def table(section: str) -> dict[str, str]:
@@ -40,7 +38,7 @@ def test_every_field_of_a_line_is_documented_and_no_other(heading: str, event: t
 
 def others() -> dict[str, set[str]]:
     """Fields by event, of the table of all other events."""
-    section = DOCUMENT.partition("\n### Other events\n")[2].partition("\n## ")[0]
+    section = DOCUMENT.partition("\n## Other events\n")[2].partition("\n## ")[0]
     found = re.findall(r"^\| (.+?) \| (.+?) \| .+ \|$", section, re.MULTILINE)
     return {name: set(_CODE.findall(fields)) for names, fields in found for name in _CODE.findall(names)}
 
@@ -65,19 +63,6 @@ def test_every_line_that_is_written_without_an_event_is_documented() -> None:
             if target in ("self._log.info", "self._log.warning") and isinstance(name, ast.Constant):
                 fields = {keyword.arg for keyword in call.keywords if keyword.arg}
                 assert fields <= others()[str(name.value)], f"{file.name}: {name.value}"
-
-
-def test_every_metric_is_documented_and_no_other() -> None:
-    told = {
-        name.removesuffix("_total") for name in table(DOCUMENT.partition("\n## Metrics\n")[2].partition("\n## ")[0])
-    }
-    watched = {
-        name
-        for file in ("proxy/wiring.py", "proxy/app.py", "proxy/telemetry/metrics.py")
-        for name in re.findall(r"metrics\.(?:gauge|counter|histogram)\(\s*\"(\w+)\"", (ROOT / file).read_text("utf-8"))
-    }
-    folded = {f.name.removeprefix("concertina_") for f in _Folded(Tallies(lambda: 0.0)).collect()}
-    assert told == watched | folded | {"build_info"}
 
 
 @pytest.mark.parametrize(("field", "words"), [("end", get_args(End)), ("overflow", get_args(Overflow))])

@@ -1,4 +1,4 @@
-"""docs/requirements.md is what the generator writes, and every requirement is held by a test that is marked with it."""
+"""Every requirement is held by a test that is marked with it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ pytestmark = pytest.mark.slow
 ROWS = {number: row for document in requirements.documents().values() for number, row in document.requirements.items()}
 
 
-def test_the_table_is_the_one_that_the_generator_writes() -> None:
-    assert requirements.PAGE.read_text("utf-8") == requirements.page(), "run python -m tests.house.requirements"
-
-
 def test_every_requirement_has_a_test_or_says_why_it_has_none() -> None:
     marked = requirements.marked_tests()
     assert len(ROWS) > 100
@@ -24,3 +20,9 @@ def test_every_requirement_has_a_test_or_says_why_it_has_none() -> None:
 
 def test_every_mark_names_a_requirement() -> None:
     assert not requirements.marked_tests().keys() - ROWS.keys()
+
+
+def test_the_list_has_every_requirement_with_its_tests() -> None:
+    page = requirements.page()
+    assert all(f"\n| {number} | {row.asks}" in page for number, row in ROWS.items())
+    assert "test_requirements.py" not in page

@@ -1,4 +1,4 @@
-"""A SQLite store is copied while the proxy runs, as docs/operations.md says, and put back elsewhere."""
+"""A SQLite store is copied while the proxy runs, as docs/deploy.md says, and put back elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.stages import DUE, ours, stage
 
-OPERATIONS = (Path(__file__).parents[2] / "docs/operations.md").read_text("utf-8")
+OPERATIONS = (Path(__file__).parents[2] / "docs/deploy.md").read_text("utf-8")
 SQLITE3 = f"""#!{sys.executable}
 import sqlite3, sys
 sqlite3.connect(sys.argv[1]).execute(sys.argv[2])
@@ -29,7 +29,7 @@ async def outcome(folder: Path) -> str:
 
 async def backed_up(folder: Path) -> list[Path]:
     """Let a session be compacted, and copy the store twice while the proxy runs."""
-    section = OPERATIONS.partition("## Backup and restore")[2]
+    section = OPERATIONS.partition("## Back up")[2]
     commands = section.partition("```sh\n")[2].partition("```")[0]
     (store := folder / "var").mkdir()
     (tool := folder / "bin/sqlite3").parent.mkdir()

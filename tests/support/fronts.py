@@ -17,10 +17,10 @@ import pytest
 from tests.support.servers import reserve_port
 from tests.support.upstreams import ask
 
-# Those that are tried with requests of every framing, and all that docs/operations.md shows and that can be run.
+# Those that are tried with requests of every framing, and all that docs/front-ends.md shows and that can be run.
 PROGRAMS = ("nginx", "haproxy")
 DOCUMENTED = (*PROGRAMS, "caddy")
-_DOCUMENT = Path(__file__).parents[2] / "docs/operations.md"
+_DOCUMENT = Path(__file__).parents[2] / "docs/front-ends.md"
 _FALSE = ("", "0", "false", "no", "off")
 # Refused or given up by the front end while the client still sent: the proxy owes no answer.
 _CLIENTS_FAULT = (400, 408, 413, 499)
@@ -77,7 +77,7 @@ def program(name: str) -> str:
 
 
 def documented(name: str, port: int, replicas: list[str]) -> str:
-    """The config that docs/operations.md shows, with our addresses instead of its own."""
+    """The config that docs/front-ends.md shows, with our addresses instead of its own."""
     block = documented_block("caddyfile" if name == "caddy" else name)
     for number, replica in enumerate(replicas, 1):
         assert block.count(f"concertina-{number}:8795") == 1
@@ -94,7 +94,7 @@ def documented(name: str, port: int, replicas: list[str]) -> str:
 
 
 def documented_block(language: str) -> str:
-    """Return the only block in this language that docs/operations.md has below "Behind a load balancer"."""
+    """Return the only block in this language that docs/front-ends.md has below "Behind a load balancer"."""
     section = _DOCUMENT.read_text("utf-8").partition("\n## Behind a load balancer\n")[2].partition("\n## ")[0]
     (block,) = re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     return str(block)

@@ -1,4 +1,4 @@
-"""Replicas as processes behind a front end of docs/operations.md, restarted one after the other while clients ask."""
+"""Replicas as processes behind a front end of docs/front-ends.md, restarted one after the other while clients ask."""
 
 from __future__ import annotations
 

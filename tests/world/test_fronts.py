@@ -1,4 +1,4 @@
-"""The front ends that docs/operations.md shows, as they stand there, before two replicas."""
+"""The front ends that docs/front-ends.md shows, as they stand there, before two replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two replicas behind the front ends that docs/operations.md shows are restarted in turn, and no request fails."""
+"""Two replicas behind the front ends that docs/front-ends.md shows are restarted in turn, and no request fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which upstreams answer the providers' compaction protocols (docs/upstreams.md, "Client compaction")."""
+"""Which upstreams answer the providers' compaction protocols (docs/client-compaction.md)."""
 
 from urllib.parse import urlsplit
 
