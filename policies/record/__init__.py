@@ -1,1 +1,1 @@
-"""A compaction's record: what it holds, prompts and checks for its summary, its text, lineage and search."""
+"""The record of a compaction: contents, prompts, summary checks, rendering, lineage and search."""

@@ -1,4 +1,4 @@
-"""What the tools did, read off the calls without a model, for a record: key actions, files, plan (R3, BR-11)."""
+"""The key actions, files and plan of a record, read from the tool calls without a model (R3, BR-11)."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -25,11 +25,13 @@ _OK: Mapping[Result, bool | None] = {"ok": True, "failed": False, "unknown": Non
 
 
 class KeyAction(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One tool call, and whether it worked as far as its result shows.
+    """A tool call and its outcome.
 
-    ok: None if that is not known. why: of a failed one, one line; of one that is not known, its short result.
-    sure: whether `ok` has evidence; that of records of before has none, and is not known.
-    sort, about: what it is to whoever goes on, see `sort_of`. times: how often a file was read, the last time here.
+    ok: None if the result does not show it.
+    why: for a failed call, one line; for an unknown outcome, its short result.
+    sure: True if `ok` has evidence. Calls in records of older versions have none and count as unknown.
+    sort, about: the kind of call and its object, see `sort_of`.
+    times: how often a file was read. The position is that of the last time.
     """
 
     tool: str
@@ -44,16 +46,20 @@ class KeyAction(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_plain_read(self) -> bool:
-        """Whether there is nothing to tell of it but which file it read."""
+        """Return True if the call only read a file and succeeded."""
         return self.sort == "read" and bool(self.about) and self.outcome == "ok"
 
     @property
     def outcome(self) -> Result:
+        """Return the outcome. It is unknown if there is no evidence for it."""
         return "unknown" if self.ok is None or not self.sure else "ok" if self.ok else "failed"
 
 
 class Work(NamedTuple):
-    """What a record carries of the calls it covers, the newest of each last. seen: files that were there."""
+    """The state of the work that a record covers. Each tuple has its newest item last.
+
+    seen: paths of files that existed.
+    """
 
     actions: tuple[KeyAction, ...] = ()
     files: tuple[FileChange, ...] = ()
@@ -65,13 +71,13 @@ class Work(NamedTuple):
 
 
 def work_behind(older: Work, utterances: Sequence[Utterance], judge: Judge = judge_call) -> Work:
-    """What was done in everything covered: what is known of before, and a span."""
+    """Return the work of everything covered: `older` brought up to date with a span."""
     done = done_in(utterances, judge)
-    known = changes_in(older.files, older.seen, done, utterances)
+    files = changes_in(older.files, older.seen, done, utterances)
     return Work(
         tuple(_fold_reads((*older.actions, *_actions(done)))[-_ACTIONS_STORED:]),
-        tuple(known.changes[-_FILES_STORED:]),
-        tuple(known.seen[-_SEEN_STORED:]),
+        tuple(files.changes[-_FILES_STORED:]),
+        tuple(files.seen[-_SEEN_STORED:]),
         tuple(attempts_in(older.attempts, done)),
         tuple(running_in(older.running, done, utterances)),
         plan_behind(older.plan, done, utterances),
@@ -80,12 +86,12 @@ def work_behind(older: Work, utterances: Sequence[Utterance], judge: Judge = jud
 
 
 def key_actions(utterances: Sequence[Utterance]) -> list[KeyAction]:
-    """Every call of the span, oldest first."""
+    """Return every call of the span, oldest first."""
     return _actions(done_in(utterances))
 
 
 def _actions(done: Sequence[Done]) -> list[KeyAction]:
-    return [_action(each) for each in done]
+    return [_action(call) for call in done]
 
 
 def _action(done: Done) -> KeyAction:
@@ -97,15 +103,15 @@ def _action(done: Done) -> KeyAction:
 
 
 def _fold_reads(actions: Sequence[KeyAction]) -> list[KeyAction]:
-    """Every call, but of those that read the same file only the last, with how many they were."""
-    found: dict[object, KeyAction] = {}
+    """Return the calls with only the last read of each file, which counts the reads before."""
+    actions_by_key: dict[object, KeyAction] = {}
     for at, action in enumerate(actions):
         key = action.about if action.is_plain_read else at
-        before = found.pop(key, None)
-        found[key] = msgspec.structs.replace(action, times=action.times + before.times) if before else action
-    return [*found.values()]
+        earlier = actions_by_key.pop(key, None)
+        actions_by_key[key] = msgspec.structs.replace(action, times=action.times + earlier.times) if earlier else action
+    return [*actions_by_key.values()]
 
 
 def file_changes(older: Sequence[FileChange], utterances: Sequence[Utterance]) -> list[FileChange]:
-    """The files that tools created, changed or deleted, one entry a path, latest last."""
+    """Return the files that tools created, changed or deleted: one entry a path, latest last."""
     return changes_in(older, (), done_in(utterances), utterances).changes

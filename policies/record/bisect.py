@@ -1,7 +1,8 @@
-"""Summarizing what does not fit one call: split, summarize the parts, merge (R1; docs/design.md, "Bisection").
+"""Bisection of a span that does not fit one summarizer call (R1; docs/design.md, "Bisection").
 
-A generator without I/O: it yields the calls that may run side by side, is sent their results, and returns the outcome.
-Only an overflow is a result; any other error is thrown into the caller's hands and ends it, so no further call is made.
+Split the span, summarize the parts, merge the summaries. A generator without I/O: it yields calls that may run
+concurrently, receives their results and returns the outcome. Only an overflow is a result. The caller throws any other
+error into the generator, which ends it.
 """
 
 from __future__ import annotations
@@ -15,33 +16,32 @@ from policies.conversation.transcript import Block, CountTokens, shorten
 from policies.settings import BisectSettings
 
 _MAX_SHRINKS = 3
-# What the parts of a merge may lose, in characters, before the merge is given up.
+# A merge is given up when its parts are this short, in characters.
 _LEAST_PART = 200
-# What a single message must take of a small part to be what makes it too large, where no capacity is known.
+# If no capacity is known: the share of a small part at which one message is what makes the part too large.
 _MOST_OF_IT = 0.5
-# How far from the middle a span may be cut, as a share of it.
+# The window around the middle in which a span may be cut, as a share of the span.
 _NEAR = 0.1
-# What stands for a part that no call could take: its beginning and end, in characters, at most.
+# Maximum length in characters of the extract (beginning and end) of a part that no call accepted.
 _EXTRACT = 1_500
 _CHARACTERS_PER_TOKEN = 3
-# The share of a refused part that is tried next, if the limit is not stated: a little more than half, since halves are
-# not equal.
+# If no limit is stated: the share of a refused part to try next. It exceeds one half because halves are not equal.
 _NEXT_SIZE = 0.6
-# The share of all calls that are made at once before a capacity is known to be right.
+# The share of all calls to make concurrently before a capacity is proven.
 _UNPROVEN_CALLS = 1 / 2
-# A summary of a part has at most a fourth of its tokens, but so many in any case: fewer hold the headings alone.
+# The summary of a part has at most this share of its tokens. Below the minimum it would hold only the headings.
 _PART_SHARE = 1 / 4
 _LEAST_SUMMARY = 250
 
 
 def part_length(tokens: int, length: int) -> int:
-    """Return the tokens that the summary of a part of `tokens` may have, if that of the whole may have `length`."""
+    """Return the maximum tokens for the summary of a part, if the whole summary may have `length`."""
     return min(length, max(_LEAST_SUMMARY, int(_PART_SHARE * tokens)))
 
 
 @dataclass(frozen=True, slots=True)
 class SummarizeCall:
-    """Summarize one of so many parts of the span; one is the whole."""
+    """A call that summarizes one of `parts` parts of the span."""
 
     blocks: tuple[Block, ...]
     depth: int
@@ -50,7 +50,7 @@ class SummarizeCall:
 
 @dataclass(frozen=True, slots=True)
 class MergeCall:
-    """Merge summaries, oldest first, into one."""
+    """A call that merges summaries, oldest first, into one."""
 
     texts: tuple[str, ...]
     depth: int
@@ -61,7 +61,7 @@ Call = SummarizeCall | MergeCall
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The summarizer could not take the call; `limit` is the prompt size it stated, in tokens."""
+    """The prompt was too large for the summarizer. limit: the maximum prompt it stated, in tokens."""
 
     limit: int | None = None
 
@@ -71,10 +71,11 @@ Result = str | Overflow
 
 @dataclass(frozen=True, slots=True)
 class BisectOutcome:
-    """The summary and how it came about. `text` is None when not even one part could be summarized.
+    """The summary and how it was made.
 
-    chunk_count: parts that calls were made for, or tried with.
-    is_bounded:  whether parts were left out since the calls or the depth of the settings were used up.
+    text:        None if no part could be summarized.
+    chunk_count: parts for which a call was made or tried.
+    is_bounded:  True if parts were left out because `max_calls` or `max_depth` was reached.
     """
 
     text: str | None
@@ -87,7 +88,7 @@ class BisectOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A part of the span. `left_out`: nobody is asked for it, for want of calls or depth."""
+    """A part of the span. left_out: True if no call is made for it because calls or depth ran out."""
 
     blocks: tuple[Block, ...]
     depth: int
@@ -113,7 +114,7 @@ class _Leaf:
         return self.text is None
 
     def extract(self, characters: int, *, left_out: bool = False) -> _Leaf:
-        """The last resort, without a model."""
+        """Return the leaf with its beginning and end as its text. No model is called."""
         text = shorten("\n".join(block.text for block in self.blocks), characters)
         return replace(self, text=text, extracted=True, left_out=left_out)
 
@@ -128,18 +129,18 @@ def bisect(
     carried: int = 0,
     taken: int = 0,
 ) -> Generator[tuple[Call, ...], tuple[Result, ...], BisectOutcome]:
-    """Summarize `blocks` in calls of at most `capacity` tokens (None: unknown, found out by overflowing).
+    """Summarize `blocks` in calls of at most `capacity` tokens (None: unknown until a call overflows).
 
-    `previous`, the standing summary, joins the merge as its oldest part; a single call carries it by itself.
-    length:  tokens that the summary may have, by which calls are kept for the merges; 0: all parts fit one merge.
-    carried: tokens that a single call has beside its blocks and a part has not, `previous` among them.
-    taken:   tokens of the largest prompt that the model is known to take.
+    previous: the current summary. A single call includes it; a merge takes it as its oldest part.
+    length:   maximum tokens of the summary, used to reserve calls for merges; 0: all parts fit one merge.
+    carried:  tokens that a single call has in addition to its blocks, including `previous`. A part has none.
+    taken:    tokens of the largest prompt that the model is known to accept.
     """
     carried_by_merges = max(0, carried - (count(previous) if previous else 0))
     run = _BisectionCounters(settings, capacity, count, length, carried_by_merges, proven=2 * taken > (capacity or 0))
     leaves = [_Leaf(tuple(blocks), 0)]
     if capacity is not None and leaves[0].tokens <= capacity < leaves[0].tokens + carried:
-        leaves = run.halved(leaves[0])
+        leaves = run.split(leaves[0])
     while any(leaf.pending for leaf in leaves):
         leaves = yield from run.summarize_wave(leaves)
     text = None
@@ -153,13 +154,13 @@ def bisect(
 
 @dataclass(slots=True)
 class _BisectionCounters:
-    """The counters of one bisection; everything else is passed along.
+    """The counters of one bisection.
 
-    capacity: tokens of a part that one call takes, as far as that is known.
-    length:   tokens that the whole summary may have; 0 if nobody says so.
-    carried:  tokens that a merge has beside the texts and a part has not.
-    proven:   whether a call near the capacity has been answered.
-    guessed:  whether the capacity is what a refused call led us to try.
+    capacity: tokens of a part that one call accepts, as far as known.
+    length:   maximum tokens of the whole summary; 0 if there is no maximum.
+    carried:  tokens that a merge has in addition to the texts. A part has none.
+    proven:   True if a call near the capacity has succeeded.
+    guessed:  True if the capacity is a guess after a refused call.
     """
 
     settings: BisectSettings
@@ -180,16 +181,18 @@ class _BisectionCounters:
 
     @property
     def extract_size(self) -> int:
-        """Characters that stand for what nobody has summarized: about what a summary of a part may have."""
+        """Return the characters of an extract: about the size of a part's summary."""
         return min(_EXTRACT, max(_LEAST_PART, _CHARACTERS_PER_TOKEN * self.length)) if self.length else _EXTRACT
 
-    def halved(self, leaf: _Leaf) -> list[_Leaf]:
+    def split(self, leaf: _Leaf) -> list[_Leaf]:
         """Return both halves of a leaf, or the leaf itself if it cannot be split."""
         return self._halves(leaf) or [leaf]
 
     def split_to_capacity(self, leaves: list[_Leaf]) -> list[_Leaf]:
-        """Split what the estimate already says cannot fit. Only what cannot be split is cut; what lies too deep to be
-        split gives up its older messages, whole."""
+        """Split the leaves that exceed the capacity.
+
+        A leaf that cannot be split is shortened. A leaf at its maximum depth drops its older messages.
+        """
         if self.capacity is None:
             return leaves
         ready: list[_Leaf] = []
@@ -207,63 +210,64 @@ class _BisectionCounters:
         return ready
 
     def summarize_wave(self, leaves: list[_Leaf]) -> Generator[tuple[Call, ...], tuple[Result, ...], list[_Leaf]]:
-        """Ask for the newest pending leaves side by side, as many as the calls last for.
+        """Summarize the newest pending leaves concurrently, as many as the remaining calls allow.
 
-        The others wait for calls that merges turn out not to need. If none is left, their beginning and end stand for
-        them.
+        Other leaves wait for calls that merges do not need. If no call is left, extracts replace them.
         """
         leaves = self.split_to_capacity(self._within_calls(leaves))
-        asked = self._affordable(leaves)
-        if not asked:
+        chosen = self._affordable(leaves)
+        if not chosen:
             return self._without_pending(leaves)
-        calls = tuple(SummarizeCall(leaves[i].blocks, leaves[i].depth, len(leaves)) for i in asked)
+        calls = tuple(SummarizeCall(leaves[i].blocks, leaves[i].depth, len(leaves)) for i in chosen)
         results = yield from self._ask(calls)
-        outcome = {i: self._settle(leaves[i], result) for i, result in zip(asked, results, strict=True)}
+        outcome = {i: self._settle(leaves[i], result) for i, result in zip(chosen, results, strict=True)}
         return [after for i, leaf in enumerate(leaves) for after in outcome.get(i, [leaf])]
 
     def _within_calls(self, leaves: list[_Leaf]) -> list[_Leaf]:
-        """Return the leaves without what no call is left to read: the oldest pending messages are one left-out leaf."""
+        """Return the leaves that the remaining calls can read. The older pending messages become one left-out leaf."""
         room = self.calls_left * (self.capacity or 0)
         if self.capacity is None or sum(leaf.tokens for leaf in leaves if leaf.pending) <= room:
             return leaves
-        kept: list[_Leaf] = []
+        newest: list[_Leaf] = []
         for i, leaf in reversed([*enumerate(leaves)]):
             room -= leaf.tokens if leaf.pending else 0
             if room < 0:
-                # As many of its messages as fit stay, for legal cuts need not lie where calls end.
+                # Keep the newest messages of the leaf that fit: legal cuts need not coincide with calls.
                 cut = next((c for c in leaf.cuts if sum(b.tokens for b in leaf.blocks[:c]) >= -room), None)
-                if cut is not None:  # from here on it is halved anew
-                    kept.insert(0, _Leaf(leaf.blocks[cut:], 0))
+                if cut is not None:  # a new leaf starts at depth 0
+                    newest.insert(0, _Leaf(leaf.blocks[cut:], 0))
                     leaves = [*leaves[:i], replace(leaf, blocks=leaf.blocks[:cut])]
-                elif kept:
+                elif newest:
                     leaves = leaves[: i + 1]
                 else:
                     return leaves
-                return [*self._without_pending(leaves), *kept]
-            kept.insert(0, leaf)
-        return kept
+                return [*self._without_pending(leaves), *newest]
+            newest.insert(0, leaf)
+        return newest
 
     def _affordable(self, leaves: list[_Leaf]) -> list[int]:
-        """Return the indexes of the pending leaves to ask for: the newest, and few as long as the capacity is a guess.
+        """Return the indexes of the pending leaves to summarize now: the newest, and few while the capacity is a guess.
 
-        One is asked for in any case if nothing has been summarized yet.
+        At least one is returned if nothing has been summarized yet and a call is left.
         """
         pending = [i for i, leaf in enumerate(leaves) if leaf.pending]
         most = len(pending) if self.proven else 1 if self.guessed else int(_UNPROVEN_CALLS * self.settings.max_calls)
         for number in range(min(len(pending), max(1, most), self.calls_left), 0, -1):
-            asked = pending[-number:]
-            if number + self._merges_of(leaves, asked) <= self.calls_left:
-                return asked
+            chosen = pending[-number:]
+            if number + self._merges_of(leaves, chosen) <= self.calls_left:
+                return chosen
         if any(not leaf.pending and not leaf.extracted for leaf in leaves):
             return []
         return pending[-min(1, self.calls_left) :] if self.calls_left else []
 
-    def _merges_of(self, leaves: list[_Leaf], asked: list[int]) -> int:
-        """Return the calls that merge what there is once the leaves `asked` are summarized and the others left out."""
+    def _merges_of(self, leaves: list[_Leaf], chosen: list[int]) -> int:
+        """Return the calls needed to merge everything after `asked` is summarized and other pending leaves are left
+        out.
+        """
         sizes: list[int] = []
         was_left_out = False
         for i, leaf in enumerate(leaves):
-            is_left_out = leaf.pending and i not in asked
+            is_left_out = leaf.pending and i not in chosen
             if is_left_out and not was_left_out:
                 sizes.append(self.extract_size // _CHARACTERS_PER_TOKEN)
             elif not is_left_out:
@@ -278,29 +282,31 @@ class _BisectionCounters:
         return calls
 
     def _without_pending(self, leaves: list[_Leaf]) -> list[_Leaf]:
-        """Return the leaves with one that is left out in the place of each run of pending ones."""
+        """Return the leaves with each run of pending ones replaced by one left-out leaf."""
         self.truncated = self.is_bounded = True
-        kept: list[_Leaf] = []
+        leaves_left: list[_Leaf] = []
         run: list[_Leaf] = []
         for leaf in leaves:
             if leaf.pending:
                 run.append(leaf)
                 continue
-            kept += [*_left_out(run, self.extract_size), leaf]
+            leaves_left += [*_join_left_out(run, self.extract_size), leaf]
             run = []
-        return [*kept, *_left_out(run, self.extract_size)]
+        return [*leaves_left, *_join_left_out(run, self.extract_size)]
 
     def merge(self, texts: list[str]) -> Generator[tuple[Call, ...], tuple[Result, ...], str]:
-        """One text: of as many parts at once as fit, on overflow of two, until one is left; a pair that overflows is
-        halved."""
+        """Merge the texts into one, as many in a call as fit.
+
+        After an overflow a call merges two texts. A pair that overflows is halved.
+        """
         most = len(texts)
         while len(texts) > 1 and self.calls_left > 0:
             groups = [tuple(texts[i] for i in group) for group in self._groups([*map(self.count, texts)], most)]
-            asked = [i for i, group in enumerate(groups) if len(group) > 1][: self.calls_left]
+            mergeable = [i for i, group in enumerate(groups) if len(group) > 1][: self.calls_left]
             depth = 0 if len(groups) == 1 and most > 2 else 1
-            results = yield from self._ask(tuple(MergeCall(groups[i], depth) for i in asked))
+            results = yield from self._ask(tuple(MergeCall(groups[i], depth) for i in mergeable))
             merged: dict[int, list[str]] = {}
-            for i, result in zip(asked, results, strict=True):
+            for i, result in zip(mergeable, results, strict=True):
                 if isinstance(result, str):
                     merged[i] = [result]
                 elif len(groups[i]) > 2:
@@ -313,25 +319,25 @@ class _BisectionCounters:
         return "\n\n".join(texts)
 
     def _groups(self, sizes: Sequence[int], most: int) -> list[list[int]]:
-        """Return the indexes of neighbours that one call may merge, of texts of so many tokens.
+        """Return groups of neighbouring indexes for texts of these sizes; one call merges one group.
 
-        A group has at most `most`, and as many as fit, but for two, which are tried.
+        A group has at most `most` texts and fits the capacity. A pair is tried even if it does not fit.
         """
         room = None if self.capacity is None else self.capacity - self.carried
         groups: list[list[int]] = []
         tokens = 0
         for i, size in enumerate(sizes):
             tokens += size
-            last = groups[-1] if groups else []
-            if not last or (len(last) >= 2 and (len(last) == most or (room is not None and tokens > room))):
+            group = groups[-1] if groups else []
+            if not group or (len(group) >= 2 and (len(group) == most or (room is not None and tokens > room))):
                 groups.append([i])
                 tokens = size
             else:
-                last.append(i)
+                group.append(i)
         return groups
 
     def _halve_pair(self, pair: tuple[str, ...]) -> list[str]:
-        """Both halves of a pair that overflowed, or, when there is little left to halve, both as one."""
+        """Return both texts of an overflowing pair halved, or joined into one if they are already short."""
         self.truncated = True
         halves = [shorten(text, max(_LEAST_PART, len(text) // 2)) for text in pair]
         return halves if max(map(len, halves)) > _LEAST_PART * 2 else ["\n\n".join(halves)]
@@ -365,11 +371,11 @@ class _BisectionCounters:
         return [self._shrink_to(leaf, leaf.tokens // 2)]
 
     def _is_at_its_depth(self, leaf: _Leaf) -> bool:
-        """Whether a leaf of several messages is not split any more, however large it is."""
+        """Return True if a leaf of several messages has reached the maximum depth."""
         return bool(leaf.cuts) and (not self.settings.enabled or leaf.depth >= self.settings.max_depth)
 
     def _is_one_message(self, leaf: _Leaf) -> bool:
-        """Whether a small leaf is too large for one of its messages, so that this is what has to be cut."""
+        """Return True if one message makes a small leaf too large, so that the message must be shortened."""
         if len(leaf.blocks) > self.settings.min_messages:
             return False
         if not self.capacity:
@@ -377,16 +383,17 @@ class _BisectionCounters:
         return leaf.largest > self.capacity and leaf.tokens - leaf.largest <= _MOST_OF_IT * self.capacity
 
     def _halves(self, leaf: _Leaf) -> list[_Leaf] | None:
-        """Both sides of a legal cut near the token midpoint, or where one side fills its calls; None if splitting ends.
+        """Split a leaf at a legal cut near its token midpoint. Return None if it cannot be split.
 
-        Of those near it, within what costs no further call, content decides: so the same cuts are found again where a
-        message has changed elsewhere, and the parts between them.
+        Prefer cuts that need no additional call. Among these, a hash of the message decides. An edit elsewhere then
+        leaves
+        the cuts and parts unchanged, so their cached summaries can be reused.
         """
         cuts = leaf.cuts
         if not cuts or self._is_at_its_depth(leaf) or self._is_one_message(leaf):
             return None
-        before = 0
-        sums = [before := before + block.tokens for block in leaf.blocks]
+        tokens_before = 0
+        sums = [tokens_before := tokens_before + block.tokens for block in leaf.blocks]
         middle = self._middle(sums[-1])
         nearest = min(cuts, key=lambda i: abs(sums[i - 1] - middle))
         near = [i for i in cuts if abs(sums[i - 1] - middle) <= _NEAR / 2 * sums[-1]] or [nearest]
@@ -398,19 +405,19 @@ class _BisectionCounters:
         return [_Leaf(leaf.blocks[:cut], depth), _Leaf(leaf.blocks[cut:], depth)]
 
     def _middle(self, tokens: int) -> float:
-        """Where so many tokens are best cut: an odd number of full calls leaves one more on the older side."""
+        """Return the best position of a cut, in tokens. The older side gets the odd full call."""
         calls = ceil(tokens / self.capacity) if self.capacity else 2
         return tokens * ceil(calls / 2) / calls if calls > 1 else tokens / 2
 
     def _calls_for(self, sums: Sequence[int], cut: int) -> int:
-        """Calls that both sides of a cut take at least."""
+        """Return the minimum number of calls for both sides of a cut."""
         if not self.capacity:
             return 2
-        before = sums[cut - 1]
-        return ceil(before / self.capacity) + ceil((sums[-1] - before) / self.capacity)
+        tokens_before = sums[cut - 1]
+        return ceil(tokens_before / self.capacity) + ceil((sums[-1] - tokens_before) / self.capacity)
 
     def _newest_within(self, leaf: _Leaf, tokens: int) -> list[_Leaf]:
-        """The newest messages of a leaf that fit, behind the others, which are left out."""
+        """Return the newest messages of a leaf that fit, after one left-out leaf with its older messages."""
         self.truncated = self.is_bounded = True
         cut = next((i for i in leaf.cuts if sum(b.tokens for b in leaf.blocks[i:]) <= tokens), leaf.cuts[-1])
         newest = replace(leaf, blocks=leaf.blocks[cut:], shrinks=leaf.shrinks + 1)
@@ -418,7 +425,7 @@ class _BisectionCounters:
         return [older, self._shrink_to(newest, tokens)]
 
     def _shrink_to(self, leaf: _Leaf, tokens: int) -> _Leaf:
-        """Halve the largest text, head and tail, until the leaf weighs at most `tokens` or nothing is left to halve."""
+        """Halve the largest text repeatedly until the leaf has at most `tokens` or nothing can be shortened."""
         if leaf.tokens <= tokens:
             return leaf
         blocks = list(leaf.blocks)
@@ -435,8 +442,8 @@ class _BisectionCounters:
         return replace(leaf, blocks=tuple(blocks), shrinks=leaf.shrinks + 1)
 
 
-def _left_out(leaves: Sequence[_Leaf], characters: int) -> list[_Leaf]:
-    """Neighbours as one leaf that nobody is asked for."""
+def _join_left_out(leaves: Sequence[_Leaf], characters: int) -> list[_Leaf]:
+    """Return neighbouring leaves as one left-out leaf; an empty list if there are none."""
     if not leaves:
         return []
     blocks = tuple(block for leaf in leaves for block in leaf.blocks)

@@ -1,4 +1,4 @@
-"""The blocks of a record about the work: the plan, what was tried in vain, what runs, files, calls and reports."""
+"""The blocks of a record about the work: plan, failures, running work, files, calls and reports."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import groupby
@@ -32,17 +32,21 @@ from policies.tool_calls.running import StartedWork
 from policies.tool_calls.todo import Plan
 
 _MOST_TRIED = 10
-# Reads in one line.
+# Maximum reads in one line.
 _MOST_READS = 8
-# Characters of what was started by which its call is known; a longer command is cut at different places.
+# Started work is matched with its call by this many characters. Longer commands are shortened at different places.
 _COMPARED = 100
 _MARKS = {"open": "[ ]", "active": "[ ]", "done": "[x]", "dropped": "[-]"}
-# Of a plan, what is shown: a text first, then the items.
+# The places of a plan's lines: the text first, then the items.
 _TEXT, _ITEM = 0, 1
 
 
 class Room(NamedTuple):
-    """Shares of a record's room: what a block has for certain, and at most as long as others need it."""
+    """Shares of a record's room.
+
+    floor: the share reserved for a block.
+    share: its maximum while other blocks need room.
+    """
 
     floor: float
     share: float
@@ -60,16 +64,16 @@ ROOMS: Mapping[str, Room] = {
     "recent": Room(0.02, 0.08),
     "names": Room(0.15, 1.0),
 }
-"""Of every block but the user's words and the summary."""
+"""The shares of every block except the user's words and the summary."""
 
 
 def block(name: str, title: str, lines: Sequence[Line], room: int, count: CountTokens) -> Block:
-    """Return a block with its place in `ROOMS`. room: tokens of the record."""
+    """Return a block with its shares from `ROOMS`. room: tokens of the record."""
     return Block(title, lines, int(ROOMS[name].floor * room), ROOMS[name].share, heading=count(f"## {title}") + 2)
 
 
 def newest_first(lines: Iterable[str]) -> list[Line]:
-    """Return lines that come oldest first and are shown so, the newest of them being the most important."""
+    """Return lines for texts in chronological order. The newest is the most important."""
     return _as_shown(lines)[::-1]
 
 
@@ -80,7 +84,7 @@ def state_blocks(
     failures = [_failure_line(attempt, texts, before) for attempt in work.attempts]
     tried = [line._replace(place=(0, at)) for at, line in enumerate(reversed(failures[-_MOST_TRIED:]))]
     older = [line.left_out for line in failures[:-_MOST_TRIED] if line.left_out is not None]
-    running = newest_first(running_line(one, texts) for one in work.running)
+    running = newest_first(running_line(started, texts) for started in work.running)
     browsed = _as_shown(reversed([_step_line(step, texts) for step in work.steps]))
     plan = block("plan", texts.plan, _plan_lines(work.plan, texts), room, count)
     return [
@@ -92,10 +96,10 @@ def state_blocks(
 
 
 def work_blocks(work: Work, reports: Sequence[Report], texts: Texts, room: int, count: CountTokens) -> list[Block]:
-    """Return the blocks about the work, the most important first. A call that another block shows is no line."""
+    """Return the blocks about the work, the most important first. Omit calls that another block shows."""
     before = outdated_checks(work.actions, work.files)
     files = block("files", texts.files, newest_first(file_line(file, texts) for file in work.files), room, count)
-    calls = block("calls", texts.actions, _call_lines(_calls_alone(work), texts, before), room, count)
+    calls = block("calls", texts.actions, _call_lines(_calls_not_shown(work), texts, before), room, count)
     return [
         *state_blocks(work, texts, room, count, before),
         files._replace(note=lambda missing: texts.files_left_out.format(files=len(missing))),
@@ -108,43 +112,47 @@ def _as_shown(lines: Iterable[str]) -> list[Line]:
     return [Line(text, (0, at)) for at, text in enumerate(lines)]
 
 
-def _calls_alone(work: Work) -> list[KeyAction]:
-    """Return the calls of which no other block tells all: why it failed, that it runs, the plan or file it wrote."""
-    failed = {call_of(one) for one in work.attempts[-_MOST_TRIED:]}
+def _calls_not_shown(work: Work) -> list[KeyAction]:
+    """Return the calls that no other block shows in full: failures, running work, the plan or a written file."""
+    failed = {call_of(attempt) for attempt in work.attempts[-_MOST_TRIED:]}
     is_planned = bool(work.plan.items or work.plan.text)
     written = {(file.position, file.path) for file in work.files}
     return [
         action
         for action in work.actions
-        if not _is_told(action, failed, work.running, is_planned=is_planned)
+        if not _is_shown_elsewhere(action, failed, work.running, is_planned=is_planned)
         and (action.position, path_written_by(action)) not in written
     ]
 
 
-def _is_told(action: KeyAction, failed: Set[Call], started: Sequence[StartedWork], *, is_planned: bool) -> bool:
+def _is_shown_elsewhere(
+    action: KeyAction, failed: Set[Call], running: Sequence[StartedWork], *, is_planned: bool
+) -> bool:
     if call_of(action) in failed:
         return True
     if action.sort == "plan":
         return is_planned and action.outcome != "failed"
     return action.outcome == "unknown" and any(
-        one.position == action.position and one.tool == action.tool and one.what[:_COMPARED] in action.arguments
-        for one in started
+        started.position == action.position
+        and started.tool == action.tool
+        and started.what[:_COMPARED] in action.arguments
+        for started in running
     )
 
 
 def _call_lines(actions: Sequence[KeyAction], texts: Texts, before: Mapping[Call, Change]) -> list[Line]:
-    """Return lines of calls, the most important first, see `rank_of_call`.
+    """Return the lines of calls, the most important first (`rank_of_call`), then the newest first.
 
-    Of these the newest come first. Reads of files with no other call between them are one line.
+    Consecutive reads of files share a line.
     """
     ranked: list[tuple[int, Line]] = []
     covered = covered_checks(actions)
     for is_read, run in groupby(actions, lambda action: action.is_plain_read):
-        together = [*run]
-        for start in range(0, len(together), _MOST_READS if is_read else 1):
-            some = together[start : start + (_MOST_READS if is_read else 1)]
-            text = reads_line(some, texts) if is_read else action_line(some[0], texts, before.get(call_of(some[0])))
-            ranked.append((rank_of_call(some[0], covered), Line(text, (0, len(ranked)), len(some))))
+        group = [*run]
+        for start in range(0, len(group), _MOST_READS if is_read else 1):
+            batch = group[start : start + (_MOST_READS if is_read else 1)]
+            text = reads_line(batch, texts) if is_read else action_line(batch[0], texts, before.get(call_of(batch[0])))
+            ranked.append((rank_of_call(batch[0], covered), Line(text, (0, len(ranked)), len(batch))))
     return [line for _, line in sorted(ranked, key=lambda each: (each[0], -each[1].place[1]))]
 
 
@@ -154,7 +162,7 @@ def _failure_line(attempt: Attempt, texts: Texts, before: Mapping[Call, Change])
 
 
 def _plan_lines(plan: Plan, texts: Texts) -> list[Line]:
-    """Return the lines of a plan: what is open first, then what is done, then the plan in words."""
+    """Return the lines of a plan: open items first, then done items, then its text."""
     items = [
         Line(_item_line(item, texts), (_ITEM, at), left_out=LeftOut("plan", plan.position, in_line(item.text), at))
         for at, item in enumerate(plan.items)
@@ -176,45 +184,48 @@ def _is_open(item: PlanItem) -> bool:
 
 
 def file_line(file: FileChange, texts: Texts) -> str:
-    """Return the line of a file: what was done to it last, in which messages, and the first line changed last."""
+    """Return the line of a file: its last change, the positions of its messages, and the first line changed last."""
     change = texts.overwritten if file.whole else texts.changes[file.action].format(other=in_line(file.other))
-    told = change if file.sure else texts.unsure.format(change=change)
+    details = change if file.sure else texts.unsure.format(change=change)
     if file.says:
-        told = f"{told}; {texts.says.format(text=texts.told.format(text=in_line(file.says)))}"
-    place = f" [{', '.join(map(str, (*file.earlier, file.position)))}]" if file.position >= 0 else ""
+        details = f"{details}; {texts.says.format(text=texts.told.format(text=in_line(file.says)))}"
+    positions = f" [{', '.join(map(str, (*file.earlier, file.position)))}]" if file.position >= 0 else ""
     line = f": {in_line(file.line)}" if file.line else ""
-    return f"- {in_line(file.path)} ({told}){place}{line}"
+    return f"- {in_line(file.path)} ({details}){positions}{line}"
 
 
 def attempt_line(attempt: Attempt, texts: Texts, change: Change | None = None) -> str:
-    """What was tried in vain, how often and why. change: the one that it, a check, was run before."""
+    """Return the line of a failed attempt: how often it was made, and why it failed.
+
+    change: a later change, if the attempt is a check that was run before it.
+    """
     why = f": {in_line(attempt.why)}" if attempt.why else ""
     times = f" ({texts.times.format(times=attempt.times)})" if attempt.times > 1 else ""
     return f"- [{attempt.position}] {call_text(attempt)}{times}{why}{note_of(change, texts)}"
 
 
-def running_line(one: StartedWork, texts: Texts) -> str:
-    """What was started, and by which names it may be ended or asked for."""
-    names = f" ({', '.join(map(in_line, one.ids))})" if one.ids else ""
-    label = f"{texts.agent}: " if one.is_agent else ""
-    return f"- [{one.position}] {label}{in_line(f'{one.tool}: {one.what}')}{names}"
+def running_line(started: StartedWork, texts: Texts) -> str:
+    """Return the line of started work, with the ids by which a tool can stop or query it."""
+    names = f" ({', '.join(map(in_line, started.ids))})" if started.ids else ""
+    label = f"{texts.agent}: " if started.is_agent else ""
+    return f"- [{started.position}] {label}{in_line(f'{started.tool}: {started.what}')}{names}"
 
 
 def _step_line(step: BrowserStep, texts: Texts) -> str:
-    """A step in a browser: the page, what was typed, what the agent noted and wanted next."""
+    """Return the line of a browser step: the page, typed text, the agent's note and its next goal."""
     page = " ".join(filter(None, (step.title, f"<{step.url}>" if step.url else "")))
     typed = ", ".join(f'"{value}"' for value in step.typed)
-    told = (
+    facts = (
         page,
         f"{texts.typed}: {typed}" if typed else "",
         step.memory,
         f"{texts.next_goal}: {step.goal}" if step.goal else "",
     )
-    return f"- [{step.position}] {in_line('; '.join(filter(None, told)))}"
+    return f"- [{step.position}] {in_line('; '.join(filter(None, facts)))}"
 
 
 def _text_lines(plan: Plan, texts: Texts) -> list[str]:
-    """A plan in words, as lines of a quotation: none of them is a heading of the record's."""
+    """Return the text of a plan as quoted lines, so that none is taken for a heading of the record."""
     if not plan.text:
         return []
     title = texts.plan_stale if plan.stale else texts.plan_text
@@ -223,5 +234,6 @@ def _text_lines(plan: Plan, texts: Texts) -> list[str]:
 
 
 def _item_line(item: PlanItem, texts: Texts) -> str:
+    """Return the line of an item of a plan."""
     state = {"active": f" ({texts.active})", "dropped": f" ({texts.dropped})"}.get(item.status, "")
     return f"- {_MARKS[item.status]} {in_line(item.text)}{state}"

@@ -1,4 +1,4 @@
-"""What a compaction item stands for, and what becomes of a history that holds one (docs/design.md, "Items")."""
+"""The history that a compaction item represents, and the messages to send for it (docs/design.md, "Items")."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
@@ -7,9 +7,9 @@ from policies.conversation.message import INSTRUCTION_ROLES, Message
 
 
 def covers(messages: Iterable[Message]) -> str:
-    """Names the history that an item stands for, whoever sends it: 64 hex digits.
+    """Return the digest of the history that an item represents: 64 hex digits, the same for every client.
 
-    Instructions do not count: some clients make theirs anew with every request.
+    Instructions are not included: some clients change theirs with every request.
     """
     digest = hashlib.sha256(b"compaction item")
     for message in messages:
@@ -21,15 +21,16 @@ def covers(messages: Iterable[Message]) -> str:
 def without_kept(
     tail: Sequence[Message], anchors: int, kept: Collection[bytes], behind: Collection[bytes]
 ) -> list[int]:
-    """Return the indices of a tail's messages to send, without those that the client sends itself.
+    """Return the indexes of the tail's messages to send, without those that the client sends itself.
 
-    anchors: how many of the tail's first messages repeat messages from before the cut. kept, behind: digests of the
-    client's messages before and behind the item. An anchor is left out if it is in either, others if in `behind`.
+    anchors: how many of the tail's first messages repeat messages from before the cut.
+    kept, behind: digests of the client's messages before and after the item. An anchor is left out if it is in either,
+    any other message if it is in `behind`.
     """
     sent: list[int] = []
     for at in range(len(tail) - 1, -1, -1):
         message = tail[at]
-        if message.silent:  # goes with what it stands before
+        if message.silent:  # a silent message is sent with the message after it
             is_sent = at + 1 == len(tail) or sent[-1:] == [at + 1]
         else:
             is_sent = message.digest not in behind and not (at < anchors and message.digest in kept)
@@ -38,7 +39,6 @@ def without_kept(
 
 
 def without_tail(kept: Sequence[Message], tail: Sequence[Message], anchors: int) -> list[int]:
-    """Which of the messages that a client has kept before an item are sent, by index: none that stands in its tail,
-    which has it in its place."""
-    later = {message.digest for message in tail[anchors:] if message.is_user}
-    return [at for at, message in enumerate(kept) if not (message.is_user and message.digest in later)]
+    """Return the indexes of the kept messages to send. A user's message that is also in the tail is left out."""
+    tail_digests = {message.digest for message in tail[anchors:] if message.is_user}
+    return [at for at, message in enumerate(kept) if not (message.is_user and message.digest in tail_digests)]

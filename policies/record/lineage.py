@@ -1,7 +1,7 @@
-"""What is known of one conversation beside its records: how its compactions went, and when to stop asking a model.
+"""The state of one conversation apart from its records: its past compactions, and when not to call a model.
 
-R3's CompactionState and CompactionRecord; docs/design.md, "When to compact". Best effort: a lineage that is forgotten
-costs a summary, never an answer.
+R3's CompactionState and CompactionRecord; docs/design.md, "When to compact". Best effort: losing a lineage costs a
+summary, never a response.
 """
 
 from math import ceil
@@ -13,22 +13,22 @@ from policies.decision.stability import backoff
 from policies.record.record import Record
 
 HISTORY = 100
-# After so many compactions in a row that did not help, models are left alone ...
+# After this many ineffective compactions in a row, no model is called ...
 _INEFFECTIVE = 2
-# ... until the conversation has grown by this share of M, or so many seconds have passed: twice as much
-# with every further one in vain.
+# ... until the conversation has grown by this share of M, or this many seconds have passed. Each further ineffective
+# compaction doubles both.
 _REGROWTH = 0.15
 _PATIENCE = 600.0
 # The promised price of growth: one summary per this share of M (docs/design.md, "When to compact").
 _GROWTH_PER_CALL = 0.35
-# After a record that gained nothing none is made of the same history until it is larger by this.
+# After a record that gained nothing, the history must grow by this factor before the next record.
 _REGAINING = 1.1
-# What is left of it for units so large that a summary lasts less long.
+# Spare calls for units so large that a summary lasts less long.
 _SPARE_CALLS = 2
 
 
 class Compaction(msgspec.Struct, frozen=True):
-    """One compaction in a lineage's history; `at` is Unix seconds, messages and tokens are of the whole request."""
+    """A compaction of a conversation. at: Unix seconds. messages, tokens: of the whole request."""
 
     at: float
     trigger: str
@@ -46,12 +46,12 @@ class Lineage(msgspec.Struct, frozen=True):
     """The state of one conversation.
 
     first_seen:     Unix seconds.
-    ineffective:    compactions in a row after which the provider still reported the threshold or more.
-    ineffective_at: when the last of them showed, and at how many tokens of the client's history.
+    ineffective:    compactions in a row after which the provider still counted the threshold or more.
+    ineffective_at: time of the last of these, and the tokens of the client's history then.
     judged:         digest of the newest record whose effect is known.
     failures:       compactions in a row that failed.
-    calls:          of summarizers, in all.
-    gained_nothing: tokens of the client's history of which the last record was thrown away, for it gained nothing.
+    calls:          summarizer calls in all.
+    gained_nothing: tokens of the client's history when the last record was discarded because it gained nothing.
     """
 
     first_seen: float
@@ -67,7 +67,7 @@ class Lineage(msgspec.Struct, frozen=True):
 
 
 def after_compaction(lineage: Lineage, record: Record, *, messages: int, now: float) -> Lineage:
-    """The lineage after a compaction of a request of `messages` messages."""
+    """Return the lineage after a compaction of a request of `messages` messages."""
     making = record.making
     entry = Compaction(
         at=now,
@@ -92,13 +92,17 @@ def after_compaction(lineage: Lineage, record: Record, *, messages: int, now: fl
 
 
 def after_failure(lineage: Lineage) -> Lineage:
+    """Return the lineage after a compaction that failed."""
     return msgspec.structs.replace(lineage, failures=lineage.failures + 1)
 
 
 def after_showing(
     lineage: Lineage, digest: str, *, share: float, threshold: float, history_tokens: int, now: float
 ) -> Lineage:
-    """After a record was first sent: in vain if the provider counts a `share` that triggers all the same."""
+    """Return the lineage after a record was sent for the first time.
+
+    The record was ineffective if the provider counts a `share` of the room at or above `threshold`.
+    """
     if digest == lineage.judged:
         return lineage
     if share < threshold:
@@ -109,28 +113,28 @@ def after_showing(
 
 
 def without_gain(lineage: Lineage, history_tokens: int) -> Lineage:
-    """After a record that was thrown away, of a history of so many tokens."""
+    """Return the lineage after a record of a history of `history_tokens` was discarded."""
     return msgspec.structs.replace(lineage, gained_nothing=history_tokens)
 
 
 def may_gain(lineage: Lineage, history_tokens: int) -> bool:
-    """Whether a record of a history may gain something although the last one gained nothing."""
+    """Return True if a record of this history may gain something. The last record may have gained nothing."""
     tokens = lineage.gained_nothing
     return not tokens <= history_tokens < _REGAINING * tokens
 
 
 def may_ask_model(lineage: Lineage, budget: Budget, *, history_tokens: int, now: float) -> bool:
-    """Whether another model's summary may help; without one, what stands is sent on."""
+    """Return True if another summary by a model may help. Otherwise the existing record is sent."""
     if lineage.ineffective < _INEFFECTIVE:
         return True
     at, tokens = lineage.ineffective_at
-    longer = backoff(lineage.ineffective - _INEFFECTIVE)
-    grown = history_tokens - tokens >= longer * _REGROWTH * budget.movable
-    return grown or now - at >= longer * _PATIENCE
+    factor = backoff(lineage.ineffective - _INEFFECTIVE)
+    has_grown = history_tokens - tokens >= factor * _REGROWTH * budget.movable
+    return has_grown or now - at >= factor * _PATIENCE
 
 
 def may_rebuild(lineage: Lineage, budget: Budget, threshold: float, *, history_tokens: int, calls: int) -> bool:
-    """Whether `calls` summarizer calls instead of one keep the promised price: one per 0.35 M of growth, and one."""
+    """Return True if `calls` summarizer calls keep the promised price: one call per 0.35 M of growth, plus one."""
     if calls == 1:
         return True
     growth = history_tokens - budget.at(threshold)

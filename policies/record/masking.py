@@ -1,4 +1,4 @@
-"""A record without secrets, whenever and under whatever policy it was made."""
+"""Masking of secrets in records that were made without it."""
 
 import re
 from collections.abc import Callable
@@ -11,88 +11,91 @@ from policies.record.record import Record, Segment
 from policies.secrets.mask import mask_secrets, values_in
 from policies.settings import Secrets
 
-# Records that were made without: each request of their conversations asks for them several times.
+# Records to cache. Each request of their conversations reads them several times.
 _REMEMBERED = 64
 
 
 def as_allowed(record: Record, secrets: Secrets) -> Record:
-    """The record as a policy lets it be sent and shown."""
+    """Return the record as the policy allows it to be sent and shown."""
     return record if secrets == "keep" or record.is_masked else _mask_record(record)
 
 
 @lru_cache(_REMEMBERED)
 def _mask_record(record: Record) -> Record:
     uses = working_set.unpack_names(record.uses)
-    without = _masker([record.text, record.summary, *(use.line for use in uses), *(e.text for e in record.entries)])
+    mask = _masker([record.text, record.summary, *(use.line for use in uses), *(e.text for e in record.entries)])
     return replace(
         record,
-        text=without(record.text),
-        summary=without(record.summary),
-        segments=tuple(Segment(without(one.text), tuple(map(without, one.insights))) for one in record.segments),
-        entries=tuple(replace(entry, text=without(entry.text)) for entry in record.entries),
+        text=mask(record.text),
+        summary=mask(record.summary),
+        segments=tuple(Segment(mask(segment.text), tuple(map(mask, segment.insights))) for segment in record.segments),
+        entries=tuple(replace(entry, text=mask(entry.text)) for entry in record.entries),
         actions=tuple(
             replace(
                 action,
-                arguments=without(action.arguments),
-                why=without(action.why),
-                about=without(action.about),
+                arguments=mask(action.arguments),
+                why=mask(action.why),
+                about=mask(action.about),
             )
             for action in record.actions
         ),
         files=tuple(
             replace(
                 file,
-                path=without(file.path),
-                other=without(file.other),
-                line=without(file.line),
-                says=without(file.says),
+                path=mask(file.path),
+                other=mask(file.other),
+                line=mask(file.line),
+                says=mask(file.says),
             )
             for file in record.files
         ),
-        seen=tuple(map(without, record.seen)),
+        seen=tuple(map(mask, record.seen)),
         attempts=tuple(
             replace(
-                each,
-                arguments=without(each.arguments),
-                why=without(each.why),
-                kind=without(each.kind),
-                target=tuple(map(without, each.target)),
+                entry,
+                arguments=mask(entry.arguments),
+                why=mask(entry.why),
+                kind=mask(entry.kind),
+                target=tuple(map(mask, entry.target)),
             )
-            for each in record.attempts
+            for entry in record.attempts
         ),
-        running=tuple(replace(each, what=without(each.what)) for each in record.running),
+        running=tuple(replace(entry, what=mask(entry.what)) for entry in record.running),
         plan=replace(
             record.plan,
-            items=tuple(replace(item, text=without(item.text)) for item in record.plan.items),
-            text=without(record.plan.text),
+            items=tuple(replace(item, text=mask(item.text)) for item in record.plan.items),
+            text=mask(record.plan.text),
         ),
         steps=tuple(
             replace(
                 step,
-                title=without(step.title),
-                url=without(step.url),
-                typed=tuple(map(without, step.typed)),
-                memory=without(step.memory),
-                goal=without(step.goal),
+                title=mask(step.title),
+                url=mask(step.url),
+                typed=tuple(map(mask, step.typed)),
+                memory=mask(step.memory),
+                goal=mask(step.goal),
             )
             for step in record.steps
         ),
-        reports=tuple(replace(report, text=without(report.text)) for report in record.reports),
-        rules=tuple(replace(file, text=without(file.text)) for file in record.rules),
-        pins=tuple(replace(pin, source=without(pin.source), text=without(pin.text)) for pin in record.pins),
-        briefs=tuple(replace(file, text=without(file.text)) for file in record.briefs),
-        left_out=tuple(replace(each, text=without(each.text)) for each in record.left_out),
+        reports=tuple(replace(report, text=mask(report.text)) for report in record.reports),
+        rules=tuple(replace(file, text=mask(file.text)) for file in record.rules),
+        pins=tuple(replace(pin, source=mask(pin.source), text=mask(pin.text)) for pin in record.pins),
+        briefs=tuple(replace(file, text=mask(file.text)) for file in record.briefs),
+        left_out=tuple(replace(entry, text=mask(entry.text)) for entry in record.left_out),
         uses=working_set.pack_names(
-            [replace(use, name=without(use.name), line=without(use.line), source=without(use.source)) for use in uses]
+            [replace(use, name=mask(use.name), line=mask(use.line), source=mask(use.source)) for use in uses]
         ),
         is_masked=True,
     )
 
 
 def _masker(texts: list[str]) -> Callable[[str], str]:
-    """Masks what is a secret by its own text, and what is one by another: a name in the working set stands alone."""
-    known = {value: mask for text in texts for value, mask in values_in(text).items()}
-    if not known:
+    """Return a function that masks secrets in a text.
+
+    It masks each secret of `texts` wherever it occurs: a name of the working set has no context of its own.
+    """
+    masks_by_value = {value: mask for text in texts for value, mask in values_in(text).items()}
+    if not masks_by_value:
         return mask_secrets
-    alone = re.compile("|".join(map(re.escape, sorted(known, key=len, reverse=True))))
-    return lambda text: alone.sub(lambda found: known[found[0]], mask_secrets(text))
+    values = re.compile("|".join(map(re.escape, sorted(masks_by_value, key=len, reverse=True))))
+    return lambda text: values.sub(lambda match: masks_by_value[match[0]], mask_secrets(text))

@@ -1,6 +1,6 @@
-"""What stands in the place of a picture or paper that is left out, in the language of the conversation.
+"""The note in the place of a medium that is left out, in the language of the conversation.
 
-A function of what stands before it: the same from every replica, and the same for as long as it is gone.
+It depends only on earlier messages, so every replica and every request gets the same text.
 """
 
 from dataclasses import dataclass
@@ -8,14 +8,19 @@ from dataclasses import dataclass
 from policies.record.texts import Language, MediaTexts, texts_for
 
 _MB = 1_000_000
-# From so many bytes on a size is told in MB.
+# From this many bytes on, a size is given in MB.
 _LARGE = _MB // 20
 
 
 @dataclass(frozen=True, slots=True)
 class NotedMedium:
-    """What a note says of one. number: among all of its conversation, from 1. what: its form and sides, if known.
-    size: in bytes, 0 for one that is only named. tool: whose result it is; None if that is not known."""
+    """The facts in the note on one medium.
+
+    number: among all media of its conversation, from 1.
+    what: its format and dimensions, if known.
+    size: in bytes; 0 if the request contains only a reference.
+    tool: the tool that returned it; None if unknown.
+    """
 
     kind: str
     number: int
@@ -26,18 +31,18 @@ class NotedMedium:
 
 
 def note_of(medium: NotedMedium, language: Language) -> str:
-    """Return the text that stands in the place of a medium."""
+    """Return the note in the place of a medium."""
     texts = texts_for(language).media
     size = f"{medium.size / _MB:.1f} MB" if medium.size >= _LARGE else f"{max(1, medium.size // 1_000)} kB"
-    whose = _whose(medium, texts)
+    origin = _origin(medium, texts)
     if medium.is_of_tool:
-        whose = (texts.again if medium.tool else texts.ask_again).format(whose=whose)
-    facts = texts.comma.join(filter(None, [medium.what, size if medium.size else "", whose]))
+        origin = (texts.again if medium.tool else texts.ask_again).format(whose=origin)
+    facts = texts.comma.join(filter(None, [medium.what, size if medium.size else "", origin]))
     kind = texts.kinds.get(medium.kind, medium.kind)
     return texts.left_out.format(kind=kind, number=medium.number, facts=facts)
 
 
-def _whose(medium: NotedMedium, texts: MediaTexts) -> str:
+def _origin(medium: NotedMedium, texts: MediaTexts) -> str:
     if not medium.is_of_tool:
         return texts.users
     return texts.result_of.format(tool=medium.tool) if medium.tool else texts.result

@@ -1,6 +1,6 @@
-"""Names that work is done with: addresses, paths, files, identifiers, flags, hashes, ids and long numbers, in any text.
+"""Names in a text: addresses, paths, files, identifiers, flags, hashes, ids and long numbers.
 
-They are read off their spelling alone, so that it works in every human language and for every kind of tool.
+They are recognized by their spelling alone, in every human language and for every kind of tool.
 """
 
 import re
@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterable, Set
 from functools import lru_cache
 from string import ascii_letters, digits
 
-# A word as tools spell one; what encloses it in prose or code is none of it. A pattern that begins with a set of signs
-# is three times as fast.
+# A word as tools write it, without surrounding punctuation. Beginning with a character set makes the search three times
+# as fast.
 _WORD = re.compile(r"[\w~@+./-](?:(?<=h)ttps?://[\w~@+./-]{4,160}|[\w~@+./-]{3,159})", re.ASCII)
-# What follows an escape in a string begins with the escape's letter, and is no word, but for a path of Windows.
+# A word after an escape sequence in a string begins with the letter of the escape. It is no name, except in a Windows
+# path.
 _ESCAPED = re.compile(r"\\(?<![\w:.\\]\\)[nrt][\w~@+./-]{3,159}", re.ASCII)
 _EDGES = ".-+@/"
-# A capital behind something else, and capitals before something else: camelCase, HTTPServer.
+# Capitals within a word: camelCase, HTTPServer.
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
-# What was measured is no name.
+# A measured value is no name.
 _MEASURE = re.compile(r"\d{1,12}(?:\.\d{1,6})?(?:ms|us|ns|s|sec|min|kb|mb|gb|tb|kib|mib|gib|px|em|pt)", re.IGNORECASE)
 _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}")
 _LETTERS = frozenset(f"{ascii_letters}{digits}_")
@@ -28,7 +29,7 @@ _SLASHES_OF_A_HOST = 2
 _MOST = 120
 
 
-# So many phrases are searched for one by one, which is faster.
+# Up to this many phrases are searched for one by one, which is faster.
 _FEW = 100
 
 NamesOf = Callable[[str], Set[str]]
@@ -36,46 +37,51 @@ NamesOf = Callable[[str], Set[str]]
 
 
 def names_in(text: str) -> set[str]:
-    """Every name of a text."""
+    """Return every name in a text."""
     if "\\" in text:
         text = _ESCAPED.sub(" ", text)
     words = set(_WORD.findall(text))
-    return {name for word in words if not (word.isalpha() and word.islower()) and (name := _name(word))}
+    return {name for word in words if not (word.isalpha() and word.islower()) and (name := _name_in_word(word))}
 
 
 class NamedText:
-    """A text that grows, asked whether names stand in it, alone or within longer ones."""
+    """A growing text that is searched for names, alone or within longer names."""
 
     def __init__(self, text: str) -> None:
+        """Create the text with its first part."""
         self._text = text
         self._words = set(_WORDS.findall(text))
 
-    def have(self, name: str) -> bool:
-        # Most names have a word that the text has not, and many are one word: neither is searched for.
+    def contains(self, name: str) -> bool:
+        """Return True if the text contains the name."""
+        # Most names have a word that the text lacks, and many are one word. Neither needs a search.
         words = _WORDS.findall(name)
         return self._words.issuperset(words) and (words == [name] or has_name(self._text, name))
 
     def add(self, name: str) -> None:
+        """Append a name to the text."""
         self._text += f"\n{name}"
         self._words.update(_WORDS.findall(name))
 
 
 class Names(NamedText):
-    """The names of some texts."""
+    """The names of several texts."""
 
     def __init__(self, texts: Iterable[str], names: NamesOf = names_in) -> None:
+        """Collect the names of these texts."""
         super().__init__("\n".join(set[str]().union(*map(names, texts))))
 
 
 class Phrases:
-    """A set of texts, found within another text in a time that does not grow with their number."""
+    """A set of texts to find within another text. The time does not depend on their number."""
 
     def __init__(self, phrases: Iterable[str]) -> None:
+        """Create the set without empty texts."""
         self._phrases = frozenset(filter(None, phrases))
         self._lengths = sorted({*map(len, self._phrases)})
 
-    def stand_in(self, text: str) -> bool:
-        """Return True if one of them stands in the text, alone or within a longer one that is made of names."""
+    def occur_in(self, text: str) -> bool:
+        """Return True if the text contains one of them, alone or within a longer name."""
         if len(self._phrases) <= _FEW:
             return any(has_name(text, phrase) for phrase in self._phrases if phrase in text)
         starts = (at for at in range(len(text)) if text[at - 1 : at] not in _LETTERS)
@@ -88,12 +94,12 @@ class Phrases:
 
 
 def has_name(text: str, name: str) -> bool:
-    """Whether the name stands in a text, alone or within a longer one that is made of names."""
+    """Return True if the text contains the name, alone or within a longer name."""
     return place_of(text, name) >= 0
 
 
 def place_of(text: str, name: str) -> int:
-    """Where the name stands first in a text; -1 where it does not."""
+    """Return the index of the first occurrence of a name in a text; -1 if there is none."""
     at = text.find(name)
     while at >= 0:
         end = at + len(name)
@@ -104,8 +110,8 @@ def place_of(text: str, name: str) -> int:
 
 
 @lru_cache(maxsize=4_096)
-def _name(word: str) -> str:
-    """What of a word is a name; empty where it is an ordinary one."""
+def _name_in_word(word: str) -> str:
+    """Return the name in a word, without punctuation; empty for an ordinary word."""
     word = word.rstrip(_EDGES)
     if not word.startswith(("-", "/", "./", "../")):
         word = word.lstrip(_EDGES)
@@ -113,7 +119,7 @@ def _name(word: str) -> str:
 
 
 def _is_name(word: str) -> bool:
-    """Return True for an address, a path, a flag, a file, a part of a module, an identifier, an id or a long number."""
+    """Return True for an address, path, flag, file, module attribute, identifier, id or long number."""
     if _MEASURE.fullmatch(word):
         return False
     if _STAMP.match(word):

@@ -1,7 +1,7 @@
-"""Texts that stay in every prompt word for word: which they are, and the block of a record that holds them.
+"""Pins: texts that stay in every prompt word for word, and the block of a record that holds them.
 
-They are named by a policy's matches, by those of a request, and by `<pin>…</pin>` in what operators and people write
-(docs/memory.md, "Pins"). No mark inside a tool's result, an assistant's text or a client's own words counts.
+A policy's matches, a request's matches and `<pin>…</pin>` in the words of operators and people name them
+(docs/memory.md, "Pins"). Marks in tool results, assistant messages and client-generated texts are ignored.
 """
 
 import hashlib
@@ -24,20 +24,20 @@ from policies.record.texts import Texts
 from policies.tool_calls.code_mode import script_in
 
 MOST_PINS = 100
-"""Pins of one conversation; of more, the newest."""
+"""Maximum pins of one conversation. The newest are kept."""
 HEAD = -1
-"""The position of what stands in front of a conversation, and is sent with every request."""
+"""The position of texts before the conversation, which are sent with every request."""
 HOLDS = (b"<pin>", b"<pin\\u003", b"u003cpin", b"u003Cpin")
-"""Pieces of which a request with a mark holds one, however its JSON is written."""
+"""Byte strings that reveal a mark. A request with a mark contains at least one, however its JSON is written."""
 _OPENING, _CLOSING = "<pin>", "</pin>"
-# How the keys of marks begin: in what operators and people say, and in files of rules.
+# Prefixes of the keys of marks: in the words of operators and people, and in files of rules.
 _OF_WORDS, _OF_RULES = "mark:", "rules:"
 _MOST_MARKS = 32
 _HEARD = ("person", "instructions")
-# Calls that wait for their results at the same time.
+# Maximum calls whose results are pending at the same time.
 _MOST_WAITING = 200
 _REMINDER, _REMINDER_END = "\n<system-reminder>", "</system-reminder>"
-# As `shorten` marks what it leaves out.
+# The mark of `shorten` for the text that it leaves out.
 _CUT = re.compile(r"\n\[… [\d,]{1,20} characters left out …\]\n")
 _SHOWN = 160
 _MOST_NAMED = 300
@@ -47,16 +47,17 @@ _FENCE = re.compile(r"`{3,200}")
 _SOURCE = "### "
 
 Origin = Literal["policy", "header", "mark"]
-"""What names a pin. If there is no room for all, the first of these comes first."""
+"""The source of a pin. If room is short, the pins of an earlier source come first."""
 _ORDER: Mapping[Origin, int] = {"policy": 0, "header": 1, "mark": 2}
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """A text that stays.
+    """A text that stays in every prompt.
 
-    key: that of a newer text which replaces it, without a word of anybody's. source: as people are told of it.
-    position: of its message in the conversation, or `HEAD`. text: empty if no record had room for it, and its message
-    is gone.
+    key: identifies a newer text that replaces it. It contains none of the user's text.
+    source: its description for people.
+    position: of its message in the conversation, or `HEAD`.
+    text: empty if no record had room for it and its message is gone.
     """
 
     origin: Origin
@@ -67,14 +68,17 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class Matches(NamedTuple):
-    """What a policy and a request name, each as `check_pin_match` returns it."""
+    """The matches of a policy and of a request, as `check_pin_match` returns them."""
 
     policy: tuple[str, ...] = ()
     header: tuple[str, ...] = ()
 
 
 class _Reading(NamedTuple):
-    """A call whose result is a pin. replaces: how the keys of parts begin that a whole file replaces; else empty."""
+    """A call whose result is a pin.
+
+    replaces: prefix of the keys of file parts that a whole file replaces; else empty.
+    """
 
     id: str
     call: ToolCall
@@ -88,7 +92,9 @@ class _Reading(NamedTuple):
 class Pinned:
     """The pins of the first messages of a conversation.
 
-    pins: oldest first. waiting: calls without a result yet. matched: positions of all results that were ever a pin.
+    pins: oldest first.
+    waiting: calls without a result yet.
+    matched: positions of all results that were ever a pin.
     """
 
     pins: tuple[Pin, ...] = ()
@@ -97,137 +103,150 @@ class Pinned:
 
 
 def pins_behind(
-    before: Pinned, utterances: Sequence[Utterance], matches: Matches, read_by: FileReadBy = file_read_by
+    older: Pinned, utterances: Sequence[Utterance], matches: Matches, read_by: FileReadBy = file_read_by
 ) -> Pinned:
-    """Return the pins with those of the messages that follow. A newer text of the same key replaces the older one."""
-    found = {pin.key: pin for pin in before.pins}
-    waiting = {one.id: one for one in before.waiting}
-    matched = set(before.matched)
-    results = _results(utterances)
-    for said in utterances:
-        for call in said.calls:
+    """Return the pins with those of further messages. A newer text replaces an older one with the same key."""
+    pins_by_key = {pin.key: pin for pin in older.pins}
+    waiting = {reading.id: reading for reading in older.waiting}
+    matched = set(older.matched)
+    results = _results_by_position(utterances)
+    for utterance in utterances:
+        for call in utterance.calls:
             if (reading := _reading_of(call, matches, read_by)) is not None:
                 waiting[call.id] = reading
-        if said.role == "tool":
-            one = waiting.pop(said.answers or "", None)
-            if one is not None and (text := _text_of(said, one.call)) and not _is_shortened(text, found.get(one.key)):
-                _put(found, Pin(one.origin, one.key, one.source, said.position, text), one.replaces)
-                matched.add(said.position)
-        elif _may_mark(said) and not any(said.text in result for result in results.get(said.position, ())):
-            _put_marks(found, said)
-    pins, left = [*found.values()][-MOST_PINS:], [*waiting.values()][-_MOST_WAITING:]
-    return Pinned(tuple(pins), tuple(left), frozenset(matched))
+        if utterance.role == "tool":
+            reading = waiting.pop(utterance.answers or "", None)
+            if (
+                reading is not None
+                and (text := _text_of(utterance, reading.call))
+                and not _is_shortened(text, pins_by_key.get(reading.key))
+            ):
+                _add_pin(
+                    pins_by_key,
+                    Pin(reading.origin, reading.key, reading.source, utterance.position, text),
+                    reading.replaces,
+                )
+                matched.add(utterance.position)
+        elif _may_mark(utterance) and not any(
+            utterance.text in result for result in results.get(utterance.position, ())
+        ):
+            _add_marks(pins_by_key, utterance)
+    pins, waiting_newest = [*pins_by_key.values()][-MOST_PINS:], [*waiting.values()][-_MOST_WAITING:]
+    return Pinned(tuple(pins), tuple(waiting_newest), frozenset(matched))
 
 
-def _results(utterances: Iterable[Utterance]) -> dict[int, list[str]]:
-    """Return the results of each message: what a person typed into one may be forged by its tool."""
-    found: dict[int, list[str]] = {}
-    for said in utterances:
-        if said.role == "tool":
-            found.setdefault(said.position, []).append(said.text)
-    return found
+def _results_by_position(utterances: Iterable[Utterance]) -> dict[int, list[str]]:
+    """Return the tool results by message. A tool may forge text of a person within its own result."""
+    results: dict[int, list[str]] = {}
+    for utterance in utterances:
+        if utterance.role == "tool":
+            results.setdefault(utterance.position, []).append(utterance.text)
+    return results
 
 
-def _put(found: dict[str, Pin], pin: Pin, replaces: str = "") -> None:
-    """Put a pin behind all others, and drop those that it replaces."""
-    _drop(found, replaces)
-    found.pop(pin.key, None)
-    found[pin.key] = pin
+def _add_pin(pins_by_key: dict[str, Pin], pin: Pin, replaces: str = "") -> None:
+    """Append a pin, and drop those that it replaces."""
+    _drop_keys(pins_by_key, replaces)
+    pins_by_key.pop(pin.key, None)
+    pins_by_key[pin.key] = pin
 
 
-def _drop(found: dict[str, Pin], beginning: str) -> None:
-    for key in [key for key in found if beginning and key.startswith(beginning)]:
-        del found[key]
+def _drop_keys(pins_by_key: dict[str, Pin], prefix: str) -> None:
+    for key in [key for key in pins_by_key if prefix and key.startswith(prefix)]:
+        del pins_by_key[key]
 
 
-def _put_marks(found: dict[str, Pin], said: Utterance) -> None:
-    """Put the marks of an utterance. Those of a file of rules replace all that it had before."""
-    texts = marked_texts(said.text if said.role == "user" else _of_operator(said.text))
-    if said.voice != "instructions":
+def _add_marks(pins_by_key: dict[str, Pin], utterance: Utterance) -> None:
+    """Add the marks of an utterance. Those of a file of rules replace all earlier ones of that file."""
+    texts = marked_texts(utterance.text if utterance.role == "user" else _operator_text(utterance.text))
+    if utterance.voice != "instructions":
         for text in texts:
-            _put(found, Pin("mark", f"{_OF_WORDS}{_name(text)}", said.role, said.position, text))
+            _add_pin(pins_by_key, Pin("mark", f"{_OF_WORDS}{_hash_of(text)}", utterance.role, utterance.position, text))
         return
-    beginning = f"{_OF_RULES}{_name(said.by)} "
-    _drop(found, beginning)
+    prefix = f"{_OF_RULES}{_hash_of(utterance.by)} "
+    _drop_keys(pins_by_key, prefix)
     for number, text in enumerate(texts):
-        _put(found, Pin("mark", f"{beginning}{number}", _shown(said.by), said.position, text))
+        _add_pin(pins_by_key, Pin("mark", f"{prefix}{number}", _abbreviate(utterance.by), utterance.position, text))
 
 
-def _of_operator(text: str) -> str:
-    """Return what of a system message within a conversation is no client's own words, which quote files and tools."""
+def _operator_text(text: str) -> str:
+    """Return the operator's text of a system message within a conversation, without text that the client generated."""
     return "\n".join(part.text for part in parts_of([text]) if part.voice in _HEARD)
 
 
-def _name(text: str) -> str:
-    """Return a name for a text, without a word of it: a hash."""
+def _hash_of(text: str) -> str:
+    """Return a hash that identifies a text without revealing it."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _text_of(said: Utterance, call: ToolCall) -> str:
-    """Return what a result brought; empty for an error, and if it only points to an earlier result."""
-    if said.error or pointer_in(said.text, call) is not None:
+def _text_of(utterance: Utterance, call: ToolCall) -> str:
+    """Return the content of a result; empty for an error, and for a reference to an earlier result."""
+    if utterance.error or pointer_in(utterance.text, call) is not None:
         return ""
-    text = said.text
+    text = utterance.text
     while text.rstrip().endswith(_REMINDER_END) and (start := text.rfind(_REMINDER)) >= 0:
         text = text[:start]
     return text.strip("\n")
 
 
-def _is_shortened(text: str, before: Pin | None) -> bool:
-    """Return True if a text is what a gateway has left of the one that is pinned: its beginning and its end."""
+def _is_shortened(text: str, pinned: Pin | None) -> bool:
+    """Return True if a gateway has shortened the pinned text to its beginning and end."""
     cut = _CUT.search(text)
-    if cut is None or before is None:
+    if cut is None or pinned is None:
         return False
-    return len(text) < len(before.text) and before.text.startswith(text[: cut.start()])
+    return len(text) < len(pinned.text) and pinned.text.startswith(text[: cut.start()])
 
 
 def without_shortened(pinned: Pinned) -> Pinned:
-    """Return the pins without the text of those that a compaction item has only shortened: it is no longer known."""
+    """Return the pins without texts that a compaction item has shortened: the full text is no longer known."""
     pins = (msgspec.structs.replace(pin, text="") if _CUT.search(pin.text) else pin for pin in pinned.pins)
     return replace(pinned, pins=tuple(pins))
 
 
 def _reading_of(call: ToolCall, matches: Matches, read_by: FileReadBy) -> _Reading | None:
-    """Return what a call reads, if a match names it."""
-    asked: tuple[str, str] | None = None
-    named: tuple[tuple[Origin, Sequence[str]], ...] = (("policy", matches.policy), ("header", matches.header))
-    for origin, each in named:
-        for match in each:
+    """Return the reading of a call whose tool or file a match names; else None."""
+    file_and_part: tuple[str, str] | None = None
+    matches_by_origin: tuple[tuple[Origin, Sequence[str]], ...] = (
+        ("policy", matches.policy),
+        ("header", matches.header),
+    )
+    for origin, origin_matches in matches_by_origin:
+        for match in origin_matches:
             kind, _, name = match.partition(":")
             if kind == "tool" and name == call.name:
-                given = _plain(call.arguments)
-                key, source = f"tool:{name} {_name(given)}", _shown(f"{name} {given}".rstrip())
+                arguments = _canonical(call.arguments)
+                key, source = f"tool:{name} {_hash_of(arguments)}", _abbreviate(f"{name} {arguments}".rstrip())
                 return _Reading(call.id, call, origin, key, source)
             if kind == "file":
-                asked = asked or _file_asked(call, read_by)
-                path, part = asked
-                if path and _is_of(path, name):
-                    file = f"file:{_name(path)} "
-                    source = _shown(f"{path} {part}".rstrip())
+                file_and_part = file_and_part or _file_read_by(call, read_by)
+                path, part = file_and_part
+                if path and _matches_glob(path, name):
+                    file = f"file:{_hash_of(path)} "
+                    source = _abbreviate(f"{path} {part}".rstrip())
                     return _Reading(
-                        call.id, call, origin, f"{file}{part and _name(part)}", source, "" if part else file
+                        call.id, call, origin, f"{file}{part and _hash_of(part)}", source, "" if part else file
                     )
     return None
 
 
-def _file_asked(call: ToolCall, read_by: FileReadBy) -> tuple[str, str]:
-    """Return the file that a call reads, and the part of it; no name for a call that reads none."""
+def _file_read_by(call: ToolCall, read_by: FileReadBy) -> tuple[str, str]:
+    """Return the file that a call reads, and the part of it. Return an empty name if it reads none."""
     if path := read_by(call):
         return normalized(path), ""
-    asked = asked_by(call) if script_in(call.name, call.arguments) is None else None
-    if asked is None:
+    request = asked_by(call) if script_in(call.name, call.arguments) is None else None
+    if request is None:
         return "", ""
-    return asked.path, " ".join(f"{name}={value}" for name, value in asked.part)
+    return request.path, " ".join(f"{name}={value}" for name, value in request.part)
 
 
-def _is_of(path: str, glob: str) -> bool:
-    """Return True if a path, or the end of it that begins at a folder, is of a glob."""
+def _matches_glob(path: str, glob: str) -> bool:
+    """Return True if a path matches a glob, as a whole or from a folder on."""
     glob = posixpath.normpath(glob)
     return fnmatchcase(path, glob) or fnmatchcase(path, f"*/{glob}")
 
 
-def _plain(arguments: str) -> str:
-    """Return arguments as they are compared: however their JSON is written."""
+def _canonical(arguments: str) -> str:
+    """Return arguments in a canonical form that does not depend on how their JSON is written."""
     try:
         value = read(arguments)
     except UnreadError:
@@ -235,40 +254,45 @@ def _plain(arguments: str) -> str:
     return msgspec.json.encode(value, order="deterministic").decode() if value != {} else ""
 
 
-def _shown(text: str) -> str:
+def _abbreviate(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"
 
 
-def _may_mark(said: Utterance) -> bool:
-    """Return True if marks in what is said count: a system prompt, a person's words, a file of rules."""
-    return said.role in INSTRUCTION_ROLES or (said.role == "user" and said.voice in _HEARD)
+def _may_mark(utterance: Utterance) -> bool:
+    """Return True if marks in an utterance count: a system prompt, a person's words, a file of rules."""
+    return utterance.role in INSTRUCTION_ROLES or (utterance.role == "user" and utterance.voice in _HEARD)
 
 
 def marked_texts(text: str) -> list[str]:
-    """Return the texts between marks, in order. A mark without its end is none."""
-    found: list[str] = []
+    """Return the texts between marks, in order. A mark without an end is ignored."""
+    marked: list[str] = []
     at = 0
-    while len(found) < _MOST_MARKS and (start := text.find(_OPENING, at)) >= 0:
+    while len(marked) < _MOST_MARKS and (start := text.find(_OPENING, at)) >= 0:
         end = text.find(_CLOSING, start)
         if end < 0:
             break
         if inner := text[start + len(_OPENING) : end].strip():
-            found.append(inner)
+            marked.append(inner)
         at = end + len(_CLOSING)
-    return found
+    return marked
 
 
 def with_head_pins(pins: Sequence[Pin], texts: Iterable[str]) -> tuple[Pin, ...]:
-    """Return the pins with those that marks in a system prompt name, each once."""
-    found = [
-        Pin("mark", f"{_OF_WORDS}{_name(one)}", "system", HEAD, one) for text in texts for one in marked_texts(text)
+    """Return the pins with those that are marked in a system prompt, each once."""
+    head_pins = [
+        Pin("mark", f"{_OF_WORDS}{_hash_of(marked)}", "system", HEAD, marked)
+        for text in texts
+        for marked in marked_texts(text)
     ]
-    return tuple({pin.key: pin for pin in (*found, *pins)}.values())
+    return tuple({pin.key: pin for pin in (*head_pins, *pins)}.values())
 
 
 class Beside(NamedTuple):
-    """Positions of covered messages that are sent beside a record: as they are, what a person says, files of rules."""
+    """Positions of covered messages that are sent next to a record.
+
+    whole: sent unchanged. said: only a person's words are sent. rules: only files of rules are sent.
+    """
 
     whole: frozenset[int]
     said: frozenset[int]
@@ -276,7 +300,7 @@ class Beside(NamedTuple):
 
 
 def is_beside(pin: Pin, beside: Beside) -> bool:
-    """Return True if the text of a pin is sent beside a record."""
+    """Return True if the text of a pin is sent next to a record."""
     if pin.position in beside.whole:
         return True
     if pin.key.startswith(_OF_RULES):
@@ -285,7 +309,7 @@ def is_beside(pin: Pin, beside: Beside) -> bool:
 
 
 class SpanPins(NamedTuple):
-    """The pins of what a record covers: those that it has to hold, and those that are sent beside it."""
+    """The pins of everything covered: those that the record must hold, and those that are sent next to it."""
 
     held: tuple[Pin, ...] = ()
     beside: tuple[Pin, ...] = ()
@@ -293,19 +317,19 @@ class SpanPins(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PinBlock:
-    """The lines of a record's block, and the pins with the texts that are in it; without text those that are not."""
+    """The lines of the pins in a record, and all pins. Pins that did not fit have no text."""
 
     lines: Sequence[str] = ()
     pins: tuple[Pin, ...] = ()
 
 
 def carried_text(text: str) -> str:
-    """Return the text of a pin as a record holds it: our own tags and those of chat templates in it are harmless."""
+    """Return the text of a pin as a record holds it. Tags of the proxy and of chat templates are disarmed."""
     return disarm(text)
 
 
 def pins_block(pins: Sequence[Pin], texts: Texts, room: int, count: CountTokens) -> PinBlock:
-    """Return the pins within so many tokens, each whole or not at all: by what names them, then the newest first."""
+    """Return the pins that fit into `room` tokens, each whole or not at all. Sort by source, then newest first."""
     ranked = sorted(pins, key=lambda pin: (_ORDER[pin.origin], -pin.position))
     parts = {pin.key: _lines_of(pin) for pin in ranked if pin.text}
     costs = {key: count("\n".join(lines)) + 1 for key, lines in parts.items()}
@@ -320,12 +344,12 @@ def pins_block(pins: Sequence[Pin], texts: Texts, room: int, count: CountTokens)
     lines = [line for pin in ranked if pin.key in shown for line in parts[pin.key]]
     if missing := [pin for pin in ranked if pin.key not in shown]:
         lines += ["", _left_out_line(missing, texts)]
-    kept = (pin if pin.key in shown else msgspec.structs.replace(pin, text="") for pin in pins)
-    return PinBlock(["", f"## {texts.pinned}", *lines] if lines else [], tuple(kept))
+    carried = (pin if pin.key in shown else msgspec.structs.replace(pin, text="") for pin in pins)
+    return PinBlock(["", f"## {texts.pinned}", *lines] if lines else [], tuple(carried))
 
 
 def _lines_of(pin: Pin) -> list[str]:
-    """Return a text under its source. Within the fence it stands as it is, and nothing in it ends the fence."""
+    """Return a text below its source. No line of the text can end the fence around it."""
     fence = "`" * max(_LEAST_FENCE, 1 + max(map(len, _BACKTICKS.findall(pin.text)), default=0))
     return ["", f"{_SOURCE}{escape(pin.source)}", fence, pin.text, fence]
 
@@ -337,29 +361,29 @@ def _left_out_line(pins: Sequence[Pin], texts: Texts) -> str:
 
 
 def without_pins(lines: Sequence[str], texts: Texts) -> tuple[list[str], tuple[Pin, ...]]:
-    """Take the lines behind the opening of a record apart: those without its pins, and the pins as marks.
+    """Split the lines after the opening of a record: those without its pins, and the pins as marks.
 
-    The block is the first of a record. What looks like it further behind is somebody's text.
+    The pins are the first block of a record. A similar block further down is the text of another author.
     """
     at = _next_line(lines, 0)
     if at == len(lines) or lines[at] != f"## {texts.pinned}":
         return [*lines], ()
-    found: list[Pin] = []
+    pins: list[Pin] = []
     at = _next_line(lines, at + 1)
     while at + 1 < len(lines) and lines[at].startswith(_SOURCE) and _FENCE.fullmatch(lines[at + 1]):
         fence = lines[at + 1]
         end = next((end for end in range(at + 2, len(lines)) if lines[end] == fence), None)
-        if end is None or len(found) == MOST_PINS:
+        if end is None or len(pins) == MOST_PINS:
             break
         text = "\n".join(lines[at + 2 : end])
-        found.append(Pin("mark", f"{_OF_WORDS}{_name(text)}", lines[at].removeprefix(_SOURCE), HEAD + 1, text))
+        pins.append(Pin("mark", f"{_OF_WORDS}{_hash_of(text)}", lines[at].removeprefix(_SOURCE), HEAD + 1, text))
         at = _next_line(lines, end + 1)
-    before, _, behind = texts.pins_left_out.partition("{sources}")
-    if at < len(lines) and lines[at].startswith(before) and lines[at].endswith(behind):
+    note_start, _, note_end = texts.pins_left_out.partition("{sources}")
+    if at < len(lines) and lines[at].startswith(note_start) and lines[at].endswith(note_end):
         at += 1
-    return [*lines[at:]], tuple(found)
+    return [*lines[at:]], tuple(pins)
 
 
 def _next_line(lines: Sequence[str], at: int) -> int:
-    """Return the first line from here on that is not empty."""
+    """Return the index of the first line from `at` on that is not empty."""
     return next((at for at in range(at, len(lines)) if lines[at]), len(lines))

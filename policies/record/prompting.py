@@ -1,4 +1,4 @@
-"""What a summarizer is asked: the prompts of `policies/prompts/`, filled in."""
+"""The prompts for summarizers: the templates of `policies/prompts/`, filled in."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from policies.record.texts import Texts
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The templates, as read from files by the composition root."""
+    """The prompt templates, which the composition root reads from files."""
 
     summarize: str
     merge: str
@@ -22,8 +22,12 @@ class Prompts:
 
 @dataclass(frozen=True, slots=True)
 class Continuity:
-    """What earlier compactions left (R2): the running summary, the newest segments of the timeline (with their
-    insights, where the policy wants them), and the user's statements as numbered lines."""
+    """The context from earlier compactions (R2).
+
+    summary: the running summary.
+    segments: the newest segments of the timeline, with their insights if the policy includes them.
+    statements: the user's statements as numbered lines.
+    """
 
     summary: str | None = None
     segments: tuple[Segment, ...] = ()
@@ -34,7 +38,7 @@ class Continuity:
 class Prompt:
     """A system and a user message.
 
-    target: tokens that a merge may have, or the summary of a part, however short what it is made from is.
+    target: tokens that a merge or the summary of a part may have, however short its source is.
     """
 
     system: str
@@ -43,7 +47,7 @@ class Prompt:
 
 
 def fill(prompts: Prompts, call: Call, continuity: Continuity, texts: Texts, target: int) -> Prompt:
-    """Return the prompt of one call; `target` is the length asked for, in tokens."""
+    """Return the prompt of one call. target: the requested length in tokens."""
     match call:
         case SummarizeCall():
             allowed = target if call.parts > 1 else 0
@@ -53,9 +57,9 @@ def fill(prompts: Prompts, call: Call, continuity: Continuity, texts: Texts, tar
 
 
 def fill_aligned(prompts: Prompts, continuity: Continuity, texts: Texts, target: int) -> str:
-    """Return the instruction at the end of the session's own prompt, which the provider's prompt cache then serves."""
-    given = [*_timeline(continuity), *_statements(continuity)]
-    return "\n".join([_rules(prompts.aligned, texts, target), "", *given]).strip()
+    """Return the instruction to append to the session's own prompt, so that the provider's prompt cache applies."""
+    context = [*_timeline(continuity), *_statements(continuity)]
+    return "\n".join([_rules(prompts.aligned, texts, target), "", *context]).strip()
 
 
 def _rules(template: str, texts: Texts, target: int) -> str:
@@ -79,7 +83,7 @@ def _transcript(call: SummarizeCall, continuity: Continuity) -> str:
         lines += ["<previous_summary>", escape(continuity.summary), "</previous_summary>", ""]
     if call.parts == 1:
         lines += [*_timeline(continuity), *_statements(continuity)]
-    else:  # nothing but its own content, so that it is found again wherever it stands
+    else:  # only its own content, so that the summary of an equal part can be reused
         lines += ["This is one part of a longer transcript. Summarize this part.", ""]
     lines += [OPENING, *(block.text for block in call.blocks), CLOSING, "", "Write the record now."]
     return "\n".join(lines)
@@ -106,7 +110,7 @@ def _statements(continuity: Continuity) -> list[str]:
 
 
 def fill_excerpt(prompts: Prompts, text: str, texts: Texts, target: int) -> Prompt:
-    """The prompt for a short form of one large message (docs/design.md, "Large messages")."""
+    """Return the prompt for a short version of one large message (docs/design.md, "Large messages")."""
     return Prompt(
         _rules(prompts.excerpt, texts, target), f"{OPENING}\n{escape(text)}\n{CLOSING}\n\nWrite the summary now."
     )

@@ -1,7 +1,7 @@
-"""Quoting what a record stands for where a user's message comes back to it (docs/design.md, "Recall").
+"""Quotations of covered messages before a user's message that refers to them (docs/design.md, "Recall").
 
-A quotation is a function of what is covered, of the record, and of the kept messages up to the one it stands before:
-what is said later changes nothing, and every replica makes the same.
+A quotation depends on the covered messages, the record, and the kept messages up to its own. Later messages change
+nothing, and every replica makes the same quotation.
 """
 
 import re
@@ -15,20 +15,20 @@ from policies.record.texts import Language, texts_for
 from policies.settings import RecallSettings
 from policies.statements.words import QUESTION_WORDS
 
-# Passages that are quoted at once, and what one must score of the best one's.
+# Maximum passages of a quotation, and the minimum score of one as a share of the best score.
 _MOST = 12
 _LEAST_SHARE = 0.25
-# A term in at most this share of the passages is worth a search, if it stands fewer times than this in what is sent.
+# A term is searched for if at most this share of the passages contains it, and the sent texts fewer times than this.
 _RARE = 0.03
 _KNOWN = 2
-# The share of a question that its best passage must hold: elsewhere a question is about something new. The less it
-# holds, the less is quoted; from so much on, all that the budget takes.
+# Minimum share of a question that its best passage must hold. Otherwise the question is about something new. The budget
+# grows with the share, up to all of it.
 _LEAST_HELD = 0.2
 _ENOUGH_HELD = 0.5
-# Tokens that a quotation may take on a small window, and how much more of it than of a large one.
+# Tokens of a quotation for a small window, and the factor over the share for a large one.
 _SMALL = 400
 _SMALL_SHARE = 2
-# Of a longer message only the sentences that ask or refer are searched for.
+# Of a longer message, only the sentences that ask or refer are searched for.
 _SHORT_MESSAGE = 400
 _LONGEST_MESSAGE = 20_000
 
@@ -51,7 +51,11 @@ _CLOSING = "</recalled>"
 
 @dataclass(frozen=True, slots=True)
 class Quotation:
-    """What stands before a message. tokens: of the text. passages: what is quoted in it."""
+    """The text before a message.
+
+    tokens: of the text.
+    passages: the quoted passages.
+    """
 
     text: str
     tokens: int
@@ -59,13 +63,13 @@ class Quotation:
 
 
 def budget_for(room: int, settings: RecallSettings) -> int:
-    """Tokens that one quotation may take of a room of so many."""
+    """Return the maximum tokens of one quotation for a room of this size."""
     share = settings.budget_ratio * room
     return int(max(share, min(_SMALL, _SMALL_SHARE * share)))
 
 
 def question_in(message: str) -> str:
-    """What of a user's message asks for something, or refers to it; empty where nothing does."""
+    """Return the part of a user's message that asks for something or refers to it; empty if there is none."""
     message = message[:_LONGEST_MESSAGE]
     asking = [sentence for sentence in _SENTENCE.split(message) if sentence and _asks(sentence)]
     if not asking:
@@ -88,25 +92,26 @@ def quotation(
     budget: int,
     count: CountTokens,
 ) -> Quotation | None:
-    """What stands before this message; None where it comes back to nothing.
+    """Return the quotation before this message; None if the message refers to nothing earlier.
 
-    known: the record, and the kept messages before this one, as `without_accents` returns them. told: what was
-    quoted before. budget: tokens that a quotation may take.
+    known: the record, and the kept messages before this one, as `without_accents` returns them.
+    told: passages quoted before.
+    budget: maximum tokens of the quotation.
     """
     question = question_in(message)
     wanted = terms(question)
-    found = index.find(wanted)
-    if not any(_is_missing(index, term, passages, known) for term, passages in found.items()):
+    passages_by_term = index.find(wanted)
+    if not any(_is_missing(index, term, passages, known) for term, passages in passages_by_term.items()):
         return None
-    names = [name for name in names_of(question) if name in found]
-    ranked = index.rank(found, told, names)
-    held = _held_share(index, wanted, found, ranked[0][1]) if ranked else 0.0
-    if ranked and any(_is_missing(index, name, found[name], known) for name in names):
-        held = max(held, _ENOUGH_HELD)  # what it is about stands there, however it is asked
-    if held < _LEAST_HELD:
+    names = [name for name in names_of(question) if name in passages_by_term]
+    ranked = index.rank(passages_by_term, told, names)
+    share = _held_share(index, wanted, passages_by_term, ranked[0][1]) if ranked else 0.0
+    if ranked and any(_is_missing(index, name, passages_by_term[name], known) for name in names):
+        share = max(share, _ENOUGH_HELD)  # the named thing occurs there, however the question is worded
+    if share < _LEAST_HELD:
         return None
-    room = int(min(1.0, held / _ENOUGH_HELD) * budget) - count(f"{texts_for(language).recalled}\n{_CLOSING}\n\n")
-    chosen = _within(index, ranked, room, count)
+    room = int(min(1.0, share / _ENOUGH_HELD) * budget) - count(f"{texts_for(language).recalled}\n{_CLOSING}\n\n")
+    chosen = _best_within(index, ranked, room, count)
     if not chosen:
         return None
     text = "\n".join([texts_for(language).recalled, *_lines(index, chosen), _CLOSING])
@@ -114,38 +119,40 @@ def quotation(
 
 
 def found_for(index: Index, query: str, *, budget: int, count: CountTokens) -> list[str]:
-    """The passages that a search for these words finds, as lines, within a budget of tokens."""
+    """Return the passages that a search finds, as lines, within a budget of tokens."""
     ranked = index.rank(index.find(terms(query)))
-    return _lines(index, _within(index, ranked, budget, count))
+    return _lines(index, _best_within(index, ranked, budget, count))
 
 
-def _held_share(index: Index, wanted: Sequence[str], found: Found, best: Passage) -> float:
-    """The share of a question, by the weight of its terms, that the best passage holds: little of what is new."""
-    said = (term for term in wanted if term in found or not index.holds(term))
-    whole = sum(index.weight(len(found.get(term, (best,)))) for term in said)
-    return sum(index.weight(len(passages)) for passages in found.values() if best in passages) / whole
+def _held_share(index: Index, wanted: Sequence[str], passages_by_term: Found, best: Passage) -> float:
+    """Return the share of a question that the best passage holds, by the weight of its terms."""
+    known_terms = (term for term in wanted if term in passages_by_term or not index.holds(term))
+    total = sum(index.weight(len(passages_by_term.get(term, (best,)))) for term in known_terms)
+    return sum(index.weight(len(passages)) for passages in passages_by_term.values() if best in passages) / total
 
 
 def _is_missing(index: Index, term: str, passages: Mapping[Passage, int], known: Sequence[str]) -> bool:
-    """Return True if few passages hold the term, and what is sent anyway hardly does."""
+    """Return True if few passages hold the term, and the sent texts hardly contain it."""
     if len(passages) > max(_KNOWN, _RARE * index.count):
         return False
-    in_known = (at for text in known for at in places(term, text))
-    return sum(1 for _ in islice(in_known, _KNOWN)) < _KNOWN
+    occurrences = (at for text in known for at in places(term, text))
+    return sum(1 for _ in islice(occurrences, _KNOWN)) < _KNOWN
 
 
-def _within(index: Index, ranked: Sequence[tuple[float, Passage]], budget: int, count: CountTokens) -> list[Passage]:
-    """The best that fit, in their order."""
-    left = budget
+def _best_within(
+    index: Index, ranked: Sequence[tuple[float, Passage]], budget: int, count: CountTokens
+) -> list[Passage]:
+    """Return the best passages that fit the budget, in their order."""
+    tokens_left = budget
     chosen: dict[str, Passage] = {}
     for score, passage in ranked:
         if score < _LEAST_SHARE * ranked[0][0] or len(chosen) == _MOST:
             break
         text = index.text_of(passage)
         cost = count(_line(index, [passage])) + 1
-        if cost <= left and text not in chosen:
+        if cost <= tokens_left and text not in chosen:
             chosen[text] = passage
-            left -= cost
+            tokens_left -= cost
     return sorted(chosen.values())
 
 
@@ -157,9 +164,9 @@ def _lines(index: Index, chosen: Sequence[Passage]) -> list[str]:
 
 
 def _line(index: Index, passages: Sequence[Passage]) -> str:
-    """What one message said, with where it stands and who said it."""
-    said = index.said[passages[0].text]
-    return escape(f"- [{said.position}] {said.who}: {''.join(_join_passages(index, passages))}")
+    """Return the quoted passages of one message, with its position and role."""
+    message = index.messages[passages[0].text]
+    return escape(f"- [{message.position}] {message.who}: {''.join(_join_passages(index, passages))}")
 
 
 def _join_passages(index: Index, passages: Sequence[Passage]) -> Iterator[str]:

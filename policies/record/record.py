@@ -1,4 +1,4 @@
-"""The record of a compaction: what is stored once and injected ever after (docs/design.md, "The record")."""
+"""The record of a compaction, which is stored once and injected into later requests (docs/design.md, "The record")."""
 
 import re
 from bisect import bisect_right
@@ -42,36 +42,38 @@ from policies.tool_calls.todo import Plan
 VERSION = 2
 SEGMENT_CHARACTERS = 500
 _SEGMENTS_STORED = 20
-# The part of the usable input that files of rules may take.
+# The fraction of the usable input for files of rules: one part in this many.
 _RULES_SHARE = 4
-# Tokens of what a person pointed to.
+# Maximum tokens of documents and issues that a person refers to.
 _BRIEFS = 1_000
-# What a message costs beside its text, as we count (proxy.dialects.chat.messages).
+# The tokens of a message in addition to its text, as proxy.dialects.chat.messages counts them.
 MESSAGE_TOKENS = 4
-# Characters of what an assistant said in a summary without a model, and of either end of it that are read for them.
+# Maximum characters of an assistant's text in a summary without a model, and of either end of it that is read.
 _LINE = 300
 _READ = 2_000
-# A block of code in what an assistant said: the files tell of it.
+# A block of code in an assistant's text. The files of the record cover it.
 _CODE = re.compile(r"```[^`]{0,20000}```")
 _CODE_READ = 40_000
 _CUT_OUT = " …"
-# Of what an assistant said beside its last words before a person's, so many newest are told.
+# The summary without a model has this many newest assistant texts, and all that precede a person's message.
 _NEWEST_SAID = 5
 _MOST_SAID = 200
-# Of a message, so many characters tell its language.
+# Characters of a message from which its language is determined.
 _LANGUAGE_READ = 2_000
 
 Algorithm = Literal["single", "bisect_v1", "deterministic"]
 
 
 class RoundCounts(msgspec.Struct, frozen=True):
+    """Rounds of the request: all, those summarized and those kept."""
+
     total: int
     summarized: int
     kept: int
 
 
 class TokenCounts(msgspec.Struct, frozen=True):
-    """Of the whole request before and after, and of the injected text."""
+    """Tokens of the whole request before and after, and of the injected text."""
 
     before: int
     after: int
@@ -79,14 +81,17 @@ class TokenCounts(msgspec.Struct, frozen=True):
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """One entry of the timeline: what happened in one span, and what was found out in it (R2)."""
+    """An entry of the timeline: the events of one span, and the insights gained in it (R2)."""
 
     text: str
     insights: tuple[str, ...] = ()
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What a summary cost: tokens as billed, or as estimated where that was not said; `usd` where a price is known."""
+    """The cost of a summary: tokens as billed, or estimated if the provider does not report them.
+
+    usd: None if the price is unknown.
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -94,12 +99,16 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """Why a record was made, and all that this took, answers of no use included.
+    """The reason for a record, and its total effort including unusable responses.
 
-    used, threshold: shares of the room: what the request took, and from which on that was too much; None for the
-    latter if the record was due for something else. reason: why no model wrote it. refused: why answers were of no use.
-    ms: of the whole compaction. upstream, model: of the summarizer that was to be asked. fixed: tokens of tools and
-    system prompt. read_so_far: what had been read, if it was made because it pays.
+    used, threshold: shares of the room: that of the request, and the limit it exceeded. The limit is None for other
+    triggers.
+    reason: why no model wrote the summary.
+    refused: why responses were unusable.
+    ms: duration of the whole compaction.
+    upstream, model: of the configured summarizer.
+    fixed: tokens of tools and system prompt.
+    read_so_far: what had been read, if the record was made because it pays.
     """
 
     used: float
@@ -116,8 +125,10 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class Making(msgspec.Struct, frozen=True):
-    """How the summary came about; zero and empty for a deterministic record. cause: None if the record is of a version
-    that did not keep it."""
+    """The way the summary was made; zero and empty for a deterministic record.
+
+    cause: None in records of versions that did not store it.
+    """
 
     algorithm: Algorithm
     trigger: Trigger
@@ -140,20 +151,28 @@ class Making(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """Immutable. `text` is exactly what is injected; the rest is what the next generation is made from.
+    """The immutable record of a compaction.
 
-    digest: of the covered prefix, hex; root: of the lineage's first record. covered: messages it stands for.
-    generation: 1 for the first, and again after the summary was made anew from the whole history.
-    title: for people (R3, BR-10). first_digest, last_digest: of the newly covered messages.
-    uses: the working set, packed; what is not shown of it now may be the next time.
-    started, compacted: when the conversation was first seen, and when this was made (R3's time.compacted), in seconds.
-    is_masked: whether no secret is in it, as far as they are recognised.
-    seen: files that were there when they were read or listed. attempts, running: what was tried in vain, and what was
-    started and not ended. plan: its newest state in what is covered.
-    reports: what hooks, tasks and other agents said. rules: files of rules in no message that is sent.
-    forgotten: how many statements of the user are not among the entries any more. briefs: what a person pointed to.
-    steps: of an agent in a browser. pins: texts that stay, of all that is covered; without text those that did not fit.
-    left_out: what of all this, and of the statements, the prompt does not show.
+    `text` is exactly the injected text. The other fields are the input of the next generation.
+    digest: of the covered prefix, hex.
+    root: digest of the lineage's first record.
+    covered: number of messages it replaces.
+    generation: 1 for the first record, and for one whose summary was rebuilt from the whole history.
+    title: for people (R3, BR-10).
+    first_digest, last_digest: of the newly covered messages.
+    uses: the working set, packed. Names that are not shown now may be shown in the next record.
+    started, compacted: Unix seconds of the first request and of this compaction (R3's time.compacted).
+    is_masked: True if recognized secrets are masked.
+    seen: files that existed when they were read or listed.
+    attempts, running: failed attempts, and started work that has not ended.
+    plan: its newest state in everything covered.
+    reports: texts of hooks, tasks and other agents.
+    rules: files of rules in no message that is sent.
+    forgotten: number of the user's statements that are no longer among the entries.
+    briefs: documents and issues that a person refers to.
+    steps: of an agent in a browser.
+    pins: the pins of everything covered; without text if they did not fit.
+    left_out: covered things that the prompt does not show.
     """
 
     version: int
@@ -192,24 +211,24 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def work(self) -> Work:
-        """What it carries of the calls that it covers."""
+        """Return the state of the work that the record covers."""
         return Work(self.actions, self.files, self.seen, self.attempts, self.running, self.plan, self.steps)
 
     @property
     def left_out_counts(self) -> dict[str, int]:
-        """How many things the prompt leaves out, by kind."""
+        """Return the number of things that the prompt leaves out, by kind."""
         return counts_of(self.left_out)
 
     @property
     def compression_ratio(self) -> float:
-        """Share of the tokens that are left (R1)."""
+        """Return the share of tokens that remains (R1)."""
         return round(self.making.tokens.after / max(1, self.making.tokens.before), 3)
 
 
 class WrittenSummary(msgspec.Struct, frozen=True):
-    """A validated summary: the running text, this span's segment, and how the model came to them.
+    """A validated summary: the running text, the segment of this span, and how the model made them.
 
-    named: the answer in which the model may have named statements that a later one replaces.
+    named: the response in which the model may have named statements that a later one replaces.
     """
 
     summary: str
@@ -223,12 +242,14 @@ class WrittenSummary(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The newly covered messages and where they are.
+    """The newly covered messages and their positions in the body.
 
-    first_user and repeated are positions in the body: of the first message in which a person speaks, and of those that
-    are sent next to the record; so `ruled`, with files of rules, of `rules_sent` tokens. Digests are hex.
-    request: the position from which on the newest request is, None if it is not among what is covered.
-    pins: texts of all that is covered that stay word for word.
+    first_user: the first message of a person.
+    repeated: messages sent next to the record.
+    ruled: messages with files of rules sent next to it, of `rules_sent` tokens.
+    request: start of the newest request; None if it is not covered.
+    pins: the pins of everything covered.
+    Digests are hex.
     """
 
     utterances: tuple[Utterance, ...]
@@ -245,7 +266,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Statements(NamedTuple):
-    """The user's statements: those that hold, all of them, and those in neither, for want of room."""
+    """The user's statements: those that are valid, all of them, and those dropped from both for lack of room."""
 
     entries: Sequence[Entry]
     said: Sequence[Entry]
@@ -254,11 +275,12 @@ class Statements(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordContext:
-    """What a record is made of, and the room that it has.
+    """The input of a record, and its room.
 
-    segments:   how many of the newest are shown. kept: the texts that are sent next to the record.
-    most_names: tokens that the working set may take of what the rest leaves; None for its own budget.
-    names, judge, read_by: read the names of a text, the outcome of a call, and the file that it reads.
+    segments:   how many of the newest segments to show.
+    kept:       the texts sent next to the record.
+    most_names: maximum tokens of the working set in the remaining room; None for its own budget.
+    names, judge, read_by: read the names of a text, the outcome of a call, and the file that a call reads.
     """
 
     span: Span
@@ -276,9 +298,10 @@ class RecordContext:
 
 
 class Occasion(NamedTuple):
-    """When and why a record is made. tokens_before, tokens_kept: of the request, and of what is sent next to the text.
+    """When and why a record is made.
 
-    started, now: when the conversation was first seen, and the time of the compaction, in Unix seconds.
+    tokens_before, tokens_kept: of the request, and of what is sent next to the text.
+    started, now: Unix seconds of the first request and of the compaction.
     """
 
     trigger: Trigger
@@ -290,8 +313,8 @@ class Occasion(NamedTuple):
 
 
 def build(context: RecordContext, written: WrittenSummary | None, occasion: Occasion) -> Record:
-    """Return the next generation. `written` is None for a record without a model."""
-    context = replace(context, count=cache(context.count))  # what may be injected is counted again for what is stored
+    """Return the next generation. written: None for a record without a model."""
+    context = replace(context, count=cache(context.count))  # the injected texts are counted again for the stored ones
     span, parent, budget, count = context.span, context.parent, context.budget, context.count
     draft = _draft(context, written)
     written, entries, work = draft.written, draft.entries, draft.work
@@ -329,13 +352,16 @@ def build(context: RecordContext, written: WrittenSummary | None, occasion: Occa
 def files_weight(
     span: Span, parent: Record | None, budget: Budget, count: CountTokens, read_by: FileReadBy = file_read_by
 ) -> int:
-    """Return the tokens of the pins, the files of rules, and what the user pointed to, in a record not made yet."""
+    """Return the tokens of pins, files of rules, documents and issues in a record that is not built yet."""
     files = _files(span, parent, budget, (), texts_for(language_for(parent, span)), count, read_by).lines
     return count("\n".join(files)) if files else 0
 
 
 class _Files(NamedTuple):
-    """What a record carries word for word, and the lines of that. left_out: what has no room."""
+    """The files and pins that a record holds word for word, and their lines.
+
+    left_out: what has no room.
+    """
 
     pins: tuple[Pin, ...]
     rules: tuple[RuleFile, ...]
@@ -345,14 +371,14 @@ class _Files(NamedTuple):
 
 
 def _files(
-    span: Span, parent: Record | None, budget: Budget, told: Sequence[str], texts: Texts, count: CountTokens,
+    span: Span, parent: Record | None, budget: Budget, statements: Sequence[str], texts: Texts, count: CountTokens,
     read_by: FileReadBy,
 ) -> _Files:  # fmt: skip
-    """Return the files of everything covered. told: what a person said in it, beside the new messages."""
+    """Return the files of everything covered. statements: earlier statements of a person."""
     pins = pins_block(span.pins.held, texts, budget.pins, count)
     rules = rule_files(parent.rules if parent else (), span.utterances, {*span.ruled, *span.repeated}, read_by)
     rule_block = files_block(texts.rules, rules, texts, _room_for_rules(budget) - span.rules_sent, count)
-    briefs = briefs_in(parent.briefs if parent else (), span.utterances, told, read_by)
+    briefs = briefs_in(parent.briefs if parent else (), span.utterances, statements, read_by)
     brief_block = files_block(texts.briefs, briefs, texts, min(_BRIEFS, budget.record), count)
     lines = [*pins.lines, *rule_block.lines, *brief_block.lines]
     unpinned = [LeftOut("pin", pin.position, pin.source) for pin in pins.pins if not pin.text]
@@ -360,7 +386,7 @@ def _files(
 
 
 class _Draft(NamedTuple):
-    """What a record says, before it is text."""
+    """The contents of a record before they are rendered."""
 
     contents: Contents
     language: Language
@@ -383,13 +409,13 @@ def _draft(context: RecordContext, written: WrittenSummary | None) -> _Draft:
     timeline = timeline[-_SEGMENTS_STORED:]
     work = work_behind(parent.work if parent else Work(), span.utterances, context.judge)
     reports = reports_in(parent.reports if parent else (), span.utterances)
-    told = [entry.text for entry in entries if entry.opening or entry.kind in ("task", "directive", "message")]
-    files = _files(span, parent, budget, told, texts, count, context.read_by)
+    statements = [entry.text for entry in entries if entry.opening or entry.kind in ("task", "directive", "message")]
+    files = _files(span, parent, budget, statements, texts, count, context.read_by)
     uses = _uses(span, parent, context.statements, entries, context.names)
     shown = [segment.text for segment in timeline[-context.segments :] if segment.text] if context.segments else []
     contents = Contents(
         written.summary, shown, [entry for entry in entries if entry.position not in span.repeated], work, reports,
-        span.request, _forgotten(parent, context.statements),
+        span.request, _count_forgotten(parent, context.statements),
         names_weight(uses, context.kept, _most_names(context), context.names),
     )  # fmt: skip
     return _Draft(contents, language, files, written, entries, timeline, work, reports, uses)
@@ -406,45 +432,45 @@ def _room_for_rules(budget: Budget) -> int:
 def _uses(
     span: Span, parent: Record | None, statements: Statements, entries: Sequence[Entry], names: NamesOf
 ) -> list[NameUse]:
-    """The working set: the parent's and the span's, without what the user replaced."""
+    """Return the working set of the parent and the span, without what the user replaced."""
     older = working_set.unpack_names(parent.uses) if parent else ()
     uses = working_set.name_uses(older, span.utterances, span.cut.position, names)
     return working_set.without(uses, *_replaced_statements(statements, entries))
 
 
-def _forgotten(parent: Record | None, statements: Statements) -> int:
-    """How many statements of the user are not among the entries any more."""
+def _count_forgotten(parent: Record | None, statements: Statements) -> int:
+    """Return the number of the user's statements that are no longer among the entries."""
     return (parent.forgotten if parent else 0) + ledger.statements(statements.forgotten)
 
 
 def _replaced_statements(statements: Statements, entries: Sequence[Entry]) -> tuple[list[str], set[str]]:
-    """What the user said and no longer means: the texts, and the names in them that no other statement has."""
-    holds = set(map(folded, entries))
-    texts = [entry.text for entry in statements.said if folded(entry) not in holds]
+    """Return the texts of replaced statements, and the names that occur in no other statement."""
+    valid = set(map(folded, entries))
+    texts = [entry.text for entry in statements.said if folded(entry) not in valid]
     names = set[str]().union(*map(names_in, texts)) if texts else set()
     return texts, names.difference(*(names_in(entry.text) for entry in entries)) if names else set()
 
 
-def text_with(record: Record, said: Sequence[Entry], most: int, count: CountTokens) -> str:
+def text_with(record: Record, statements: Sequence[Entry], most: int, count: CountTokens) -> str:
     """Return the record's text with further statements of the user, as many as fit into `most` tokens."""
     texts = texts_for(record.language)
-    lines = [escape(ledger.line(entry)) for entry in ledger.fit(said, most, count)]
+    lines = [escape(ledger.line(entry)) for entry in ledger.fit(statements, most, count)]
     if not lines:
         return record.text
-    told = "\n".join([f"## {texts.said}", *lines])
-    return f"{record.text.removesuffix(texts.closing)}\n{told}\n{texts.closing}"
+    added = "\n".join([f"## {texts.said}", *lines])
+    return f"{record.text.removesuffix(texts.closing)}\n{added}\n{texts.closing}"
 
 
 def statements_of(span: Span, parent: Record | None, settings: LedgerSettings) -> Statements:
-    """Return the user's statements in all that is covered. Those of the span are merged into the parent's."""
+    """Return the user's statements in everything covered. Those of the span are merged into the parent's."""
     older = parent.entries if parent else ()
     newer = ledger.said_in(span.utterances, settings.directives, first_user=span.first_user)
-    holds = ledger.merge_ledgers(older, newer.entries)
-    return Statements(holds.entries, (*older, *newer.entries), (*newer.forgotten, *holds.forgotten))
+    merged = ledger.merge_ledgers(older, newer.entries)
+    return Statements(merged.entries, (*older, *newer.entries), (*newer.forgotten, *merged.forgotten))
 
 
 def language_for(parent: Record | None, span: Span) -> Language:
-    """Return the language of the parent; without one, that of the user's words."""
+    """Return the language of the parent. Without a parent, return that of the user's words."""
     if parent:
         return parent.language
     users = [u for u in span.utterances if u.role == "user"]
@@ -482,34 +508,42 @@ def _deterministic(
 ) -> WrittenSummary:
     """Return a summary without a model.
 
-    It holds what a model or the client wrote before, and what the assistant said since: once, the newest last.
+    It holds the summary of a model or client, and what the assistant has said since. Repeated lines occur once.
     """
-    last = _spoken(span.utterances)
-    older, before = _told_before(parent, texts)
+    lines = _assistant_lines(span.utterances)
+    summary_before, lines_before = _earlier_summary(parent, texts)
     room = budget.summary
-    if told := [u.text for u in span.utterances if u.voice == "summary" and u.position not in span.repeated]:
-        quoted = "\n".join(f"> {line}" for line in told[-1].strip().splitlines())
-        older, before, room = quoted, [], max(room, budget.record // 2)
-    newest = {_said_of(line): line for line in [*before, *last]}
-    said = [line for line in [*before, *last] if newest[_said_of(line)] is line][-_MOST_SAID:]
-    taken = [*accumulate(cost_of([line], count) for line in reversed(said))]
-    said = said[len(said) - max(1, bisect_right(taken, room)) :] if said else []
-    while count(summary := _summary(older, texts.recent, said)) > room and len(said) > 1:
-        del said[0]
+    if client_summaries := [
+        u.text for u in span.utterances if u.voice == "summary" and u.position not in span.repeated
+    ]:
+        quoted = "\n".join(f"> {line}" for line in client_summaries[-1].strip().splitlines())
+        summary_before, lines_before, room = quoted, [], max(room, budget.record // 2)
+    newest = {_comparable(line): line for line in [*lines_before, *lines]}
+    recent = [line for line in [*lines_before, *lines] if newest[_comparable(line)] is line][-_MOST_SAID:]
+    costs = [*accumulate(cost_of([line], count) for line in reversed(recent))]
+    recent = recent[len(recent) - max(1, bisect_right(costs, room)) :] if recent else []
+    while count(summary := _summary(summary_before, texts.recent, recent)) > room and len(recent) > 1:
+        del recent[0]
     while count(summary) > room and len(summary) > 200:
         summary = shorten(summary, len(summary) * 3 // 4)
     return WrittenSummary(summary=summary, segment=Segment(""))
 
 
-def _spoken(utterances: Sequence[Utterance]) -> list[str]:
-    """Return lines of what the assistant said: its last words before each message of a person, and the newest of all.
+def _assistant_lines(utterances: Sequence[Utterance]) -> list[str]:
+    """Return lines of the assistant's last texts before each message of a person, and of its newest texts.
 
-    Names alone say nothing.
+    Texts that are only a name are omitted.
     """
-    said = [u for u in utterances if (u.role == "assistant" and u.text.strip()) or u.is_persons]
-    answers = [(u, following) for u, following in pairwise([*said, None]) if u is not None and u.role == "assistant"]
-    newest = len(answers) - _NEWEST_SAID
-    closing = [u for at, (u, following) in enumerate(answers) if at >= newest or (following and following.is_persons)]
+    turns = [u for u in utterances if (u.role == "assistant" and u.text.strip()) or u.is_persons]
+    assistant_turns = [
+        (u, following) for u, following in pairwise([*turns, None]) if u is not None and u.role == "assistant"
+    ]
+    newest_start = len(assistant_turns) - _NEWEST_SAID
+    closing = [
+        u
+        for at, (u, following) in enumerate(assistant_turns)
+        if at >= newest_start or (following and following.is_persons)
+    ]
     lines = ((u.position, _line(u.text.strip())) for u in closing)
     return [f"{place(position)}{line}" for position, line in lines if not _is_name(line.removesuffix(_CUT_OUT))]
 
@@ -518,7 +552,7 @@ def _is_name(text: str) -> bool:
     return text in names_in(text)
 
 
-def _said_of(line: str) -> str:
+def _comparable(line: str) -> str:
     return without_place(line).removesuffix(_CUT_OUT)
 
 
@@ -529,14 +563,14 @@ def _line(text: str) -> str:
     return shorten(" ".join(ends.split()), _LINE, len(text) - len(ends)).replace("\n", " ")
 
 
-def _told_before(parent: Record | None, texts: Texts) -> tuple[str, list[str]]:
-    """What a model wrote in an earlier generation, and what the ones without a model added."""
+def _earlier_summary(parent: Record | None, texts: Texts) -> tuple[str, list[str]]:
+    """Return the last summary of a model, and the lines that records without a model have added."""
     if parent is None or parent.making.algorithm != "deterministic":
         return parent.summary if parent else "", []
-    older, _, said = f"\n{parent.summary}".partition(f"\n{texts.recent}\n")
-    return older.strip(), [line for line in said.splitlines() if line.startswith("- ")]
+    older, _, recent = f"\n{parent.summary}".partition(f"\n{texts.recent}\n")
+    return older.strip(), [line for line in recent.splitlines() if line.startswith("- ")]
 
 
-def _summary(older: str, heading: str, said: Sequence[str]) -> str:
-    recent = "\n".join([heading, *said]) if said else ""
+def _summary(older: str, heading: str, lines: Sequence[str]) -> str:
+    recent = "\n".join([heading, *lines]) if lines else ""
     return "\n\n".join(filter(None, (older, recent)))

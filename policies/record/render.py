@@ -1,4 +1,4 @@
-"""The text in place of the covered messages: the summary, and what code carries (docs/design.md, "The record")."""
+"""Rendering of the text that replaces the covered messages (docs/design.md, "The record")."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -22,26 +22,27 @@ from policies.settings import LedgerSettings
 from policies.statements import ledger
 from policies.statements.entries import Entry
 
-# Of names and code, a little under what is usual: what is a guess too small costs names, one too large the tail.
+# For names and code, a little below the usual. Too small a value costs names, too large a value costs the tail.
 _CHARACTERS_OF_A_TOKEN = 3.0
-# What stands over the working set, and its sources.
+# Tokens for the heading of the working set and its sources.
 _HEADING = 40
-# Joined lines may count for a few tokens more than their sum.
+# Joined lines may have a few tokens more than their sum.
 _SLACK = 12
-# The share of a small record that a summary has next to facts; in a larger one it has all that it takes.
+# The share of a small record for the summary. In a larger record the summary has all the room it needs.
 _SMALL_SUMMARY_SHARE = 0.16
-# Tokens of room from which it is said what the numbers in brackets are.
+# Minimum room in tokens for the explanation of the numbers in brackets.
 _EXPLAINING = 500
 _NO_WORK = Work()
 _SAID = tuple(f"## {texts.said}" for texts in ALL_TEXTS)
 
 
 class Contents(NamedTuple):
-    """What a record may say.
+    """The possible contents of a record.
 
-    timeline:  texts of the newest segments, oldest first. entries: the statements of the user that hold.
-    request:   the position from which on the newest request is, None if that is not known.
-    forgotten: statements of the user that are not among the entries any more.
+    timeline:  texts of the newest segments, oldest first.
+    entries:   the valid statements of the user.
+    request:   position of the start of the newest request; None if unknown.
+    forgotten: number of the user's statements that are no longer among the entries.
     names:     tokens that the working set needs.
     """
 
@@ -63,10 +64,11 @@ class Rendered(NamedTuple):
 
 
 def render(contents: Contents, texts: Texts, budget: Budget, settings: LedgerSettings, count: CountTokens) -> Rendered:
-    """Return the injected text without the working set, within `budget.injected` tokens less the floor of that.
+    """Return the injected text without the working set, within `budget.injected` tokens minus the floor of that set.
 
     The user's words come first, then the state of the work and the summary, then the rest of the user's words. The
-    working set and all other blocks get what these leave.
+    other
+    blocks and the working set share the remaining room.
     """
     room = budget.injected
     entries = ledger.fit(contents.entries, _most_words(settings, budget), count)
@@ -77,7 +79,7 @@ def render(contents: Contents, texts: Texts, budget: Budget, settings: LedgerSet
     left -= count(f"\n## {texts.said}\n{texts.unsaid.format(statements=total)}") + 2 if total else 0
     words = word_blocks(entries, contents.request, left, texts.said, count)
     summary, recent = _summary_blocks(contents, texts, budget, count)
-    timeline = newest_first(f"- {_of_a_model(segment)}" for segment in contents.timeline)
+    timeline = newest_first(f"- {_model_prose(segment)}" for segment in contents.timeline)
     names = Block(texts.names, tokens=min(contents.names, room), floor=int(ROOMS["names"].floor * room))
     blocks = [
         words.request,
@@ -114,13 +116,13 @@ def _most_words(settings: LedgerSettings, budget: Budget) -> int:
 
 
 def _by_title(blocks: Sequence[Block], shown: Sequence[Shown]) -> defaultdict[str, Shown]:
-    """Return what is shown under each title, its lines in their places."""
-    found: defaultdict[str, Shown] = defaultdict(Shown)
-    for one, part in zip(blocks, shown, strict=True):
-        before = found[one.title]
-        lines = sorted([*before.lines, *part.lines], key=lambda line: line.place)
-        found[one.title] = Shown(lines, before.note or part.note)
-    return found
+    """Return the shown lines under each title, in their places."""
+    shown_by_title: defaultdict[str, Shown] = defaultdict(Shown)
+    for source, part in zip(blocks, shown, strict=True):
+        earlier = shown_by_title[source.title]
+        lines = sorted([*earlier.lines, *part.lines], key=lambda line: line.place)
+        shown_by_title[source.title] = Shown(lines, earlier.note or part.note)
+    return shown_by_title
 
 
 def _texts_of(lines: Iterable[Line]) -> list[str]:
@@ -133,21 +135,21 @@ def _lines_under(title: str, shown: Shown) -> list[str]:
 
 
 def _summary_blocks(contents: Contents, texts: Texts, budget: Budget, count: CountTokens) -> tuple[Block, Block]:
-    """Return the summary without lines that stand in the ledger word for word, and what the assistant said lately.
+    """Return the blocks of the summary and of the assistant's latest texts.
 
-    Of the summary, its beginning and its end come first.
+    The summary omits lines that are in the ledger word for word. Its beginning and its end come first.
     """
     verbatim = {" ".join(entry.text.split()) for entry in contents.entries}
     lines = [line for line in contents.summary.splitlines() if without_place(" ".join(line.split())) not in verbatim]
-    lines = _of_a_model("\n".join(lines).strip()).splitlines()
+    lines = _model_prose("\n".join(lines).strip()).splitlines()
     at = lines.index(texts.recent) if texts.recent in lines else len(lines)
     recent = block("recent", texts.recent, newest_first(lines[at + 1 :]), budget.injected, count)
     while at and not lines[at - 1].strip():
         at -= 1
     lines = lines[:at]
-    last = len(lines) - 1
+    last_index = len(lines) - 1
     placed = [Line(text, (0, at)) for at, text in enumerate(lines)]
-    placed.sort(key=lambda line: min(line.place[1] / 0.6, (last - line.place[1]) / 0.4))
+    placed.sort(key=lambda line: min(line.place[1] / 0.6, (last_index - line.place[1]) / 0.4))
     if budget.record <= SMALL_RECORD:
         return Block("", placed, share=_SMALL_SUMMARY_SHARE, heading=2), recent
     return Block("", placed, count("\n".join(lines)) + len(lines) + 2, heading=2), recent
@@ -165,9 +167,9 @@ def with_names(
     most: int | None = None,
     names_of: NamesOf = names_in,
 ) -> str:
-    """Return the injected text with the working set after it, without names that are in it or in the `kept` messages.
+    """Return the injected text with the working set at its end. Omit names that it or the `kept` messages contain.
 
-    most: tokens that the working set may take where the rest leaves them; unset: what it has beside the rest.
+    most: maximum tokens of the working set; None for its own budget.
     """
     room = (
         min(budget.names if most is None else most, budget.injected - count(text))
@@ -177,7 +179,7 @@ def with_names(
     if room <= 0 or not uses:
         return text
     sent = Names((text, *kept), names_of)
-    lines, names = name_lines(uses, room, now, sent.have, count, names_of)
+    lines, names = name_lines(uses, room, now, sent.contains, count, names_of)
     lines = [line for line in lines if not is_carried(line)]
     if names:
         lines.append(f"- {escape(' '.join(names))}")
@@ -186,19 +188,19 @@ def with_names(
 
 
 def with_files(text: str, block: Sequence[str], texts: Texts) -> str:
-    """Return the injected text with the files before the rest."""
+    """Return the injected text with the files at its beginning."""
     if not block:
         return text
     return "\n".join([texts.opening, *block, "", text.removeprefix(texts.opening).lstrip("\n")])
 
 
 def names_weight(uses: Sequence[NameUse], kept: Sequence[str], room: int, names_of: NamesOf) -> int:
-    """Return about how many tokens of a room the working set takes: names and their lines by their characters."""
+    """Return an estimate of the tokens of the working set within a room, from the characters of names and lines."""
     sent = Names(kept, names_of)
     lines: set[str] = set()
     tokens = 0.0
     for use in uses:
-        if not sent.have(use.name):
+        if not sent.contains(use.name):
             line = use.line if use.source else ""
             tokens += len(use.name) / _CHARACTERS_OF_A_TOKEN if not line or line in lines else 0
             tokens += 0 if line in lines else len(line) / _CHARACTERS_OF_A_TOKEN
@@ -208,8 +210,8 @@ def names_weight(uses: Sequence[NameUse], kept: Sequence[str], room: int, names_
     return min(room, int(tokens + _HEADING)) if tokens else 0
 
 
-def _of_a_model(text: str) -> str:
-    """Prose without the heading of the user's words: what stands below that is read back as the user's."""
+def _model_prose(text: str) -> str:
+    """Return a model's prose without the heading of the user's words. Text below it would be parsed as the user's."""
     text = escape(text)
     if not any(heading in text for heading in _SAID):
         return text

@@ -1,4 +1,4 @@
-"""What was reported in a user's name by tools, hooks and other agents: kept as that, never as a directive."""
+"""Reports of tools, hooks and other agents in a user's name. They never count as directives."""
 
 import re
 from collections.abc import Sequence
@@ -11,14 +11,18 @@ from policies.record.call_lines import in_line
 
 _STORED = 40
 _CHARACTERS = 400
-# The elements of a report: it is told as what it says.
+# The tags of a report, which are removed from its text.
 _TAG = re.compile(r"</?[A-Za-z][\w:.-]{0,60}(?: [^<>\n]{0,200})?>")
-# Results that stand in messages of their own are told as results.
+# Results in messages of their own are shown as results.
 _OF_TOOLS = "tool"
 
 
 class Report(msgspec.Struct, frozen=True):
-    """by: the element that it stood in, or the client. position: of its message."""
+    """A report in a user's name.
+
+    by: the element that contains it, or the client.
+    position: of its message.
+    """
 
     by: str
     text: str
@@ -26,18 +30,23 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def reports_in(older: Sequence[Report], utterances: Sequence[Utterance]) -> tuple[Report, ...]:
-    """Return the newest, those of the span behind the older ones. The text of a file is no report."""
+    """Return the newest reports, the older ones first. The text of a file is no report."""
     newer = [
-        Report(one.by, shorten(" ".join(without_tags(one.text).split()), _CHARACTERS), one.position)
-        for one in utterances
-        if one.role == "user" and one.voice == "report" and one.by != _OF_TOOLS and one.by not in OF_FILES
+        Report(utterance.by, shorten(" ".join(without_tags(utterance.text).split()), _CHARACTERS), utterance.position)
+        for utterance in utterances
+        if utterance.role == "user"
+        and utterance.voice == "report"
+        and utterance.by != _OF_TOOLS
+        and utterance.by not in OF_FILES
     ]
     return (*older, *newer)[-_STORED:]
 
 
 def without_tags(text: str) -> str:
+    """Return a text with spaces in place of its tags."""
     return _TAG.sub(" ", text)
 
 
 def report_line(report: Report) -> str:
+    """Return the line of a report."""
     return f"- [{report.position}] {in_line(f'{report.by}: {report.text}')}"

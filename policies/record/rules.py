@@ -1,7 +1,7 @@
-"""Files of rules for agents that stand in no message that is sent: CLAUDE.md, AGENTS.md and their kin, word for word.
+"""Files of rules for agents (CLAUDE.md, AGENTS.md and similar) that no sent message contains, word for word.
 
-What a client puts into a user message is sent as it came (`Conversation.rules`); here is what a tool has read, and what
-was too large for that.
+Rules that a client puts into a user message are sent unchanged (`Conversation.rules`). This module has the files that a
+tool has read, and those too large for that.
 """
 
 import re
@@ -27,7 +27,7 @@ _MOST_FILES = 20
 _PRINTING = frozenset({"cat", "bat", "less", "more", "type", "get-content", "gc"})
 _PRINTED = re.compile(r"\b(?:cat|bat|less|more|type|get-content|gc)\b", re.IGNORECASE)
 _READ = 2_000
-# Arguments that leave a part of the file out, in small letters without underscores.
+# Arguments that select a part of a file, in lower case without underscores.
 _PARTLY = frozenset(arguments_of_sort("part"))
 _NUMBER = re.compile(r"^[ \t]{0,9}\d{1,6}(?:→|\t|\| ?|: )", re.MULTILINE)
 _FAILED = ("error", "<tool_use_error", "file does not exist", "cat:")
@@ -36,7 +36,11 @@ _HEADING = re.compile(r"\s{0,3}#{1,6}\s")
 
 
 class RuleFile(msgspec.Struct, frozen=True):
-    """name: its path, or what the client calls it. position: of the message it was read in."""
+    """A file of rules.
+
+    name: its path, or its name in the client's text.
+    position: of the message that contains it.
+    """
 
     name: str
     text: str
@@ -44,7 +48,7 @@ class RuleFile(msgspec.Struct, frozen=True):
 
 
 def file_read_by(call: ToolCall) -> str | None:
-    """Return the file that a call reads as a whole, by a tool or a shell. None for searches, changes and all others."""
+    """Return the file that a call reads as a whole, by a tool or a shell; None for any other call."""
     call = answered_call(call)
     if script_in(call.name, call.arguments) is not None:
         return None
@@ -55,7 +59,7 @@ def file_read_by(call: ToolCall) -> str | None:
         return None
     if path := path_of(arguments):
         return path if reads_file(words, arguments) else None
-    if _PRINTED.search(call.arguments[:_READ]) is None:  # reading a command takes far longer
+    if _PRINTED.search(call.arguments[:_READ]) is None:  # much faster than parsing a command
         return None
     commands = commands_in(words, arguments)
     return next((path for command in commands if (path := _file_printed_by(command))), None)
@@ -79,21 +83,21 @@ def rule_files(
     sent: Collection[int],
     read_by: FileReadBy = file_read_by,
 ) -> tuple[RuleFile, ...]:
-    """The files in everything covered, of each the newest reading; without those in messages that are `sent`."""
-    found = {file.name: file for file in older if file.position not in sent}
+    """Return the newest reading of each file in everything covered, except those in messages that are `sent`."""
+    files = {file.name: file for file in older if file.position not in sent}
     reading: dict[str, str] = {}
     for utterance in utterances:
         reading |= {call.id: name for call in utterance.calls if (name := read_by(call)) and RULE_FILES.search(name)}
         if utterance.role == "user" and utterance.voice == "instructions" and utterance.position not in sent:
-            found |= {utterance.by: RuleFile(utterance.by, utterance.text[:_MOST_CHARACTERS], utterance.position)}
+            files |= {utterance.by: RuleFile(utterance.by, utterance.text[:_MOST_CHARACTERS], utterance.position)}
         name = reading.get(utterance.answers or "")
         if name is not None and utterance.role == "tool" and (text := content_of_file(utterance)):
-            found |= {name: RuleFile(name, text[:_MOST_CHARACTERS], utterance.position)}
-    return tuple([*found.values()][-_MOST_FILES:])
+            files |= {name: RuleFile(name, text[:_MOST_CHARACTERS], utterance.position)}
+    return tuple([*files.values()][-_MOST_FILES:])
 
 
 def content_of_file(utterance: Utterance) -> str:
-    """Of a file that was read, empty where that failed: without the numbers of its lines and what the client adds."""
+    """Return the content of a file that was read, without line numbers and the client's additions; empty on failure."""
     text = printed_text(utterance.text).partition(_REMINDER)[0]
     if utterance.error or text.lstrip()[:40].lower().startswith(_FAILED):
         return ""
@@ -103,45 +107,48 @@ def content_of_file(utterance: Utterance) -> str:
 
 
 class FilesBlock(NamedTuple):
-    """Files under a title, as lines. left_out: of every file that is shortened, or not there, the lines that lack."""
+    """The lines of files under a title.
+
+    left_out: the missing lines of every file that is shortened or missing.
+    """
 
     lines: list[str]
     left_out: list[LeftOut]
 
 
 def files_block(title: str, files: Sequence[RuleFile], texts: Texts, room: int, count: CountTokens) -> FilesBlock:
-    """Return the files within so many tokens: whole if they fit, else what binds before the rest."""
+    """Return the files within `room` tokens: whole if they fit, else the most binding lines first."""
     lines: list[str] = []
     left_out: list[LeftOut] = []
     room -= count(f"## {title}") + 8
     for file in reversed(files):
-        told, missing = _lines_that_fit(file.text, room - count(file.name) - 8, texts, count)
+        shown, missing = _lines_that_fit(file.text, room - count(file.name) - 8, texts, count)
         if missing:
             left_out.append(LeftOut("rules", file.position, "\n".join([f"{in_line(file.name)}:", *missing])))
-        if told:
-            found = ["", f"### {escape(' '.join(file.name.split()))}", *told]
-            room -= count("\n".join(found))
-            lines = [*found, *lines]
+        if shown:
+            section = ["", f"### {escape(' '.join(file.name.split()))}", *shown]
+            room -= count("\n".join(section))
+            lines = [*section, *lines]
     return FilesBlock(["", f"## {title}", *lines[1:]] if lines else [], left_out)
 
 
 def _lines_that_fit(text: str, room: int, texts: Texts, count: CountTokens) -> tuple[list[str], list[str]]:
-    """Return the lines that fit, and the others: headings, then what binds most; how many lack at the end."""
+    """Return the lines that fit, and the missing ones. Headings come first, then the most binding lines."""
     lines = [f"> {escape(line)}" for line in text.splitlines()]
     if count("\n".join(lines)) <= room:
         return lines, []
-    full = [at for at, line in enumerate(lines) if line != "> "]
-    room -= count(texts.rules_left_out.format(lines=len(full)))
-    kept: set[int] = set()
-    for at in sorted(full, key=lambda at: (_precedence(lines[at].removeprefix("> ")), at)):
+    nonempty = [at for at, line in enumerate(lines) if line != "> "]
+    room -= count(texts.rules_left_out.format(lines=len(nonempty)))
+    chosen: set[int] = set()
+    for at in sorted(nonempty, key=lambda at: (_precedence(lines[at].removeprefix("> ")), at)):
         cost = count(lines[at]) + 1
         if cost <= room:
-            kept.add(at)
+            chosen.add(at)
             room -= cost
-    missing = [lines[at].removeprefix("> ") for at in full if at not in kept]
-    if not kept:
+    missing = [lines[at].removeprefix("> ") for at in nonempty if at not in chosen]
+    if not chosen:
         return [], missing
-    return [*(lines[at] for at in sorted(kept)), texts.rules_left_out.format(lines=len(missing))], missing
+    return [*(lines[at] for at in sorted(chosen)), texts.rules_left_out.format(lines=len(missing))], missing
 
 
 def _precedence(line: str) -> int:

@@ -1,6 +1,7 @@
-"""Agents without tool calls: a block of code ends what the assistant says, and the next user message is its output.
+"""Tool calls of agents without a tool protocol.
 
-Read as text alone, their commands are prose and every output is the user's word. Here they become calls and results.
+Such an agent ends its message with a block of code, and the next user message is the output. These blocks become calls
+and results, so that commands do not count as prose and outputs do not count as the user's words.
 """
 
 import re
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from policies.authorship.text_calls import closing_calls, without_label
 from policies.conversation.transcript import ToolCall, Utterance
 
-# Of a conversation's first messages, so that what comes later never changes how the others were read.
+# Messages at the beginning of a conversation that decide. Later messages then never change how earlier ones are parsed.
 OPENING = 24
 _LEAST_PAIRS = 3
 _MOST = 0.8
@@ -22,7 +23,7 @@ _FENCE = "```"
 _UNNAMED = "run"
 _NAME = re.compile(r"[\w.+-]{1,40}")
 _TAG = re.compile(r"</([A-Za-z]\w{0,40})>\Z")
-# Of an output, its beginning and its last line: what frames all outputs of a harness.
+# Characters at the beginning of an output, and of its last line, which frame all outputs of a harness.
 _BEGINNING = 8
 _LAST_LINE = 80
 _LEAST_FRAME = 3
@@ -30,7 +31,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 class _ClosingBlock(NamedTuple):
-    """The block that ends a text: what is said before it, how it is named, and what it holds."""
+    """The block at the end of a text: the text before it, its name and its contents."""
 
     before: str
     name: str
@@ -38,61 +39,69 @@ class _ClosingBlock(NamedTuple):
 
 
 def has_tools_in_text(opening: Sequence[Utterance]) -> bool:
-    """Whether a conversation that begins so has its tools in text.
+    """Return True if a conversation that begins with these utterances has its tool calls in text.
 
-    Nearly all of the assistant's messages end with a call, or with a block where what follows is framed alike: people
-    who are shown code do not begin or end every message with the same words.
+    Nearly all messages of the assistant must end with a call, or with a block followed by outputs with the same frame.
+    People who are shown code do not begin or end every message with the same words.
     """
-    if any(said.calls or said.answers is not None for said in opening):
+    if any(message.calls or message.answers is not None for message in opening):
         return False
-    pairs = [(said, then) for said, then in pairwise(opening) if (said.role, then.role) == ("assistant", "user")]
-    if sum(closing_calls(said.text) is not None for said, _ in pairs) >= max(_LEAST_PAIRS, ceil(_MOST * len(pairs))):
+    pairs = [
+        (message, following)
+        for message, following in pairwise(opening)
+        if (message.role, following.role) == ("assistant", "user")
+    ]
+    if sum(closing_calls(message.text) is not None for message, _ in pairs) >= max(
+        _LEAST_PAIRS, ceil(_MOST * len(pairs))
+    ):
         return True
-    outputs = [then.text for said, then in pairs if _block(said.text)]
+    outputs = [following.text for message, following in pairs if _block(message.text)]
     if len(outputs) < max(_LEAST_PAIRS, ceil(_MOST * len(pairs))):
         return False
     return _are_alike(text[:_BEGINNING] for text in outputs) or _are_alike(map(_last_line, outputs))
 
 
-def as_tools(said: Sequence[Utterance], before: Utterance | None, after: Utterance | None = None) -> list[Utterance]:
-    """The utterances with calls in the place of the blocks that end them, and with results in that of what follows.
+def as_tools(
+    utterances: Sequence[Utterance], before: Utterance | None, after: Utterance | None = None
+) -> list[Utterance]:
+    """Return the utterances with calls in place of the blocks at their ends, and with results for the outputs.
 
-    before: the utterance right before them, since the first may be its output. after: the one right behind them; where
-    it is the output of the last call, it is read with them.
+    before: the utterance right before them: the first one may be its output.
+    after: the utterance right after them, which is included if it is the output of the last call.
     """
-    read: list[Utterance] = []
+    parsed: list[Utterance] = []
     call: ToolCall | None = None
     if before is not None:
         _, call = _call_in(before)
-    for utterance in said:
+    for utterance in utterances:
         if utterance.role == "user" and call is not None:
-            read.append(_as_result(utterance, call))
+            parsed.append(_as_result(utterance, call))
             call = None
         else:
             as_called, call = _call_in(utterance)
-            read.append(as_called)
-    if call is not None and said and after is not None and after.role == "user":
-        read.append(_as_result(after, call))
-    return read
+            parsed.append(as_called)
+    if call is not None and utterances and after is not None and after.role == "user":
+        parsed.append(_as_result(after, call))
+    return parsed
 
 
-def _as_result(said: Utterance, call: ToolCall) -> Utterance:
-    return replace(said, text=without_label(said.text), role="tool", answers=call.id, tool=call.name)
+def _as_result(utterance: Utterance, call: ToolCall) -> Utterance:
+    return replace(utterance, text=without_label(utterance.text), role="tool", answers=call.id, tool=call.name)
 
 
-def _call_in(said: Utterance) -> tuple[Utterance, ToolCall | None]:
-    """Return the utterance with calls in the place of those in its text, and the last of them. As it is without any."""
-    if said.role == "assistant" and (closing := closing_calls(said.text)) is not None:
+def _call_in(utterance: Utterance) -> tuple[Utterance, ToolCall | None]:
+    """Return the utterance with its calls parsed from its text, and the last call; unchanged if there is none."""
+    if utterance.role == "assistant" and (closing := closing_calls(utterance.text)) is not None:
         calls = tuple(
-            ToolCall(call.name, call.arguments, f"text:{said.position}" + (f".{number}" if number else ""))
+            ToolCall(call.name, call.arguments, f"text:{utterance.position}" + (f".{number}" if number else ""))
             for number, call in enumerate(reversed(closing.calls))
         )[::-1]
-        return replace(said, text=closing.before, calls=calls), calls[-1]
-    block = _block(said.text) if said.role == "assistant" else None
+        return replace(utterance, text=closing.before, calls=calls), calls[-1]
+    block = _block(utterance.text) if utterance.role == "assistant" else None
     if block is None:
-        return said, None
-    call = ToolCall(block.name, block.code, f"text:{said.position}")
-    return replace(said, text=block.before, calls=(call,)), call
+        return utterance, None
+    call = ToolCall(block.name, block.code, f"text:{utterance.position}")
+    return replace(utterance, text=block.before, calls=(call,)), call
 
 
 def _block(text: str) -> _ClosingBlock | None:
@@ -111,9 +120,9 @@ def _block(text: str) -> _ClosingBlock | None:
 
 
 def _are_alike(frames: Iterable[str]) -> bool:
-    seen = Counter(_DIGITS.sub("0", frame).strip() for frame in frames)
-    ((frame, times),) = seen.most_common(1)
-    return len(frame) >= _LEAST_FRAME and times >= _MOST * seen.total()
+    counts = Counter(_DIGITS.sub("0", frame).strip() for frame in frames)
+    ((frame, times),) = counts.most_common(1)
+    return len(frame) >= _LEAST_FRAME and times >= _MOST * counts.total()
 
 
 def _last_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The words of the proxy's own in a record, in the language of the conversation; read from `texts.toml`."""
+"""The fixed wording of a record in each language, from `texts.toml`."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,10 +13,10 @@ Language = str
 """The name of a table of `texts.toml`."""
 DEFAULT_LANGUAGE: Language = "en"
 
-# A Chinese or Japanese conversation about code is half ASCII; one character says about as much as an English word.
+# A Chinese or Japanese conversation about code is half ASCII. One character carries about as much as an English word.
 _OWN_SHARE = 0.1
 _MOST_OF_A_TEXT, _MOST = 2_000, 20_000
-# What somebody quotes, and names of code, are in any language.
+# Quotations and names of code may be in any language.
 _QUOTED = re.compile(
     r"```[^`]{0,2000}```|`[^`\n]{0,200}`|\"[^\"\n]{0,200}\"|“[^”\n]{0,200}”|‘[^’\n]{0,200}’|「[^」\n]{0,200}」"
     r"|『[^』\n]{0,200}』"
@@ -27,9 +27,9 @@ _NAME = re.compile(
 
 
 class MediaTexts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The words of a note in the place of a medium.
+    """The wording of a note in the place of a medium.
 
-    kinds: names of media; another kind is called what the client calls it.
+    kinds: names of media. Another kind keeps the client's name.
     """
 
     left_out: str
@@ -43,9 +43,11 @@ class MediaTexts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Texts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fixed wording in one language. `headings` are the nine sections a summarizer writes, in order.
+    """The fixed wording of a record in one language.
 
-    letters: ranges of the letters that the language is known by. share: of the letters of all languages.
+    headings: the nine sections that a summarizer writes, in order.
+    letters: ranges of letters by which the language is recognized.
+    share: minimum share of them among the letters of all languages.
     """
 
     letters: str
@@ -111,22 +113,22 @@ ALL_LANGUAGES = tuple(_BY_LANGUAGE)
 
 
 def texts_for(language: Language) -> Texts:
-    """Return the words of a language; the English ones for a language that has no table any more."""
+    """Return the wording of a language; the English one for a language without a table."""
     return _BY_LANGUAGE.get(language, _BY_LANGUAGE[DEFAULT_LANGUAGE])
 
 
 def language_of(texts: Iterable[str]) -> Language:
-    """Return the language of the texts by their script. It words the record, and summaries are written in it.
+    """Return the language of the texts by their script. Records and summaries are written in it.
 
-    Quoted text and names of code do not count, unless there is nothing else.
+    Quotations and names of code do not count, unless there is no other text.
     """
     sample = "\n".join(text[:_MOST_OF_A_TEXT] for text in texts)[:_MOST]
     plain = _NAME.sub(" ", _QUOTED.sub(" ", sample))
     sample = plain if _LETTER.search(plain) else sample
     counts = {name: len(letters.findall(sample)) for name, letters in _LETTERS.items()}
-    own = sum(counts.values())
-    if own and own >= _OWN_SHARE * len(_LETTER.findall(sample)):
+    recognized = sum(counts.values())
+    if recognized and recognized >= _OWN_SHARE * len(_LETTER.findall(sample)):
         for name, number in counts.items():
-            if number >= _BY_LANGUAGE[name].share * own:
+            if number >= _BY_LANGUAGE[name].share * recognized:
                 return name
     return DEFAULT_LANGUAGE

@@ -1,4 +1,4 @@
-"""The user's words in a record: which of them come first if the room is short."""
+"""The user's words in a record, ordered by importance for a room that is too small."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,19 +12,20 @@ from policies.statements import ledger
 from policies.statements.entries import HARD, PREFERENCE, Entry, folded, line, order_of
 from policies.statements.statements import read_statement
 
-# Shares of the room: what the newest request has at most, and one line a message for certain.
+# Shares of the room: the maximum of the newest request, and the floor for one line of each message.
 _REQUEST_SHARE, _MESSAGES_FLOOR = 0.5, 0.1
-# Tokens of a room below which rules and facts need all of it.
+# In a room below this many tokens, rules and facts need all of it.
 _SMALL_ROOM = 1_500
-# Older messages that are named with a sentence that they say, too.
+# Maximum older messages to list with a sentence that they repeat.
 _MOST_TIMES = 20
 _NONE: Mapping[str, Sequence[int]] = MappingProxyType({})
 
 
 class WordBlocks(NamedTuple):
-    """Blocks of a person's words: the task with the newest request, rules and decisions, and what else is stated.
+    """Blocks of a person's words: the task with the newest request, rules and decisions, and other statements.
 
-    messages: one line of every other message. rest: further sentences, and what was pasted.
+    messages: one line of every other message.
+    rest: further sentences, and pasted text.
     """
 
     request: Block
@@ -37,52 +38,56 @@ class WordBlocks(NamedTuple):
 def word_blocks(entries: Sequence[Entry], request: int | None, room: int, title: str, count: CountTokens) -> WordBlocks:
     """Return the blocks of a person's words for a record of `room` tokens.
 
-    request: the position from which on the newest request is; None if that is not known. It is no more than another
-    message if the room is so small that rules need all of it.
+    request: position of the start of the newest request; None if unknown. In a small room it ranks as any other
+    message.
     """
-    left = ledger.by_precedence(entries, room, count)
+    entries_left = ledger.by_precedence(entries, room, count)
     request = request if room >= _SMALL_ROOM else None
-    task = next((entry for entry in left if entry.kind == "task"), None)
-    newest, left = _split(left, lambda entry: entry is task or (request is not None and entry.position >= request))
-    newest_of = {folded(entry): order_of(entry) for entry in sorted(left, key=order_of)}
-    copies, left = _split(left, lambda entry: order_of(entry) != newest_of[folded(entry)])
+    task = next((entry for entry in entries_left if entry.kind == "task"), None)
+    newest, entries_left = _split(
+        entries_left, lambda entry: entry is task or (request is not None and entry.position >= request)
+    )
+    newest_of = {folded(entry): order_of(entry) for entry in sorted(entries_left, key=order_of)}
+    copies, entries_left = _split(entries_left, lambda entry: order_of(entry) != newest_of[folded(entry)])
     also: defaultdict[str, list[int]] = defaultdict(list)
     for entry in sorted(copies, key=order_of):
         also[folded(entry)].append(entry.position)
-    rules, left = _split(left, lambda entry: entry.kind == "directive" and entry.rank in (HARD, PREFERENCE))
-    stated, left = _split(left, lambda entry: entry.kind not in ("message", "pasted"))
-    told = {entry.position for entry in (*newest, *rules, *stated)}
-    lines = {id(entry) for entry in _one_line_a_message(left) if entry.position not in told}
-    messages, rest = _split(left, lambda entry: id(entry) in lines)
+    rules, entries_left = _split(
+        entries_left, lambda entry: entry.kind == "directive" and entry.rank in (HARD, PREFERENCE)
+    )
+    stated, entries_left = _split(entries_left, lambda entry: entry.kind not in ("message", "pasted"))
+    shown_positions = {entry.position for entry in (*newest, *rules, *stated)}
+    lines = {id(entry) for entry in _one_line_a_message(entries_left) if entry.position not in shown_positions}
+    messages, remaining = _split(entries_left, lambda entry: id(entry) in lines)
     return WordBlocks(
         Block(title, _lines(newest), share=_REQUEST_SHARE),
         Block(title, _lines(rules, also)),
         Block(title, _lines(stated, also)),
         Block(title, _lines(messages, also), int(_MESSAGES_FLOOR * room) if room >= _SMALL_ROOM else 0, is_whole=True),
-        Block(title, _lines(rest, also)),
+        Block(title, _lines(remaining, also)),
     )
 
 
 def _split(entries: Sequence[Entry], belongs: Callable[[Entry], bool]) -> tuple[list[Entry], list[Entry]]:
-    """Return the entries that belong, and the others."""
-    first: list[Entry] = []
-    others: list[Entry] = []
+    """Return the entries that belong, and those that do not."""
+    belonging: list[Entry] = []
+    not_belonging: list[Entry] = []
     for entry in entries:
-        (first if belongs(entry) else others).append(entry)
-    return first, others
+        (belonging if belongs(entry) else not_belonging).append(entry)
+    return belonging, not_belonging
 
 
 def _one_line_a_message(entries: Sequence[Entry]) -> Collection[Entry]:
-    """Return what tells a message best, of each: its first question, else its beginning."""
+    """Return the most informative entry of each message: its first question, else its beginning."""
     best: dict[int, Entry] = {}
     for entry in sorted(entries, key=order_of):
-        before = best.get(entry.position)
-        if before is None or _tells(entry) > _tells(before):
+        best_so_far = best.get(entry.position)
+        if best_so_far is None or _information(entry) > _information(best_so_far):
             best[entry.position] = entry
     return best.values()
 
 
-def _tells(entry: Entry) -> int:
+def _information(entry: Entry) -> int:
     return 0 if entry.kind == "pasted" else 2 if read_statement(entry.text).question else 1
 
 

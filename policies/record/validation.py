@@ -1,4 +1,4 @@
-"""Whether a summarizer's answer may be stored: a failed summary never is (docs/design.md, "The summarizer")."""
+"""Validation of a summarizer's response. An invalid summary is never stored (docs/design.md, "The summarizer")."""
 
 import re
 from collections.abc import Sequence
@@ -34,16 +34,16 @@ _INSIGHTS_KEPT = 3
 _NOTHING = ("", "(none)", "none", "(无)", "无", "(なし)", "なし")
 _INSIGHT_CHARACTERS = 160
 _NAME = re.compile(r"[A-Za-z_]{1,32}")
-# Signs of an answer without its thinking; the most tokens that are ever allowed have fewer.
+# Maximum characters of a response without its thinking. The largest token limit allows fewer.
 _LONGEST = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryAnswer:
-    """A summarizer's reply: visible text, the wire's finish_reason, and whether it called tools.
+    """A summarizer's response: visible text, the wire's finish_reason, and whether it called tools.
 
-    usage: as billed, None where that was not said.
-    ms: milliseconds that it took.
+    usage: as billed; None if the provider did not report it.
+    ms: duration in milliseconds.
     """
 
     text: str
@@ -55,14 +55,14 @@ class SummaryAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Valid:
-    """The answer without thinking and without lines that hold invented paths or hashes."""
+    """The valid response, without thinking and without lines that name invented paths or hashes."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """Why the answer cannot be used; told to the summarizer in the one reminder it gets."""
+    """The reason why a response is unusable. The one reminder to the summarizer contains it."""
 
     reason: str
 
@@ -77,10 +77,11 @@ def validate(
     count: CountTokens,
     target: int = 0,
 ) -> Valid | Invalid:
-    """Check an answer against the text it was made from. What that text does not bear out is dropped, see `proven`.
+    """Check a summary against its source. Claims without evidence in the source are removed, see `proven`.
 
-    source_tokens: size of that text. cap: the most tokens the summary may have.
-    target: tokens it may have although they are more than half of its source, as a part or a merge of short parts may.
+    source_tokens: tokens of the source.
+    cap: maximum tokens of the summary.
+    target: tokens allowed even if they exceed half of the source, for parts and merges of short parts.
     """
     text = _visible(answer)
     reason = _fault(answer, text) or _size(text, source_tokens, cap, count, target) or _shape(text, headings)
@@ -91,7 +92,7 @@ def validate(
 
 
 def validate_excerpt(answer: SummaryAnswer, *, source_tokens: int, cap: int, count: CountTokens) -> Valid | Invalid:
-    """Check the short form of one message: any plain text that is smaller than `cap` and than half of its source."""
+    """Check the short version of one message: plain text smaller than `cap` and than half of its source."""
     text = _visible(answer)
     reason = _fault(answer, text) or _size(text, source_tokens, cap, count)
     if reason is None and any(f"<{marker}" in text or f"</{marker}" in text for marker in MARKERS):
@@ -118,12 +119,12 @@ def _fault(answer: SummaryAnswer, text: str) -> str | None:
 
 
 def _name_of_reason(finish_reason: str | None) -> str:
-    """The reason where it is a name: what is told of an answer goes into the log, which holds no content."""
+    """Return the reason if it is a plain name. The log holds no content of responses."""
     return str(finish_reason) if _NAME.fullmatch(str(finish_reason)) else "unknown"
 
 
 def _size(text: str, source_tokens: int, cap: int, count: CountTokens, target: int = 0) -> str | None:
-    """Looked at before anything else is: so a summarizer cannot make work of the rest."""
+    """Return the fault in a summary's size. It is checked first, so that a long response costs no further work."""
     if len(text) > _LONGEST:
         return f"it has {len(text)} characters"
     tokens = count(text)
@@ -135,8 +136,8 @@ def _size(text: str, source_tokens: int, cap: int, count: CountTokens, target: i
 def _shape(text: str, headings: Sequence[str]) -> str | None:
     if any(f"<{marker}" in text or f"</{marker}" in text for marker in MARKERS):
         return "it repeats the tags around the transcript"
-    found = {title for line in text.splitlines() if (title := _title(line)) is not None}
-    present = sum(1 for heading in headings if heading.lower() in found)
+    titles = {title for line in text.splitlines() if (title := _title(line)) is not None}
+    present = sum(1 for heading in headings if heading.lower() in titles)
     if present < LEAST_HEADINGS:
         return f"it has {present} of the {len(headings)} sections"
     return None
@@ -148,17 +149,17 @@ def _title(line: str) -> str | None:
 
 
 def _without_imitations(text: str) -> str:
-    """Without sections under the titles of what code carries: who reads the record must not take them for that."""
-    kept: list[str] = []
-    imitated = False
+    """Return the text without sections whose titles imitate blocks of the record. Readers would trust them."""
+    genuine: list[str] = []
+    is_imitation = False
     for line, below in pairwise([*text.splitlines(), ""]):
         if is_carried(line[:200], below[:200]):
-            imitated = True
+            is_imitation = True
         elif _HEADING.match(line[:200]):
-            imitated = False
-        if not imitated:
-            kept.append(line)
-    return "\n".join(kept)
+            is_imitation = False
+        if not is_imitation:
+            genuine.append(line)
+    return "\n".join(genuine)
 
 
 def split_timeline(text: str, texts: Texts) -> tuple[str, Segment]:
@@ -170,8 +171,10 @@ def split_timeline(text: str, texts: Texts) -> tuple[str, Segment]:
         return text, Segment("")
     end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith("#")), len(lines))
     section = [line.strip().strip("-* ") for line in lines[start + 1 : end] if line.strip()]
-    found = [line for line in section if _INSIGHTS.match(line)]
-    segment = " ".join(line for line in section if line not in found)
-    insights = [part.strip() for line in found for part in _INSIGHT_ENDS.split(_INSIGHTS.sub("", line))]
-    kept = tuple(insight[:_INSIGHT_CHARACTERS] for insight in insights if insight not in _NOTHING)[:_INSIGHTS_KEPT]
-    return "\n".join([*lines[:start], *lines[end:]]).strip(), Segment(segment[:SEGMENT_CHARACTERS], kept)
+    insight_lines = [line for line in section if _INSIGHTS.match(line)]
+    segment = " ".join(line for line in section if line not in insight_lines)
+    insights = [part.strip() for line in insight_lines for part in _INSIGHT_ENDS.split(_INSIGHTS.sub("", line))]
+    insights_stored = tuple(insight[:_INSIGHT_CHARACTERS] for insight in insights if insight not in _NOTHING)[
+        :_INSIGHTS_KEPT
+    ]
+    return "\n".join([*lines[:start], *lines[end:]]).strip(), Segment(segment[:SEGMENT_CHARACTERS], insights_stored)

@@ -1,6 +1,6 @@
-"""The working set: names that the work used and may need again, with lines they stood in (docs/memory.md).
+"""The working set: names that the work used and may need again, with lines that contain them (docs/memory.md).
 
-It goes from one record to the next as data, so that a compaction takes work in proportion to what it newly covers.
+Records pass it on as data, so the cost of a compaction depends only on the newly covered messages.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ from policies.tool_calls.reasons import is_framing, is_logged
 from policies.tool_calls.tools import is_plan_tool, words_of
 
 _MOST_NAMES = 2_000
-# Of these, the first keep a line.
+# The first of them keep a line.
 _MOST_LINES = 400
 _LINE_CHARACTERS = 160
-# A line that is longer is cut around its name to about so many.
+# A longer line is shortened to about this many characters around its name.
 _CUT_CHARACTERS = 48
-# Shares of the room for lines: so much where names alone, which cost less and say less, want the rest, and at most.
+# Minimum and maximum share of the room for lines. Bare names, which cost and say less, have the rest.
 _LEAST_SHARE, _MOST_SHARE = 0.4, 0.6
-# Share of it for lines of names that one result alone holds.
+# The share for lines of names that only one result contains.
 _UNUSED_SHARE = 0.1
-# Newest texts with a name from which its line is chosen.
+# The line of a name is chosen from this many newest texts with the name.
 _NEWEST = 3
-# Messages after which a name counts half.
+# After this many messages a name counts half.
 _HALF_LIFE = 150
-# What a number counts that only tools have shown: mostly that of a line, a size or a time.
+# The weight of a number that only tools have shown: mostly a line number, a size or a time.
 _NUMBER = 0.2
 _LEAST_ROOM = 8
 _NUMBER_ALONE = re.compile(r"\d{1,200}|(?=[a-f]{0,40}\d)[0-9a-f]{8,40}")
 _JOINT = re.compile(r"[./]")
-# Characters of one text that are read, at its beginning and its end: 4 MB of names would take seconds.
+# Characters of one text to read, from both ends. 4 MB of names would take seconds.
 _READ = 200_000
 _MOST_BYTES = 4_000_000
-# Characters of a line in which noise is looked for.
+# Characters of a line in which noise is detected.
 _NOISE_READ = 400
-# Characters of lines that were read for it and are remembered: many names stand in one line.
+# Characters of lines in the cache of noise. Many names share a line.
 _NOISE_REMEMBERED = 400_000
 _FAILED = "<tool_use_error>"
-# What clients put into the user role is sent as it came, or nobody works with it.
+# Voices in the user role that are sent unchanged or that no work uses.
 _UNUSED = ("harness", "instructions")
 
 
 class NameUse(msgspec.Struct, frozen=True, array_like=True):
-    """How a name was used: in how many messages, and in how many of the agent's and of the user's.
+    """The uses of a name: the number of messages with it, and of those of the agent and the user.
 
-    last: position of the newest message with it. line, source: a line it stands in, and the file or tool of that; a
-    line without a source is not quoted.
+    last: position of the newest of these messages.
+    line, source: a line that contains the name, and its file or tool. A line without a source is not quoted.
     """
 
     name: str
@@ -74,16 +74,16 @@ class NameUse(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_used(self) -> bool:
-        """Return True if it is not in one result alone: only then its line is worth much room."""
+        """Return True if more than one result contains the name. Only then its line is worth much room."""
         return self.agent > 0 or self.user > 0 or self.messages > 1
 
     @property
     def is_shown_number(self) -> bool:
-        """Return True for a number, also a hexadecimal one, that only tools have shown: alone it says nothing."""
+        """Return True for a decimal or hexadecimal number that only tools have shown. Alone it has no meaning."""
         return not (self.agent or self.user) and _NUMBER_ALONE.fullmatch(self.name) is not None
 
     def worth(self, now: int) -> float:
-        """The higher, the sooner it may be needed again, seen from position `now`."""
+        """Return the weight of the name at position `now`: how likely it is needed again."""
         used = 3 * self.agent + 2 * min(self.user, 2) + 0.3 * self.messages
         if self.is_shown_number:
             used *= _NUMBER
@@ -95,12 +95,12 @@ _decode = msgspec.json.Decoder(list[NameUse]).decode
 
 
 def pack_names(uses: Sequence[NameUse]) -> bytes:
-    """For a record: a fifth of the size, and not spread over thousands of objects while nobody needs it."""
+    """Return the names compressed to a fifth of their size. Unpacked they are thousands of objects."""
     return zlib.compress(_encode(uses)) if uses else b""
 
 
 def unpack_names(data: bytes) -> list[NameUse]:
-    """What was packed; nothing where that cannot be read, or is more than was ever packed."""
+    """Return the packed names; an empty list if they are unreadable or too large."""
     if not data:
         return []
     try:
@@ -109,8 +109,8 @@ def unpack_names(data: bytes) -> list[NameUse]:
         return []
 
 
-# Lines that say nothing of the work: a tag alone, how many steps are left, rows of a directory listing, licences, a
-# status alone, that a call failed, which is told with the call, a frame of a stack, and a line of a log.
+# Lines without information on the work: a lone tag, the number of remaining steps, rows of a directory listing,
+# licenses, a lone status, a failure (the call has it), a stack frame, a log line.
 _NOISE = re.compile(
     r"\s{0,40}(?:</?[\w:.-]{1,60}>\s{0,20}\Z|(?:current )?step:? {1,3}\d{1,5} ?(?:/|of) ?\d"
     r"|</?(?:tool_use_)?error>|traceback \(most recent call last\):"
@@ -126,7 +126,7 @@ _FRAME = re.compile(r"\s{0,40}File \"[^\"\n]{1,300}\", line \d")
 
 @dataclass(frozen=True, slots=True)
 class _SpanText:
-    """A text with names. source: where it is from; empty if no line of it is quoted."""
+    """A text with names. source: its origin; empty if none of its lines is quoted."""
 
     text: str
     source: str
@@ -134,7 +134,7 @@ class _SpanText:
 
 @dataclass(slots=True)
 class _NameSpan:
-    """What one span says of a name. texts: the indexes of those it stands in, oldest first."""
+    """The uses of a name in one span. texts: indexes of the texts with it, oldest first."""
 
     messages: int = 0
     agent: int = 0
@@ -146,11 +146,11 @@ class _NameSpan:
 def name_uses(
     parent: Sequence[NameUse], utterances: Sequence[Utterance], now: int, names: NamesOf = names_in
 ) -> list[NameUse]:
-    """The names of everything covered, most worth first: the parent's and the span's. now: the position of the cut."""
+    """Return the names of everything covered, the most valuable first. now: the position of the cut."""
     texts: list[_SpanText] = []
-    found = _find_names(utterances, texts, names)
+    spans_by_name = _find_names(utterances, texts, names)
     uses = {use.name: use for use in parent}
-    for name, new in found.items():
+    for name, new in spans_by_name.items():
         old = uses.get(name)
         uses[name] = (
             NameUse(name, new.messages, new.agent, new.user, new.last)
@@ -166,9 +166,9 @@ def name_uses(
             )
         )
     best = sorted(uses.values(), key=lambda use: (-use.worth(now), use.name))[:_MOST_NAMES]
-    told = (_with_line(use, found.get(use.name), texts, names) for use in best[:_MOST_LINES])
+    uses_with_lines = (_with_line(use, spans_by_name.get(use.name), texts, names) for use in best[:_MOST_LINES])
     return [
-        *(use for use in told if use is not None),
+        *(use for use in uses_with_lines if use is not None),
         *(
             msgspec.structs.replace(use, line="", source="") if use.line else use
             for use in best[_MOST_LINES:]
@@ -178,18 +178,18 @@ def name_uses(
 
 
 def without(uses: Sequence[NameUse], texts: Sequence[str], names: Set[str]) -> list[NameUse]:
-    """Return the uses without these names, and without lines that hold one of the names or texts, or part of a text."""
+    """Return the uses without these names, and without lines that contain a name, a text or part of a text."""
     if not texts:
         return [*uses]
     stale_names, stale_texts, joined = Phrases(names), Phrases(texts), "\n".join(texts)
 
     def is_stale(line: str) -> bool:
-        return line in joined or stale_texts.stand_in(line) or stale_names.stand_in(line)
+        return line in joined or stale_texts.occur_in(line) or stale_names.occur_in(line)
 
     return [
         msgspec.structs.replace(use, line="", source="") if use.line and is_stale(use.line) else use
         for use in uses
-        if not stale_names.stand_in(use.name)
+        if not stale_names.occur_in(use.name)
     ]
 
 
@@ -201,40 +201,40 @@ def name_lines(
     count: CountTokens,
     names_of: NamesOf = names_in,
 ) -> tuple[list[str], list[str]]:
-    """Lines, under a line with their source, and bare names to be joined by spaces, within `room` tokens in all.
+    """Return lines under a line with their source, and bare names, within `room` tokens in all.
 
-    stands: whether a name stands in what is sent anyway; it needs no room.
+    stands: returns True if what is sent anyway contains a name. Such a name needs no room.
     """
     worth = {use.name: use.worth(now) for use in uses if not stands(use.name)}
     costs = {name: count(f" {name}") for name in worth}
-    beside = max(int(_LEAST_SHARE * room), min(int(_MOST_SHARE * room), room - sum(costs.values())))
-    chosen = _chosen([use for use in uses if use.is_used], worth, beside, count, names_of)
-    least = min(int(_UNUSED_SHARE * room), beside - count("\n".join(_by_source(chosen))))
-    chosen += _chosen([use for use in uses if not use.is_used], worth, least, count, names_of)
-    lines = [*_by_source(chosen)]
+    room_for_lines = max(int(_LEAST_SHARE * room), min(int(_MOST_SHARE * room), room - sum(costs.values())))
+    chosen = _choose_lines([use for use in uses if use.is_used], worth, room_for_lines, count, names_of)
+    room_for_unused = min(int(_UNUSED_SHARE * room), room_for_lines - count("\n".join(_grouped_by_source(chosen))))
+    chosen += _choose_lines([use for use in uses if not use.is_used], worth, room_for_unused, count, names_of)
+    lines = [*_grouped_by_source(chosen)]
     text = "\n".join(lines)
     room -= count(text)
-    told, names = NamedText(text), dict[str, int]()
+    shown, names = NamedText(text), dict[str, int]()
     for name in sorted(worth, key=lambda name: (-worth[name] / costs[name], name)):
         if room < _LEAST_ROOM:
             break
-        if not told.have(name):
+        if not shown.contains(name):
             room += sum(names.pop(part, 0) for part in _parts(name)) - costs[name]
             names[name] = costs[name]
-            told.add(name)
+            shown.add(name)
     return lines, sorted(names)
 
 
 def _parts(name: str) -> Iterator[str]:
-    """What a longer name begins or ends with that may be a name for itself: it stands in it."""
+    """Yield the beginnings and ends of a longer name that may be names themselves. The longer name contains them."""
     for joint in _JOINT.finditer(name):
         yield name[: joint.start()]
         yield name[joint.end() :]
 
 
 def _find_names(utterances: Iterable[Utterance], texts: list[_SpanText], names: NamesOf) -> dict[str, _NameSpan]:
-    """Every name of a span; what it stands in is added to `texts`."""
-    found: defaultdict[str, _NameSpan] = defaultdict(_NameSpan)
+    """Return every name of a span with its uses. The texts with names are added to `texts`."""
+    spans_by_name: defaultdict[str, _NameSpan] = defaultdict(_NameSpan)
     paths: dict[str, str] = {}
     for utterance in utterances:
         if utterance.voice in _UNUSED:
@@ -243,29 +243,31 @@ def _find_names(utterances: Iterable[Utterance], texts: list[_SpanText], names: 
         for text in _texts(utterance, paths):
             at = len(texts)
             texts.append(text)
-            here = names(text.text)
-            for name in here:
-                found[name].texts.append(at)
-            counted |= here
+            text_names = names(text.text)
+            for name in text_names:
+                spans_by_name[name].texts.append(at)
+            counted |= text_names
         by_agent = utterance.role == "assistant"
-        said = names("\n".join(prose_of(utterance.text))) if utterance.is_persons else ()
+        names_of_person = names("\n".join(prose_of(utterance.text))) if utterance.is_persons else ()
         for name in counted:
-            new = found[name]
+            new = spans_by_name[name]
             new.messages += 1
             new.agent += by_agent
-            new.user += name in said
+            new.user += name in names_of_person
             new.last = utterance.position
-    return found
+    return spans_by_name
 
 
 def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_SpanText]:
-    """What an utterance says and calls, each with its source. paths: of the files that calls were for, by id."""
+    """Yield the text and the calls of an utterance, each with its source. paths: files of calls by call id."""
     if utterance.text:
         source = paths.get(utterance.answers or "", utterance.tool or utterance.by or utterance.role)
         has_tags = utterance.voice == "report" or utterance.text.startswith(_FAILED)
-        said = without_tags(utterance.text) if has_tags else output_in(utterance.text) or printed_text(utterance.text)
+        visible_text = (
+            without_tags(utterance.text) if has_tags else output_in(utterance.text) or printed_text(utterance.text)
+        )
         is_claim = utterance.voice == "report" or source == "assistant"
-        yield _SpanText(shorten(said, _READ), "" if is_claim else source)
+        yield _SpanText(shorten(visible_text, _READ), "" if is_claim else source)
     for call in (inner for outer in utterance.calls for inner in inner_calls(outer) or (outer,)):
         try:
             arguments = read(call.arguments)
@@ -274,85 +276,87 @@ def _texts(utterance: Utterance, paths: dict[str, str]) -> Iterator[_SpanText]:
         path = path_of(arguments)
         if path:
             paths[call.id] = path
-        told = strings_in(arguments)
+        strings = strings_in(arguments)
         if not path and is_plan_tool(words_of(call.name)):
-            told = (text for text in told if " " in text)  # items, and no statuses
-        yield _SpanText(shorten("\n".join(told), _READ), path or f"{call.name}(…)")
+            strings = (text for text in strings if " " in text)  # items, not statuses
+        yield _SpanText(shorten("\n".join(strings), _READ), path or f"{call.name}(…)")
 
 
 def _with_line(use: NameUse, new: _NameSpan | None, texts: Sequence[_SpanText], names: NamesOf) -> NameUse | None:
-    """Return the use with the line that has the most names, of the newest ones and the one it had.
+    """Return the use with the line that has the most names, among its newest lines and its current one.
 
-    Return None if the name stands in noise only, such as a line of a log, and is no path.
+    Return None if the name occurs only in noise, such as a line of a log, and is no path.
     """
     if new is None:
         return use
-    found = [texts[at] for at in new.texts[-_NEWEST:]]
-    seen = [(text, _line(text.text, use.name)) for text in found]
-    told = [(text, line) for text, (line, is_noise) in seen if not is_noise]
-    lines = [(line, text.source) for text, line in told if text.source and line != text.source]
+    newest_texts = [texts[at] for at in new.texts[-_NEWEST:]]
+    lines_found = [(text, _line(text.text, use.name)) for text in newest_texts]
+    informative = [(text, line) for text, (line, is_noise) in lines_found if not is_noise]
+    lines = [(line, text.source) for text, line in informative if text.source and line != text.source]
     if use.line and use.source:
         lines.append((use.line, use.source))
-    if not (lines or told or use.line or use.agent or use.user or "/" in use.name):
+    if not (lines or informative or use.line or use.agent or use.user or "/" in use.name):
         return None
-    # A line without a source is quoted nowhere. It tells, later, whether the name is a secret.
-    lines = lines or [(line, "") for _, (line, _) in seen]
+    # A line without a source is never quoted. It later helps to detect that the name is a secret.
+    lines = lines or [(line, "") for _, (line, _) in lines_found]
     line, source = max(lines, key=lambda each: (len(names(each[0])) / (len(each[0]) + 30), each[0]))
     return msgspec.structs.replace(use, line=line, source=source)
 
 
 def _line(text: str, name: str) -> tuple[str, bool]:
-    """Return the first line of a text with the name, and whether it is noise.
+    """Return the first line of a text with the name, and True if it is noise.
 
-    Of a long line, return what is around the name, cut between words.
+    A long line is cut between words to the part around the name.
     """
     start = place_of(text, name)
-    first = text.rfind("\n", 0, start) + 1
-    is_noise = _is_noise(text, first)
-    last = text.find("\n", start)
-    last = len(text) if last < 0 else last
-    if last - first > _LINE_CHARACTERS:
+    line_start = text.rfind("\n", 0, start) + 1
+    is_noise = _is_noise(text, line_start)
+    line_end = text.find("\n", start)
+    line_end = len(text) if line_end < 0 else line_end
+    if line_end - line_start > _LINE_CHARACTERS:
         end, half = start + len(name), _CUT_CHARACTERS // 2
-        first = _between_words(text, max(first, start - _CUT_CHARACTERS), max(first, start - half), first)
-        last = min(last, end + _CUT_CHARACTERS)
-        if (space := text.find(" ", end + half, last)) >= 0:
-            last = space
-    return " ".join(text[first:last].split()), is_noise
+        line_start = _between_words(
+            text, max(line_start, start - _CUT_CHARACTERS), max(line_start, start - half), line_start
+        )
+        line_end = min(line_end, end + _CUT_CHARACTERS)
+        if (space := text.find(" ", end + half, line_end)) >= 0:
+            line_end = space
+    return " ".join(text[line_start:line_end].split()), is_noise
 
 
 def _is_noise(text: str, start: int) -> bool:
-    """Return True if the line of a text that begins at `start` says nothing of the work."""
+    """Return True if the line that begins at `start` has no information on the work."""
     end = text.find("\n", start)
     line = text[start : len(text) if end < 0 else end][:_NOISE_READ]
     above = text.rfind("\n", 0, max(0, start - 1)) + 1
-    return _FRAME.match(text, above) is not None or _says_nothing(line)
+    return _FRAME.match(text, above) is not None or _is_uninformative(line)
 
 
 @memoize(characters=_NOISE_REMEMBERED)
-def _says_nothing(line: str) -> bool:
+def _is_uninformative(line: str) -> bool:
     forms = (_NOISE, _FRAME)
     return any(form.match(line) for form in forms) or is_logged(line) or is_framing(line.strip())
 
 
-def _between_words(text: str, least: int, wanted: int, line: int) -> int:
-    """The last place between words up to `wanted`; `least` where there is none."""
-    return line if wanted == line else max(least, text.rfind(" ", least, wanted) + 1)
+def _between_words(text: str, minimum: int, wanted: int, line: int) -> int:
+    """Return the last start of a word up to `wanted`; `least` if there is none."""
+    return line if wanted == line else max(minimum, text.rfind(" ", minimum, wanted) + 1)
 
 
-def _chosen(
+def _choose_lines(
     uses: Sequence[NameUse], worth: dict[str, float], room: int, count: CountTokens, names_of: NamesOf
 ) -> list[NameUse]:
-    """The lines with the most worth a token that no other line has told, in the order of their messages.
+    """Return the uses whose lines add the most weight per token, in the order of their messages.
 
-    Greedy: what a line adds only falls with every other line, so that one whose turn it was may just be weighed again.
+    Greedy: the gain of a line only falls as others are chosen, so the best line is weighed again before it is taken.
     """
     lines = {use.line: use for use in uses if use.line and use.source and use.name in worth}
     names = {line: names_of(line) & worth.keys() for line in lines}
     costs = {line: count(line) + 2 for line in lines}
-    told: set[str] = set()
+    covered: set[str] = set()
 
     def gain(line: str) -> float:
-        return sum(worth[name] for name in names[line] - told) / costs[line]
+        return sum(worth[name] for name in names[line] - covered) / costs[line]
 
     heap = [(-gain(line), at, line) for at, line in enumerate(lines)]
     heapify(heap)
@@ -369,14 +373,14 @@ def _chosen(
         cost = costs[line] if source in headed else costs[line] + count(source) + 2
         if now < 0 and cost <= room:
             room -= cost
-            told |= names[line]
+            covered |= names[line]
             headed.add(source)
             chosen.append(lines[line])
     return chosen
 
 
-def _by_source(chosen: Sequence[NameUse]) -> Iterator[str]:
-    """The lines under the name of their source, those of the newest at the end."""
+def _grouped_by_source(chosen: Sequence[NameUse]) -> Iterator[str]:
+    """Yield the lines under the name of their source, the newest source last."""
     sources: dict[str, list[NameUse]] = {}
     for use in sorted(chosen, key=attrgetter("last")):
         sources.setdefault(use.source, []).append(use)

@@ -63,18 +63,18 @@ def test_an_ordinary_word_is_no_name(text: str) -> None:
 def test_a_name_stands_where_no_letter_is_beside_it(text: str, place: int) -> None:
     assert place_of(text, "test_cmd") == place
     assert has_name(text, "test_cmd") == (place >= 0)
-    assert Names([text]).have("test_cmd") == (place >= 0)
+    assert Names([text]).contains("test_cmd") == (place >= 0)
 
 
 @given(st.text(alphabet="ab_/.- \n", max_size=30), st.text(alphabet="ab_/.-", min_size=1, max_size=6))
 def test_a_text_that_grows_has_the_names_that_stand_in_it(text: str, name: str) -> None:
     grown = NamedText(text)
 
-    assert grown.have(name) == (place_of(text, name) >= 0)
+    assert grown.contains(name) == (place_of(text, name) >= 0)
     grown.add(name)
-    assert grown.have(name)
+    assert grown.contains(name)
 
 
 @given(st.lists(st.text("ab_.é端", min_size=1, max_size=4), max_size=6), st.text("ab_. é端", max_size=20))
 def test_phrases_are_found_as_each_of_them_is_found(phrases: list[str], text: str) -> None:
-    assert Phrases(phrases).stand_in(text) == any(has_name(text, phrase) for phrase in phrases)
+    assert Phrases(phrases).occur_in(text) == any(has_name(text, phrase) for phrase in phrases)

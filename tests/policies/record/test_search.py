@@ -103,12 +103,12 @@ def test_results_say_which_tool_they_are_of_and_instructions_are_not_searched() 
         Utterance(1, "tool", "ladder: 3 m", answers="c1", tool="read_file"),
         Utterance(2, "user", "the ladder of a harness", voice="harness"),
     ]
-    assert [one.who for one in Index(said).said] == ["tool (read_file)"]
+    assert [one.who for one in Index(said).messages] == ["tool (read_file)"]
 
 
 @given(st.text(alphabet=st.sampled_from("ab .!?\n。"), max_size=2_000))
 def test_passages_hold_all_of_a_text_and_are_short(text: str) -> None:
     searched = index(text)
-    passages = searched.passages(0) if searched.said else []
-    assert "".join(text[start:end] for _, start, end in passages) == (text if searched.said else "")
+    passages = searched.passages(0) if searched.messages else []
+    assert "".join(text[start:end] for _, start, end in passages) == (text if searched.messages else "")
     assert all(end - start <= LONGEST for _, start, end in passages)
