@@ -1,1 +1,1 @@
-"""What tool calls came to, read without a model: outcomes, file changes, attempts, what runs, plans."""
+"""Results of tool calls, parsed without a model: outcomes, file changes, attempts, running work, plans."""

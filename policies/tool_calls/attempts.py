@@ -1,4 +1,4 @@
-"""What was tried in vain: failed calls that no later success of the same kind made good."""
+"""Failed attempts: failed calls that no later success of the same kind resolved."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from policies.tool_calls.shell import UNKNOWN, Command
 from policies.tool_calls.wording import readable
 
 _MOST = 40
-# Programs with verbs of their own; their next word belongs to what they are.
+# Programs with verbs. The next word belongs to the program's name.
 _WITH_VERBS = frozenset(
     [
         *("git", "npm", "pnpm", "yarn", "bun", "cargo", "go", "docker", "kubectl", "make", "pip"),
@@ -19,7 +19,7 @@ _WITH_VERBS = frozenset(
         *("apt-get", "brew", "npx", "python", "python3", "node"),
     ]
 )
-# Programs beside what a call is for.
+# Auxiliary programs, which are not the purpose of a call.
 SIDE = frozenset(
     [
         *("cd", "echo", "export", "set", "source", ".", "sleep", "true", "pwd", "mkdir", "tail"),
@@ -30,7 +30,12 @@ _RUNS = frozenset({"run", "exec", "-m"})
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """A failed call. kind: what it did, by tool and program; target: what it did it to; times: how often it failed."""
+    """A failed call.
+
+    kind: its effect, by tool and program.
+    target: the objects it was applied to.
+    times: how often it failed.
+    """
 
     tool: str
     arguments: str
@@ -42,26 +47,26 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 def attempts_in(older: Sequence[Attempt], done: Sequence[Done]) -> list[Attempt]:
-    """What was tried in vain in everything covered, the newest last."""
-    found = {(attempt.kind, attempt.target): attempt for attempt in older}
-    for each in done:
-        if each.outcome.result == "unknown" or (each.kind == "read" and each.outcome.why.startswith("exit code")):
-            continue  # a search that found nothing
-        kind, target = _kind(each)
-        if each.outcome.result == "ok":
-            for key in [key for key in found if _makes_good(kind, target, key)]:
-                del found[key]
+    """Return the failed attempts in everything covered, the newest last."""
+    attempts = {(attempt.kind, attempt.target): attempt for attempt in older}
+    for call in done:
+        if call.outcome.result == "unknown" or (call.kind == "read" and call.outcome.why.startswith("exit code")):
+            continue  # a search without matches
+        kind, target = _kind(call)
+        if call.outcome.result == "ok":
+            for key in [key for key in attempts if _resolves(kind, target, key)]:
+                del attempts[key]
         else:
-            before = found.pop((kind, target), None)
-            found[kind, target] = Attempt(
-                each.call.name, readable(each.arguments), each.outcome.why, each.position, kind, target,
-                times=before.times + 1 if before else 1,
+            earlier = attempts.pop((kind, target), None)
+            attempts[kind, target] = Attempt(
+                call.call.name, readable(call.arguments), call.outcome.why, call.position, kind, target,
+                times=earlier.times + 1 if earlier else 1,
             )  # fmt: skip
-    return [*found.values()][-_MOST:]
+    return [*attempts.values()][-_MOST:]
 
 
-def _makes_good(kind: str, target: tuple[str, ...], failed: tuple[str, tuple[str, ...]]) -> bool:
-    """Whether a success undoes a failure: the same kind, and of the same target, or of all there is."""
+def _resolves(kind: str, target: tuple[str, ...], failed: tuple[str, tuple[str, ...]]) -> bool:
+    """Return True if a success resolves a failure: same kind, and the same target or everything."""
     return kind == failed[0] and (target == failed[1] or not target)
 
 
@@ -69,22 +74,24 @@ def _kind(done: Done) -> tuple[str, tuple[str, ...]]:
     if not done.commands:
         path = path_of(done.arguments)
         if done.kind == "change":
-            return "change", (path,) if path else _patched(done) or (done.call.name,)
-        return done.call.name, (path,) if path else _told_arguments(done.arguments)
-    main = next((each for each in done.commands if each.program and each.program not in SIDE), done.commands[0])
+            return "change", (path,) if path else _patched_paths(done) or (done.call.name,)
+        return done.call.name, (path,) if path else _whole_arguments(done.arguments)
+    main = next(
+        (command for command in done.commands if command.program and command.program not in SIDE), done.commands[0]
+    )
     program, start = program_of(main)
     operands = [word for word in main.words[start:] if not word.startswith("-") and UNKNOWN not in word]
     return program, tuple(operands)
 
 
-def _patched(done: Done) -> tuple[str, ...]:
-    """Return the files that a patch was for."""
+def _patched_paths(done: Done) -> tuple[str, ...]:
+    """Return the files that a patch changes."""
     texts = (done.arguments,) if isinstance(done.arguments, str) else tuple(strings_in(done.arguments))
     return tuple(sorted({effect.path for text in texts for effect in patch_effects(text)}))
 
 
 def program_of(command: Command) -> tuple[str, int]:
-    """A program with its verb, and how many words that takes."""
+    """Return a program with its verb, and the number of words of both."""
     words, program = command.words, command.program
     if program not in _WITH_VERBS or len(words) < 2:
         return program, 1
@@ -96,6 +103,6 @@ def program_of(command: Command) -> tuple[str, int]:
     return " ".join((program, *words[1:at])), at
 
 
-def _told_arguments(arguments: object) -> tuple[str, ...]:
-    """What a call of no known kind was about: all it was given."""
+def _whole_arguments(arguments: object) -> tuple[str, ...]:
+    """Return the target of a call of an unknown kind: all its arguments."""
     return (readable(arguments),) if arguments else ()

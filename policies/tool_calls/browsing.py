@@ -1,7 +1,7 @@
-"""Steps of agents in a browser: the page each was taken on, what was typed, and what the agent noted and wanted next.
+"""Steps of browser agents: the page of each step, the typed text, and the agent's note and next goal.
 
-Their answers are JSON with a memory, a next goal and actions (browser-use and its kin), in text or in a call;
-what they see of a page comes in messages of its own, before them.
+Their responses are JSON with a memory, a next goal and actions (browser-use and similar), as text or in a call. Pages
+come in separate messages before them.
 """
 
 import re
@@ -29,7 +29,11 @@ _TYPED_KEYS = ("text", "value", "query", "keys", "option")
 
 
 class BrowserStep(msgspec.Struct, frozen=True):
-    """One answer. title, url: of the page that it saw, empty where that is not known. typed: values, in their order."""
+    """A response of a browser agent.
+
+    title, url: of the page it saw; empty if unknown.
+    typed: the typed values in order.
+    """
 
     position: int
     title: str = ""
@@ -40,20 +44,20 @@ class BrowserStep(msgspec.Struct, frozen=True):
 
 
 def steps_behind(older: Sequence[BrowserStep], utterances: Sequence[Utterance]) -> tuple[BrowserStep, ...]:
-    """The newest steps of everything covered, those of a span behind the older ones."""
-    found: list[BrowserStep] = []
+    """Return the newest steps of everything covered, those of the span after the older ones."""
+    steps: list[BrowserStep] = []
     url, title = (older[-1].url, older[-1].title) if older else ("", "")
     for utterance in utterances:
         if utterance.role != "assistant":
             url, title = _page_in(utterance.text[:_READ]) or (url, title)
             continue
-        said = (utterance.text, *(call.arguments for call in utterance.calls))
-        found += [step for text in said if (step := _step(text, utterance.position, title, url)) is not None]
-    return (*older, *found)[-_STORED:]
+        texts = (utterance.text, *(call.arguments for call in utterance.calls))
+        steps += [step for text in texts if (step := _step(text, utterance.position, title, url)) is not None]
+    return (*older, *steps)[-_STORED:]
 
 
 def _page_in(text: str) -> tuple[str, str] | None:
-    """Address and title of the page that a message shows; None if it shows none."""
+    """Return the address and title of the page that a message shows; None if it shows none."""
     address = _URL.search(text) if "url:" in text.lower() else None
     if address is None:
         return None
@@ -65,32 +69,34 @@ def _page_in(text: str) -> tuple[str, str] | None:
 
 
 def _step(text: str, position: int, title: str, url: str) -> BrowserStep | None:
-    """The step that an answer is; None if it is none."""
+    """Return the step that a response contains; None if it contains none."""
     text = text.strip().removeprefix("```json").removesuffix("```").strip()
     if not text.startswith("{") or '"action"' not in text:
         return None
     try:
-        said = read(text)
+        response = read(text)
     except UnreadError:
         return None
-    if not isinstance(said, dict) or not isinstance(said.get("action"), list):
+    if not isinstance(response, dict) or not isinstance(response.get("action"), list):
         return None
-    state = said.get("current_state")
-    noted = state if isinstance(state, dict) else said
-    memory, goal = (_line(noted.get(key)) for key in ("memory", "next_goal"))
+    state = response.get("current_state")
+    state_fields = state if isinstance(state, dict) else response
+    memory, goal = (_line(state_fields.get(key)) for key in ("memory", "next_goal"))
     if not (memory or goal):
         return None
-    return BrowserStep(position, title, url, tuple(_typed_texts(said["action"]))[:_MOST_TYPED], memory, goal)
+    return BrowserStep(position, title, url, tuple(_typed_texts(response["action"]))[:_MOST_TYPED], memory, goal)
 
 
 def _typed_texts(actions: Sequence[object]) -> Iterator[str]:
     for action in actions:
         if not isinstance(action, Mapping):
             continue
-        for name, given in action.items():
-            if str(name).startswith(_TYPING) and isinstance(given, Mapping):
-                yield from (_line(given[key]) for key in _TYPED_KEYS if isinstance(given.get(key), str))
+        for name, action_arguments in action.items():
+            if str(name).startswith(_TYPING) and isinstance(action_arguments, Mapping):
+                yield from (
+                    _line(action_arguments[key]) for key in _TYPED_KEYS if isinstance(action_arguments.get(key), str)
+                )
 
 
-def _line(told: object) -> str:
-    return shorten(" ".join(told.split()), _CHARACTERS) if isinstance(told, str) else ""
+def _line(value: object) -> str:
+    return shorten(" ".join(value.split()), _CHARACTERS) if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""The calls of a span with their results, each judged once."""
+"""The calls of a span with their results. Each call is judged once."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,9 +26,13 @@ from policies.tool_calls.tools import (
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A call and what came of it. position: of its message. arguments: read; words: of the tool's name.
+    """A call and its outcome.
 
-    result: None if none came. commands: that it runs in a shell. effects: on files, of one that did not fail.
+    position: of its message.
+    arguments: parsed. words: of the tool's name.
+    result: None if there is none.
+    commands: the shell commands that it runs.
+    effects: on files, unless the call failed.
     """
 
     call: ToolCall
@@ -43,14 +47,17 @@ class Done:
 
 
 def judge_call(call: ToolCall, position: int, answer: Utterance | None) -> tuple[Done, ...]:
-    """Return a call with the result that answers it; of a script, also the calls in it."""
+    """Return a call with its result. For a script, also return the calls in it."""
     if script_in(call.name, call.arguments) is not None:
         return tuple(_judge_script(call, position, answer))
     return (_judge(call, position, answer),)
 
 
 def _judge_script(call: ToolCall, position: int, answer: Utterance | None) -> Iterator[Done]:
-    """Yield the calls in a script. Its result is that of the only call, else of the script itself, which comes last."""
+    """Yield the calls in a script, and last the script itself unless it has only one call.
+
+    The result belongs to the only call, otherwise to the script.
+    """
     state, output = script_result(answer.text) if answer is not None else ("", "")
     error = True if state == "failed" or (answer is not None and answer.error) else None
     inner = inner_calls(call)
@@ -58,8 +65,8 @@ def _judge_script(call: ToolCall, position: int, answer: Utterance | None) -> It
         result = replace(answer, text=output, error=error) if answer is not None and state != "running" else None
         yield _judge(inner[0], position, result, is_complete=state == "completed")
         return
-    for one in inner:
-        done = _judge(one, position, None)
+    for inner_call in inner:
+        done = _judge(inner_call, position, None)
         is_certain = state == "completed" and not error and done.kind in ("change", "plan")
         yield replace(done, outcome=OK) if is_certain else done
     outcome = NOT_KNOWN
@@ -70,7 +77,7 @@ def _judge_script(call: ToolCall, position: int, answer: Utterance | None) -> It
 
 
 def _judge(call: ToolCall, position: int, answer: Utterance | None, *, is_complete: bool = False) -> Done:
-    """Return one call with its result. is_complete: whether it is known that the tool did what it was asked to."""
+    """Return one call with its result. is_complete: True if the tool is known to have succeeded."""
     words = words_of(call.name)
     arguments = arguments_of(call.arguments)
     commands = commands_in(words, arguments)
@@ -88,14 +95,14 @@ def _judge(call: ToolCall, position: int, answer: Utterance | None, *, is_comple
         if is_complete and kind in ("change", "plan") and outcome.result == "unknown":
             outcome = OK
         if outcome.result != "failed" and is_asking(call.name):
-            outcome = outcome._replace(why="")  # a person's answer is told as that, for as long as it holds
+            outcome = outcome._replace(why="")  # the record has the person's response as a statement of theirs
     changes = kind != "read" and outcome.result != "failed"
     effects = effects_of(words, arguments, commands) if changes else ()
     return Done(call, position, arguments, words, commands, kind, result, outcome, effects)
 
 
 def _program_words(command: Command) -> str:
-    """Return a program and the first words behind it that are no options, blanks around each."""
+    """Return a program and its first words that are no options, each between spaces."""
     words = (word for word in command.words[1:5] if not word.startswith("-"))
     return " ".join(("", command.program, *words, ""))
 
@@ -105,8 +112,10 @@ Judge = Callable[[ToolCall, int, Utterance | None], tuple[Done, ...]]
 
 
 def done_in(utterances: Sequence[Utterance], judge: Judge = judge_call) -> list[Done]:
-    """Every call of the span, oldest first. A result answers the call with its id; where ids are used again, of the
-    newest message that has one waiting, the first."""
+    """Return every call of the span, oldest first.
+
+    A result belongs to the call with its id. If ids repeat, it belongs to the first pending call of the newest message.
+    """
     calls: list[tuple[ToolCall, int]] = []
     results: dict[int, Utterance] = {}
     waiting: dict[str, list[int]] = {}
@@ -115,7 +124,7 @@ def done_in(utterances: Sequence[Utterance], judge: Judge = judge_call) -> list[
         for call in utterance.calls:
             waiting[call.id].append(len(calls))
             calls.append((call, utterance.position))
-        answered = utterance.answers or ("" if utterance.role == "tool" else None)
-        if answered is not None and (asked := waiting.get(answered)):
-            results[asked.pop(0)] = utterance
+        call_id = utterance.answers or ("" if utterance.role == "tool" else None)
+        if call_id is not None and (pending_indexes := waiting.get(call_id)):
+            results[pending_indexes.pop(0)] = utterance
     return [done for at, (call, position) in enumerate(calls) for done in judge(call, position, results.get(at))]

@@ -1,8 +1,8 @@
 """Tool calls inside a script: codex's code mode runs all tools in JavaScript, `tools.exec_command({cmd: "ls"})`.
 
-A small reader of literals, no interpreter. It reads calls that run for certain and whose arguments are literals:
-strings, templates, objects, lists, and constants that stand for one of these. A function of the script is read where it
-is called, with the literals that it is given. All else is left unread.
+A small reader of literals, not an interpreter. It reads calls that certainly run and have literal arguments: strings,
+templates, objects, lists, and constants with such values. A function of the script is read at each call with its
+literal arguments. Everything else is ignored.
 """
 
 import re
@@ -23,13 +23,13 @@ _REMEMBERED = 1_000_000
 _MOST_CALLS = 50
 _MOST_NESTED = 20
 _MOST_SKIPPED = 200
-# Functions that are read where they are called: how often, how deep, and how many tokens of them in all.
+# Limits for functions, which are read at each call: the calls, their nesting, and the tokens in all.
 _MOST_RUNS = 50
 _DEEPEST_RUN = 3
 _MOST_RUN_TOKENS = 20_000
 _SCRIPT_KEYS = arguments_of_sort("script")
 _SCRIPT = re.compile(r"\btools\s{0,4}[.\[]|\A\s{0,99}(?:text|notify|store|exit)\(|\bALL_TOOLS\b")
-# What stands before the output of a script.
+# The header before the output of a script.
 _HEADER = re.compile(
     r"\s{0,9}Script (completed|failed|running|terminated|yielded)\b[^\n]{0,200}(?:\n|\Z)"
     r"(?:Wall time[^\n]{0,80}(?:\n|\Z))?(?:Output:\s{0,9})?",
@@ -37,7 +37,7 @@ _HEADER = re.compile(
 )
 _encode = msgspec.json.Encoder().encode
 _WORDS: Mapping[str, object] = {"true": True, "false": False, "null": None, "undefined": None}
-# What comes behind one of these may not run, or more than once.
+# Code after one of these may not run, or may run several times.
 _CONDITIONS = frozenset({"if", "for", "while", "switch", "catch", "with"})
 _CONDITIONAL = _CONDITIONS | {"else", "do", "case", "default", "function", "class"}
 _CONDITIONAL_SIGNS = frozenset({"=>", "&&", "||", "??", "?", "?.", "&&=", "||=", "??="})
@@ -46,15 +46,15 @@ _ASSIGNING = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "++", "--", "&&=", "|
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _DECLARING = frozenset({"const", "let", "var"})
 _ENDS_STATEMENT = (";", "\n", "")
-# Methods that leave a list as it is.
+# Members that do not change a list.
 _UNCHANGING = frozenset({"join", "length"})
 _TRIMMING = {"trim": str.strip, "trimStart": str.lstrip, "trimEnd": str.rstrip}
-# A line goes on behind or in front of one of these.
-_GOES_ON = frozenset({".", "?.", "+", ",", "=", "await", "=>", "||", "&&", "??", "?", ":"})
-# What may stand in front of a function that is called where it is written.
+# A statement continues after or before one of these.
+_CONTINUING = frozenset({".", "?.", "+", ",", "=", "await", "=>", "||", "&&", "??", "?", ":"})
+# Words allowed before a function that is called in place.
 _BEFORE_CALLED = frozenset({"await", "return", "void"})
-# Arguments without which a call still says what it does.
-_BESIDE = frozenset(
+# Optional arguments. Without them a call is still understood.
+_OPTIONAL_ARGUMENTS = frozenset(
     [
         *("workdir", "yield_time_ms", "max_output_tokens", "timeout_ms", "timeout", "login", "shell", "tty"),
         *("justification", "sandbox_permissions", "prefix_rule", "with_escalated_permissions", "explanation"),
@@ -63,18 +63,18 @@ _BESIDE = frozenset(
 
 
 class ScriptCall(NamedTuple):
-    """A call of a tool in a script, and what it was given: an object, or a text."""
+    """A call of a tool in a script. arguments: an object or a text."""
 
     name: str
     arguments: object
 
 
 class _UnreadValueError(Exception):
-    """A value is not a literal."""
+    """The value is not a literal."""
 
 
 class _Function(NamedTuple):
-    """A function of a script: its parameters, and the tokens of its body."""
+    """A function of a script: its parameters and the range of its body's tokens."""
 
     parameters: tuple[str, ...]
     start: int
@@ -82,29 +82,31 @@ class _Function(NamedTuple):
 
 
 class _Bounds:
-    """What all readers of one script share: what may still be read of it."""
+    """The limits that all readers of one script share."""
 
     def __init__(self) -> None:
-        # Characters that constants may still stand for: a few lines can double a text many times.
+        """Start with the full limits."""
+        # Characters that constants may still add. A few lines can double a text many times.
         self.room = 2 * _MOST_CHARACTERS
         self.runs = _MOST_RUNS
         self.tokens = _MOST_RUN_TOKENS
 
     def take(self, characters: int) -> None:
+        """Use up characters. Raises _UnreadValueError if none are left."""
         self.room -= characters
         if self.room < 0:
             raise _UnreadValueError
 
 
 class ScriptResult(NamedTuple):
-    """What a script ended with: `completed`, `failed`, `running`, or empty if the result does not say it."""
+    """The state of a script (`completed`, `failed`, `running`, or empty if unknown) and its output."""
 
     state: str
     output: str
 
 
 def script_in(name: str, arguments: str) -> str | None:
-    """Return the script of code mode that a call runs; None for every other call."""
+    """Return the code-mode script that a call runs; None for any other call."""
     if name.rpartition(".")[2] != "exec":
         return None
     code: object = arguments
@@ -120,32 +122,36 @@ def script_in(name: str, arguments: str) -> str | None:
 
 @memoize(characters=_REMEMBERED)
 def calls_in_script(code: str) -> tuple[ScriptCall, ...]:
-    """Return the tool calls that a script makes for certain, in their order."""
+    """Return the tool calls that a script certainly makes, in order."""
     tokens = [*tokens_of(code[:_MOST_CHARACTERS])]
     return tuple(_ScriptReader(tokens, _Names(tokens), _Bounds()).read(0, len(tokens)))
 
 
 def inner_calls(call: ToolCall) -> tuple[ToolCall, ...]:
-    """Return the calls in the script that a call runs; nothing if it runs none, or none can be read."""
+    """Return the calls in the script of a call; empty if there is no script or no readable call."""
     code = script_in(call.name, call.arguments)
     if code is None:
         return ()
     return tuple(
         ToolCall(
-            one.name, one.arguments if isinstance(one.arguments, str) else _encode(one.arguments).decode(), call.id
+            script_call.name,
+            script_call.arguments
+            if isinstance(script_call.arguments, str)
+            else _encode(script_call.arguments).decode(),
+            call.id,
         )
-        for one in calls_in_script(code)
+        for script_call in calls_in_script(code)
     )
 
 
 def answered_call(call: ToolCall) -> ToolCall:
-    """Return the call whose result the result of this one is: the only call of its script, else itself."""
+    """Return the call to which the result of this call belongs: the only call of its script, else itself."""
     inner = inner_calls(call)
     return inner[0] if len(inner) == 1 else call
 
 
 def script_result(text: str) -> ScriptResult:
-    """Return how a script ended, and what it printed."""
+    """Return the state and output of a script from its result."""
     header = _HEADER.match(text)
     if header is None:
         return ScriptResult("", text)
@@ -153,7 +159,7 @@ def script_result(text: str) -> ScriptResult:
 
 
 def printed_text(text: str) -> str:
-    """Return a result as its tools printed it: of a script's, without its header, and outputs out of their JSON."""
+    """Return a result as its tools printed it, without the header of a script and without JSON around outputs."""
     header = _HEADER.match(text)
     if header is None:
         return text
@@ -183,17 +189,18 @@ def _result_in(line: str) -> Mapping[str, object] | None:
 
 
 class _Names:
-    """What the names of a script are: how often each is given a value, which may be changed, and the functions."""
+    """The names of a script: how often each is assigned, which values may change, and the functions."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
+        """Collect the names in these tokens."""
         self._tokens = tokens
         self.closing = _closing_brackets(tokens)
         self.assigned = _times_assigned(tokens)
         self.changed = _changed_names(tokens)
-        found = [*self._functions()]
-        names = [name for name, _ in found]
+        functions = [*self._functions()]
+        names = [name for name, _ in functions]
         self.functions = (
-            {name: function for name, function in found if names.count(name) == 1} if len(found) < 50 else {}
+            {name: function for name, function in functions if names.count(name) == 1} if len(functions) < 50 else {}
         )
 
     def _functions(self) -> Iterator[tuple[str, _Function]]:
@@ -202,7 +209,7 @@ class _Names:
                 continue
             name = self._at(at + 1)
             if token.text == "function" and name.kind == "name" and not self.assigned.get(name.text):
-                function = self._behind_parameters(at + 2, is_arrow=False)
+                function = self._function_with_parameters(at + 2, is_arrow=False)
             elif token.text in _DECLARING and self._at(at + 2).text == "=" and self.assigned.get(name.text) == 1:
                 function = self.function_at(at + 3)
             else:
@@ -211,24 +218,24 @@ class _Names:
                 yield name.text, function
 
     def function_at(self, at: int) -> _Function | None:
-        """Return the function without a name at a token, or None."""
+        """Return the anonymous function at a token, or None."""
         at += self._at(at).text == "async"
         if self._at(at).text == "function":
-            return self._behind_parameters(at + 1, is_arrow=False)
-        return self._behind_parameters(at, is_arrow=True)
+            return self._function_with_parameters(at + 1, is_arrow=False)
+        return self._function_with_parameters(at, is_arrow=True)
 
-    def _behind_parameters(self, at: int, *, is_arrow: bool) -> _Function | None:
+    def _function_with_parameters(self, at: int, *, is_arrow: bool) -> _Function | None:
         if self._at(at).kind == "name" and is_arrow:
             parameters, at = [self._at(at)], at + 1
         elif self._at(at).text == "(" and at in self.closing and self.closing[at] - at < _MOST_SKIPPED:
             inner, at = self._tokens[at + 1 : self.closing[at]], self.closing[at] + 1
-            parameters = [each for each in inner if each.text != "," and each.kind != "newline"]
+            parameters = [parameter for parameter in inner if parameter.text != "," and parameter.kind != "newline"]
         else:
             return None
-        if any(each.kind != "name" for each in parameters) or (is_arrow and self._at(at).text != "=>"):
+        if any(parameter.kind != "name" for parameter in parameters) or (is_arrow and self._at(at).text != "=>"):
             return None
         at += is_arrow
-        names = tuple(each.text for each in parameters)
+        names = tuple(parameter.text for parameter in parameters)
         if self._at(at).text == "{":
             return _Function(names, at + 1, self.closing[at]) if at in self.closing else None
         return _Function(names, at, self._end_of_expression(at)) if is_arrow else None
@@ -237,7 +244,11 @@ class _Names:
         end = at
         while end < len(self._tokens) and end - at < _MOST_SKIPPED:
             token = self._tokens[end]
-            if token.kind == "newline" and end > at and not {self._at(end - 1).text, self._at(end + 1).text} & _GOES_ON:
+            if (
+                token.kind == "newline"
+                and end > at
+                and not {self._at(end - 1).text, self._at(end + 1).text} & _CONTINUING
+            ):
                 return end
             if token.kind == "sign" and token.text in (";", ",", ")", "]", "}"):
                 return end
@@ -249,31 +260,32 @@ class _Names:
 
 
 class _ScriptReader:
-    """Walks over the tokens of a script, or of a function in it, once."""
+    """Reads the tokens of a script, or of a function in it, once."""
 
     def __init__(
         self, tokens: Sequence[Token], names: _Names, bounds: _Bounds, running: tuple[_Function, ...] = ()
     ) -> None:
+        """Create a reader. running: the functions in whose calls it reads."""
         self._tokens = tokens
         self._names = names
         self._bounds = bounds
-        # The functions in which this one is called.
         self._running = running
         self._constants: dict[str, tuple[object, int]] = {}
-        # Names of the object that has the tools, and of single tools.
+        # Names of the object that contains the tools, and of single tools.
         self._tools = {"tools"}
         self._aliases: dict[str, str] = {}
-        # Of every bracket that is open: its sign, and whether what stands in it may not run.
+        # The open brackets: the sign of each, and whether its content may not run.
         self._open: list[tuple[str, bool]] = []
         self._is_conditional = False
         self._is_condition = False
-        # How many brackets were open at a `return` that is reached.
+        # The number of open brackets at a `return` that certainly runs.
         self._returns: int | None = None
 
     def read(self, at: int, end: int) -> list[ScriptCall]:
-        found: list[ScriptCall] = []
+        """Return the calls in the tokens from `at` to `end`."""
+        calls_read: list[ScriptCall] = []
         previous = Token("newline", "\n")
-        while at < end and len(found) < _MOST_CALLS:
+        while at < end and len(calls_read) < _MOST_CALLS:
             token = self._tokens[at]
             if self._has_returned(at, previous):
                 break
@@ -286,16 +298,16 @@ class _ScriptReader:
                 if token.text in _DECLARING:
                     self._bind(at)
                 elif previous.text not in (".", "function", "?."):
-                    found += self._calls(at)
-            elif token.text == "(" and not self._may_not_run() and (ran := self._called_where_written(at, previous)):
-                calls, following = ran
-                found += calls
+                    calls_read += self._calls(at)
+            elif token.text == "(" and not self._may_not_run() and (call_in_place := self._call_in_place(at, previous)):
+                calls, following = call_in_place
+                calls_read += calls
                 token = self._tokens[following - 1]
             if following == at + 1:
-                self._see(token, previous)
+                self._track(token, previous)
             previous = token if token.kind != "newline" else previous
             at = following
-        return found[:_MOST_CALLS]
+        return calls_read[:_MOST_CALLS]
 
     def _has_returned(self, at: int, previous: Token) -> bool:
         """Return True if the statement of a `return` has ended here."""
@@ -303,16 +315,16 @@ class _ScriptReader:
             return False
         token = self._tokens[at]
         if token.kind == "newline":
-            return previous.text not in _GOES_ON and self._text(self._skip(at)) not in _GOES_ON
+            return previous.text not in _CONTINUING and self._text(self._skip(at)) not in _CONTINUING
         return token.kind == "sign" and token.text in (";", "}")
 
     def _calls(self, at: int) -> Sequence[ScriptCall]:
-        """Return what the name at a token calls for certain: a tool, or a function of the script."""
+        """Return the tool calls that the name at a token certainly makes, by itself or as a function of the script."""
         name = self._text(at)
         if name in self._tools:
             call = self._call(at)
         elif name in self._aliases and self._text(at + 1) == "(":
-            call = self._given(self._aliases[name], at + 1)
+            call = self._call_with(self._aliases[name], at + 1)
         elif name in self._names.functions and self._text(at + 1) == "(":
             return self._run(self._names.functions[name], at + 1)
         else:
@@ -320,7 +332,7 @@ class _ScriptReader:
         return [call] if call is not None else ()
 
     def _run(self, function: _Function, at: int) -> Sequence[ScriptCall]:
-        """Return the calls of a function that is called with the arguments at a bracket."""
+        """Return the calls of a function called with the arguments at a bracket."""
         size = function.end - function.start
         self._bounds.runs -= 1
         self._bounds.tokens -= size
@@ -332,10 +344,10 @@ class _ScriptReader:
         ):
             return ()
         reader = _ScriptReader(self._tokens, self._names, self._bounds, (*self._running, function))
-        given = dict(zip(function.parameters, self._literals(at + 1), strict=False))
+        arguments = dict(zip(function.parameters, self._literals(at + 1), strict=False))
         is_own = {name: name not in function.parameters for name in (*self._constants, *self._aliases, *self._tools)}
         reader._constants = {name: value for name, value in self._constants.items() if is_own[name]} | {
-            name: value for name, value in given.items() if value is not None and not self._names.assigned.get(name)
+            name: value for name, value in arguments.items() if value is not None and not self._names.assigned.get(name)
         }
         reader._aliases = {name: tool for name, tool in self._aliases.items() if is_own[name]}
         reader._tools = {name for name in self._tools if is_own[name]}
@@ -346,13 +358,13 @@ class _ScriptReader:
         while self._text(at := self._skip(at)) not in (")", ""):
             try:
                 value, end = self._value(at, 0)
-                at = self._behind_comma(end, ")")
+                at = self._skip_comma(end, ")")
             except _UnreadValueError:
                 return
             yield (value, _size(value))
 
-    def _called_where_written(self, at: int, previous: Token) -> tuple[Sequence[ScriptCall], int] | None:
-        """Return the calls of `(async () => {...})()` at a token and the position behind it; None if it is none."""
+    def _call_in_place(self, at: int, previous: Token) -> tuple[Sequence[ScriptCall], int] | None:
+        """Return the calls of `(async () => {...})()` at a token and the position after it; None if there is none."""
         is_call = previous.kind == "name" and previous.text not in _BEFORE_CALLED
         if is_call or previous.text in (")", "]") or previous.kind in ("string", "template", "number"):
             return None
@@ -367,8 +379,8 @@ class _ScriptReader:
     def _may_not_run(self) -> bool:
         return self._is_conditional or (bool(self._open) and self._open[-1][1])
 
-    def _see(self, token: Token, previous: Token) -> None:
-        """Follow the brackets and what may not run."""
+    def _track(self, token: Token, previous: Token) -> None:
+        """Track the open brackets, and whether the next code may not run."""
         text = token.text
         if token.kind == "newline":
             ends_condition = previous.text in (")", "else", "do") and self._is_condition
@@ -394,7 +406,7 @@ class _ScriptReader:
         return bool(self._open) and self._open[-1][0] != "{"
 
     def _bind(self, at: int) -> None:
-        """Keep what constants stand for: a literal, the tools, or one of them."""
+        """Store the value of a constant: a literal, the tools object, or one of the tools."""
         if self._open_parenthesis():
             return
         if self._text(at + 1) == "{":
@@ -420,7 +432,7 @@ class _ScriptReader:
             at = self._skip(at + 1)
 
     def _bind_tool(self, name: str, at: int) -> int:
-        """Keep `const name = tools`, or `= tools.f`. Returns the position behind it."""
+        """Store `const name = tools`, or `= tools.f`. Return the position after it."""
         if self._text(at + 1) in (*_ENDS_STATEMENT, ","):
             self._tools.add(name)
             return at + 1
@@ -430,8 +442,8 @@ class _ScriptReader:
         return at
 
     def _bind_members(self, at: int) -> None:
-        """Keep `const {f, g: name} = tools`."""
-        found: dict[str, str] = {}
+        """Store `const {f, g: name} = tools`."""
+        tools_by_name: dict[str, str] = {}
         for _ in range(_MOST_SKIPPED):
             at = self._skip(at)
             if self._text(at) == "}":
@@ -442,40 +454,40 @@ class _ScriptReader:
             at = self._skip(at + 1)
             if self._text(at) == ":":
                 name, at = self._text(at + 1), self._skip(at + 2)
-            found[name] = tool
+            tools_by_name[name] = tool
             at += self._text(at) == ","
         if self._text(at + 1) == "=" and self._text(at + 2) in self._tools and self._text(at + 3) in _ENDS_STATEMENT:
-            self._aliases |= {name: tool for name, tool in found.items() if not self._names.assigned.get(name)}
+            self._aliases |= {name: tool for name, tool in tools_by_name.items() if not self._names.assigned.get(name)}
 
     def _call(self, at: int) -> ScriptCall | None:
-        """Return the tool call at a token; None if there is none, or if its arguments are not literals."""
+        """Return the tool call at a token; None if there is none or its arguments are not literals."""
         dot = self._skip(at + 1)
         if self._text(dot) == "." and self._kind(dot + 1) == "name":
-            return self._given(self._text(dot + 1), dot + 2)
+            return self._call_with(self._text(dot + 1), dot + 2)
         if self._text(at + 1) == "[" and self._kind(at + 2) == "string" and self._text(at + 3) == "]":
-            return self._given(self._tokens[at + 2].value or "", at + 4)
+            return self._call_with(self._tokens[at + 2].value or "", at + 4)
         return None
 
-    def _given(self, name: str, at: int) -> ScriptCall | None:
-        """Return the call of a tool with the arguments at a bracket."""
+    def _call_with(self, name: str, at: int) -> ScriptCall | None:
+        """Return the call of a tool with the arguments at a bracket; None if they are not literals."""
         if self._text(at) != "(":
             return None
         try:
-            given, end = ({}, at + 1) if self._text(at + 1) == ")" else self._value(self._skip(at + 1), 0)
+            arguments, end = ({}, at + 1) if self._text(at + 1) == ")" else self._value(self._skip(at + 1), 0)
         except _UnreadValueError:
             return None
         end = self._skip(end)
         is_whole = self._text(end) == ")" or (self._text(end) == "," and self._text(self._skip(end + 1)) == ")")
-        return ScriptCall(name, given) if is_whole and isinstance(given, (dict, str)) else None
+        return ScriptCall(name, arguments) if is_whole and isinstance(arguments, (dict, str)) else None
 
     def _value(self, at: int, depth: int) -> tuple[object, int]:
-        """Return the literal at a token and the position behind it; raises _UnreadValueError."""
+        """Return the literal at a token and the position after it. Raises _UnreadValueError."""
         value, at = self._operand(self._skip(at), depth)
         while self._text(after := self._skip(at)) == "+" and isinstance(value, str):
-            other, at = self._operand(self._skip(after + 1), depth)
-            if not isinstance(other, str):
+            operand, at = self._operand(self._skip(after + 1), depth)
+            if not isinstance(operand, str):
                 raise _UnreadValueError
-            value += other
+            value += operand
         return value, at
 
     def _operand(self, at: int, depth: int) -> tuple[object, int]:
@@ -517,7 +529,7 @@ class _ScriptReader:
         while self._text(at := self._skip(at)) != "]":
             value, at = self._value(at, depth + 1)
             values.append(value)
-            at = self._behind_comma(at, "]")
+            at = self._skip_comma(at, "]")
         return values, at + 1
 
     def _template(self, at: int, depth: int) -> tuple[str, int]:
@@ -532,13 +544,13 @@ class _ScriptReader:
         return "".join(parts), at + 1
 
     def _after_method(self, value: object, dot: int) -> tuple[object, int]:
-        """Return what `.trim()` or `.join(...)` makes of a literal; all other members are not read."""
+        """Apply `.trim()` or `.join(...)` to a literal. Raises _UnreadValueError for other members."""
         name = self._text(dot + 1)
         if self._text(dot + 2) != "(":
             raise _UnreadValueError
         if isinstance(value, str) and name in _TRIMMING and self._text(dot + 3) == ")":
             return _TRIMMING[name](value), dot + 4
-        texts = [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+        texts = [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
         is_join = isinstance(value, list) and len(texts) == len(value) and name == "join"
         if not is_join or self._kind(dot + 3) not in ("string", "template") or self._text(dot + 4) != ")":
             raise _UnreadValueError
@@ -554,7 +566,7 @@ class _ScriptReader:
                 if not isinstance(base, dict):
                     raise _UnreadValueError
                 values |= base
-                at = self._behind_comma(at, "}")
+                at = self._skip_comma(at, "}")
                 continue
             if self._kind(at) not in ("name", "string", "number"):
                 raise _UnreadValueError
@@ -562,12 +574,12 @@ class _ScriptReader:
             try:
                 value, at = self._value(after + 1, depth + 1) if self._text(after) == ":" else self._operand(at, depth)
                 values[name] = value
-                at = self._behind_comma(at, "}")
+                at = self._skip_comma(at, "}")
             except _UnreadValueError:
-                if depth or name not in _BESIDE:
+                if depth or name not in _OPTIONAL_ARGUMENTS:
                     raise
                 values.pop(name, None)
-                at = self._behind_comma(self._end_of_member(after), "}")
+                at = self._skip_comma(self._end_of_member(after), "}")
         return values, at + 1
 
     def _end_of_member(self, at: int) -> int:
@@ -580,7 +592,7 @@ class _ScriptReader:
             depth += (text in _CLOSING) - (text in (")", "]", "}"))
         raise _UnreadValueError
 
-    def _behind_comma(self, at: int, closing: str) -> int:
+    def _skip_comma(self, at: int, closing: str) -> int:
         at = self._skip(at)
         if self._text(at) == ",":
             return at + 1
@@ -608,7 +620,7 @@ def _number(text: str) -> object:
 
 
 def _times_assigned(tokens: Sequence[Token]) -> dict[str, int]:
-    """How often each name is given a value."""
+    """Return how often each name is assigned."""
     times: dict[str, int] = {}
     for token, following in pairwise(tokens):
         if token.kind == "name" and following.kind == "sign" and following.text in _ASSIGNING:
@@ -617,24 +629,24 @@ def _times_assigned(tokens: Sequence[Token]) -> dict[str, int]:
 
 
 def _changed_names(tokens: Sequence[Token]) -> Collection[str]:
-    """The names of which an object or a list may be changed: all that are used but to be spread, joined or given."""
+    """Return the names of objects and lists that may change: all that are not only spread, joined or passed."""
     texts = ["", "", "", "", *(token.text for token in tokens if token.kind != "newline"), "", ""]
     changed: set[str] = set()
     for at in range(4, len(texts) - 2):
-        before, name, after = texts[at - 1], texts[at], texts[at + 1]
-        if before in (".", "...", ":", "const", "let", "var") or after in (":", "="):
+        previous, name, following = texts[at - 1], texts[at], texts[at + 1]
+        if previous in (".", "...", ":", "const", "let", "var") or following in (":", "="):
             continue
-        if after == "." and texts[at + 2] in _UNCHANGING:
+        if following == "." and texts[at + 2] in _UNCHANGING:
             continue
-        if before == "(" and texts[at - 3] == "." and texts[at - 4] == "tools":
+        if previous == "(" and texts[at - 3] == "." and texts[at - 4] == "tools":
             continue
         changed.add(name)
     return changed
 
 
 def _closing_brackets(tokens: Sequence[Token]) -> dict[int, int]:
-    """Where each bracket that is opened is closed."""
-    found: dict[int, int] = {}
+    """Return the position of the closing bracket for each opening one."""
+    closing: dict[int, int] = {}
     opened: list[int] = []
     for at, token in enumerate(tokens):
         if token.kind != "sign":
@@ -642,12 +654,12 @@ def _closing_brackets(tokens: Sequence[Token]) -> dict[int, int]:
         if token.text in _CLOSING:
             opened.append(at)
         elif token.text in (")", "]", "}") and opened and _CLOSING[tokens[opened[-1]].text] == token.text:
-            found[opened.pop()] = at
-    return found
+            closing[opened.pop()] = at
+    return closing
 
 
 def _size(value: object) -> int:
-    """About how many characters a literal takes."""
+    """Return an estimate of the characters of a literal."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):

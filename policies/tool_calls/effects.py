@@ -1,13 +1,17 @@
-"""What one call may do to one file, before it is known what the conversation shows of it."""
+"""The possible effects of one call on one file, before the conversation's knowledge of files is applied."""
 
 from typing import Literal, NamedTuple
 
-# written: created or overwritten. touched: created, where it was not there.
+# written: created or overwritten. touched: created if it did not exist.
 Deed = Literal["written", "created", "overwritten", "modified", "appended", "renamed", "copied", "deleted", "touched"]
 
 
 class Effect(NamedTuple):
-    """other: of what is renamed its new path, of a copy where it is from. line: the first one that changes."""
+    """An effect on a file.
+
+    other: the new path of a renamed file; the source of a copy.
+    line: the first line that changes.
+    """
 
     deed: Deed
     path: str

@@ -1,4 +1,4 @@
-"""JavaScript as tokens: names, signs, and literals with the text that they stand for."""
+"""JavaScript as tokens: names, signs, and literals with their values."""
 
 import re
 from collections.abc import Generator, Iterator
@@ -17,11 +17,12 @@ _SUBSTITUTION = "${"
 
 
 class Token(NamedTuple):
-    """kind: `name`, `number`, `sign`, `newline`, `string`, `template`, or `opaque`: a literal that is not read.
+    """A token of a script.
 
-    A template with substitutions is a `head`, a `middle` between each two of them, and a `tail`.
-
-    text: as it stands in the script; of a template without its quotes. value: of a string or a template.
+    kind: `name`, `number`, `sign`, `newline`, `string`, `template`, or `opaque` for a literal that is not parsed.
+    A template with substitutions is a `head`, a `middle` between two substitutions, and a `tail`.
+    text: the source text; for a template without its quotes.
+    value: the value of a string or template.
     """
 
     kind: str
@@ -30,7 +31,7 @@ class Token(NamedTuple):
 
 
 def tokens_of(code: str) -> Iterator[Token]:
-    """Yield the tokens of a script. A string that is not closed ends with its line, a template with the script."""
+    """Yield the tokens of a script. An unclosed string ends with its line, an unclosed template with the script."""
     at, braces = 0, list[str]()
     while at < len(code):
         sign = code[at]
@@ -48,9 +49,9 @@ def tokens_of(code: str) -> Iterator[Token]:
 
 
 def _template(code: str, start: int, braces: list[str], *, is_whole: bool) -> Generator[Token, None, int]:
-    """Yield a template, or a part of one with substitutions. Returns where it ends."""
-    found = _TEMPLATE.match(code, start)
-    end = found.end() if found else start
+    """Yield a template, or a part of one with substitutions. Return its end."""
+    match = _TEMPLATE.match(code, start)
+    end = match.end() if match else start
     if code.startswith(_SUBSTITUTION, end):
         braces.append(_SUBSTITUTION)
         yield Token("head" if is_whole else "middle", "`", _unescape(code[start:end]))
@@ -64,11 +65,11 @@ def _template(code: str, start: int, braces: list[str], *, is_whole: bool) -> Ge
 
 
 def _token(code: str, at: int) -> Generator[Token, None, int]:
-    """Yield the token here, if it is no space. Returns where it ends."""
+    """Yield the token at a position unless it is a space. Return its end."""
     match = _TOKEN.match(code, at)
     if match is None:
         return len(code)
-    if match.lastgroup == "sign" and match[0] in "\"'":  # not closed, or in a regular expression
+    if match.lastgroup == "sign" and match[0] in "\"'":  # unclosed, or within a regular expression
         end = code.find("\n", at)
         yield Token("opaque", match[0])
         return len(code) if end < 0 else end

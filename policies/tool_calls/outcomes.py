@@ -1,7 +1,7 @@
-"""Whether a call worked, as far as the protocol proves it: ok, failed and why, else not known and quoted.
+"""Outcomes of calls as far as the protocol proves them: ok, failed with a reason, or unknown with a quotation.
 
-Evidence in this order: what the protocol says; an exit code; fields of a JSON result; verdict lines of known tools
-(`verdicts.toml`). A call that reads worked if a text came.
+The evidence, in this order: the protocol's status, an exit code, fields of a JSON result, and verdict lines of known
+tools (`verdicts.toml`). A call that reads has succeeded if it returned a text.
 """
 
 import re
@@ -30,7 +30,7 @@ from policies.tool_calls.tools import Kind
 from policies.tool_calls.verdicts import EXIT_CODE_NAMES, EXIT_CODE_STEMS, Proven, proven_first, proven_in
 
 Result = Literal["ok", "failed", "unknown"]
-# Characters of the beginning and of the end of a result in which verdict lines are looked for.
+# Characters at either end of a result in which verdict lines are searched for.
 _HEAD, _TAIL = 1_500, 3_000
 _QUOTED = 300
 _LONGEST_LINE = 400
@@ -63,21 +63,21 @@ _REMINDER = "<system-reminder"
 _TELLING = re.compile(r"[^\W_]")
 _COLOURS = re.compile(r"\x1b\[[\d;]{0,20}m")
 _NUMBERED = re.compile(r" {0,8}\d{1,6}(?:\t|→|\||: )")
-# A text of so many lines is no message in the place of a text: of a tool that reads, and of a shell.
+# Minimum lines of a text that is not an error message: for reading tools, and for a shell.
 _TEXT_LINES, _SHELL_LINES = 2, 4
 _TRACE = "Traceback (most recent call last):"
 _ESCAPE = re.compile(r"\\u((?!d[89a-f])[0-9a-f]{4})", re.IGNORECASE)
-# The code of what a signal has ended.
+# The exit code of a process that a signal ended.
 _SIGNAL_CODE = re.compile(
     rf"(?P<before>(?:{EXIT_CODE_NAMES})['\"]?\s{{0,2}}[:：=>は]?\s{{0,2}})(?:1(?:29|30|37|43)|-(?:1|2|9|15))\b(?!\.\d)",
     re.IGNORECASE,
 )
-# What harnesses put an output into.
+# The JSON envelopes of harnesses for an output.
 _ENVELOPE = re.compile(
     r"[\s\[]{0,8}\{\s{0,8}(?:\"(?:returncode|exit_?[cC]ode|output|stdout|chunk_id)\":|\"(?:query"
     r"|command)\":[^\n]{0,200}\"(?:result|success)\":)"
 )
-# A result that is gone, or that says only that a process was started.
+# Results that are gone, or that only report the start of a process.
 _TELLS_NOTHING = re.compile(
     r"\A\W{0,3}(?:old tool result|tool result (?:content )?cleared|content (?:was )?(?:cleared|removed|omitted)"
     r"|output (?:removed|pruned|omitted))"
@@ -94,6 +94,8 @@ _PYTHON = re.compile(r"'(success|ok|isError|is_error)'\s?:\s?(True|False)")
 
 
 class Outcome(NamedTuple):
+    """The result of a call, and its reason or quotation."""
+
     result: Result
     why: str = ""
 
@@ -103,11 +105,14 @@ NOT_KNOWN = Outcome("unknown")
 
 
 class Ground(NamedTuple):
-    """What is known of a call beside its result.
+    """The facts about a call apart from its result.
 
-    is_shell: it runs commands, or may. shows: a shell's last command shows something, whose words are not about the
-    call. stops: the call ends something, so that a signal's exit code is no failure. looks: the tool's name says that
-    it gets something. ran: its commands, blanks around every word. is_one: it runs one command at most.
+    is_shell: it runs commands, or may run them.
+    shows: the last command of a shell shows a text, whose words are not about the call.
+    stops: it ends something, so the exit code of a signal is no failure.
+    looks: the tool's name has a word for reading.
+    ran: its commands, every word between spaces.
+    is_one: it runs at most one command.
     """
 
     is_shell: bool
@@ -119,16 +124,17 @@ class Ground(NamedTuple):
 
 
 def outcome_of(kind: Kind, text: str | None, error: bool | None, ground: Ground) -> Outcome:
-    """Return what became of a call. text: of its result, None if there is none; error: what the protocol says of it.
+    """Return the outcome of a call. text: its result; None if there is none. error: the protocol's status.
 
-    `why` of a failure is the line that says why. That of a success is its result, if it is short, or the line that
-    proves it. That of any other is the last line that says something.
+    `why` of a failure is the line with the reason. For a success it is a short result, or the line that proves it. For
+    an
+    unknown outcome it is the last informative line.
     """
     outcome = _outcome_of(kind, text, error, ground)
     if outcome.result == "ok" and kind in ("change", "plan"):
         return OK
     if outcome == OK and text:
-        return Outcome("ok", _whole(text))
+        return Outcome("ok", _whole_if_short(text))
     if not text or outcome.result != "failed":
         return outcome
     return Outcome("failed", refine_reason(outcome.why, text))
@@ -140,28 +146,28 @@ def _outcome_of(kind: Kind, text: str | None, error: bool | None, ground: Ground
     if error:
         return Outcome("failed", _reason_in(text))
     original = text
-    if ground.stops and len(text) <= _MOST_JSON:  # the code of what it has ended is no code of its own
+    if ground.stops and len(text) <= _MOST_JSON:  # a signal's code belongs to the process that the call ended
         text = _SIGNAL_CODE.sub(r"\g<before>0", text)
     if not text.strip():
         return OK if error is False else NOT_KNOWN
     if kind == "agent":
-        return _of_report(text, error)
-    seen = _ends_of(text)
-    if _tells_nothing(seen[:400]):
+        return _judge_report(text, error)
+    ends = _ends_of(text)
+    if _is_uninformative(ends[:400]):
         return NOT_KNOWN
     is_zero = False
-    if ground.is_shell and (code := _framed_exit_code(seen)) is not None:
+    if ground.is_shell and (code := _framed_exit_code(ends)) is not None:
         if code:
             return Outcome("failed", reason_of(text))
         is_zero = True
-    outcome = _find_outcome(kind, text, seen, ground, is_zero=is_zero)
+    outcome = _find_outcome(kind, text, ends, ground, is_zero=is_zero)
     if outcome is None or (outcome == NOT_KNOWN and is_zero):
         outcome = OK if is_zero or error is False else NOT_KNOWN
     return Outcome("unknown", _quotation(original)) if outcome == NOT_KNOWN else outcome
 
 
 def _quotation(text: str) -> str:
-    """Return the last line of a result that says something; of data all of it if it is short, else nothing."""
+    """Return the last informative line of a result. Return data completely if it is short, else nothing."""
     output = output_in(text)
     if words := _short_words(text if output is None else output):
         return words
@@ -178,8 +184,8 @@ def _quotation(text: str) -> str:
     return ""
 
 
-def _whole(text: str) -> str:
-    """A result of a line or two beside what frames it; empty for a longer one, and for a lone word of success."""
+def _whole_if_short(text: str) -> str:
+    """Return a result of one or two lines without its frame; empty for a longer one or a lone word of success."""
     output = output_in(text)
     return _short_words(text if output is None else output)
 
@@ -190,16 +196,16 @@ def _short_words(text: str) -> str:
         return ""
     if "<" in text:
         text = TAGS.sub("", RETURNED.sub("", text))
-    told = [line for line in without_logs(text).splitlines() if line and not line.isspace()]
-    if len(told) > 1 or "xit" in text:
-        told = [line for line in told if not is_frame(line)]
-    words = " ".join(" ".join(told).split())
+    lines = [line for line in without_logs(text).splitlines() if line and not line.isspace()]
+    if len(lines) > 1 or "xit" in text:
+        lines = [line for line in lines if not is_frame(line)]
+    words = " ".join(" ".join(lines).split())
     is_word = words.lower().strip(".!() ") in _SAYS_NO_MORE
-    return words if len(words) <= WHY and len(told) <= _MOST_LINES and not is_word else ""
+    return words if len(words) <= WHY and len(lines) <= _MOST_LINES and not is_word else ""
 
 
 def output_in(text: str) -> str | None:
-    """Return the output of a shell in the JSON that a harness puts it into; None for any other text."""
+    """Return the output of a shell in the JSON envelope of a harness; None for any other text."""
     if _ENVELOPE.match(text[:_NEAR]) is None or len(text) > _MOST_JSON:
         return None
     try:
@@ -211,35 +217,37 @@ def output_in(text: str) -> str | None:
     return output if isinstance(output, str) else None
 
 
-def _of_report(text: str, error: bool | None) -> Outcome:
-    """Return the outcome of a call of another agent, by the protocol alone: a report may tell of any failure."""
+def _judge_report(text: str, error: bool | None) -> Outcome:
+    """Return the outcome of a call of another agent. Only the protocol counts: its report may mention any failure."""
     if REJECTED.match(text[:READ]):
         return Outcome("failed", reason_of(text))
     if (proven := _proven_first(text, "any")) is not None and proven.result == "failed":
         return _as_outcome(proven)
     is_json = text[:1] == "{" and len(text) <= _MOST_JSON
-    failed = next((said for said in _fields_said(text) if said.result == "failed"), None) if is_json else None
-    return failed or (OK if error is False else Outcome("unknown", _whole(text)))
+    failed = (
+        next((outcome for outcome in _outcomes_in_json(text) if outcome.result == "failed"), None) if is_json else None
+    )
+    return failed or (OK if error is False else Outcome("unknown", _whole_if_short(text)))
 
 
 def _reason_in(text: str) -> str:
-    """Return the line of a failed result, an object or a text, that says why."""
+    """Return the line with the reason in a failed result, an object or a text."""
     try:
         value = read(text) if text[:1] == "{" and len(text) <= _MOST_JSON else text
     except UnreadError:
         value = text
-    return _beside(value) if isinstance(value, dict) and value else reason_of(text)
+    return _reason_in_fields(value) if isinstance(value, dict) and value else reason_of(text)
 
 
-def _fields_said(text: str) -> Sequence[Outcome]:
+def _outcomes_in_json(text: str) -> Sequence[Outcome]:
     try:
-        return [*_said_by(read(text))]
+        return [*_outcomes_in_fields(read(text))]
     except UnreadError:
         return ()
 
 
 def _find_outcome(kind: Kind, text: str, seen: str, ground: Ground, *, is_zero: bool) -> Outcome | None:
-    """By what stands in a result; None if it proves nothing."""
+    """Return the outcome that the content of a result proves; None if it proves nothing."""
     if REJECTED.match(text[: 2 * READ]):
         return Outcome("failed", reason_of(text))
     is_json = text[:1] in "{["
@@ -249,22 +257,24 @@ def _find_outcome(kind: Kind, text: str, seen: str, ground: Ground, *, is_zero: 
     if (proven := _proven_first(seen, scope)) is not None:
         return _as_outcome(proven)
     if kind == "read" and not (is_json and ground.is_shell and _ENVELOPE.match(text[:_NEAR])):
-        return _of_reading(text, ground)
-    if is_json and (found := _of_json(text, ground, is_zero=is_zero)) is not None:
-        return found
+        return _judge_reading(text, ground)
+    if is_json and (outcome := _judge_json(text, ground, is_zero=is_zero)) is not None:
+        return outcome
     if kind in ("change", "plan"):
         code = FRAME.match(seen.lstrip())
         return None if code is None else Outcome("failed", reason_of(text)) if int(code[1]) else OK
-    return _of_text(seen, ground, is_zero=is_zero)
+    return _judge_text(seen, ground, is_zero=is_zero)
 
 
 def _proven_first(text: str, scope: Literal["change", "tool", "any"]) -> Proven | None:
-    """Return what the first line of a result proves, or the first one behind those of a harness."""
+    """Return the proof in the first line of a result, or in the first line that no harness added."""
     lines = [line[:_LONGEST_LINE] for line in map(str.strip, text[:READ].splitlines()) if line][:_MOST_FRAMED]
     if not lines:
         return None
-    told = next((line for line in lines if not is_framing(line)), lines[0])
-    return proven_first(lines[0], scope) or (None if told is lines[0] else proven_first(told, scope))
+    first_unframed = next((line for line in lines if not is_framing(line)), lines[0])
+    return proven_first(lines[0], scope) or (
+        None if first_unframed is lines[0] else proven_first(first_unframed, scope)
+    )
 
 
 def _as_outcome(proven: Proven) -> Outcome:
@@ -272,22 +282,22 @@ def _as_outcome(proven: Proven) -> Outcome:
 
 
 def _ends_of(text: str) -> str:
-    """Return what is read of a result: whole lines of its beginning and its end, letters for escapes, no colours."""
-    seen = text
+    """Return the ends of a result in whole lines, with letters for escapes and without colors."""
+    ends = text
     if len(text) > _HEAD + _TAIL:
         beginning, end = text[:_HEAD].rpartition("\n")[0], text[-_TAIL:].partition("\n")[2]
-        seen = f"{beginning or text[:READ]}\n{end or text[-READ:]}"
-    if "\x1b" in seen:
-        seen = _COLOURS.sub("", seen)
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), seen) if "\\u" in seen else seen
+        ends = f"{beginning or text[:READ]}\n{end or text[-READ:]}"
+    if "\x1b" in ends:
+        ends = _COLOURS.sub("", ends)
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), ends) if "\\u" in ends else ends
 
 
-def _tells_nothing(beginning: str) -> bool:
+def _is_uninformative(beginning: str) -> bool:
     return has_any(beginning.lower(), _TELLS_NOTHING_STEMS) and _TELLS_NOTHING.search(beginning) is not None
 
 
 def _framed_exit_code(seen: str) -> int | None:
-    """The exit code that a harness puts around an output, if it does."""
+    """Return the exit code in a harness's frame around an output; None if there is none."""
     for part in (seen[:_NEAR], seen[-_NEAR:]) if len(seen) > _NEAR else (seen,):
         low = part.lower()
         if ("exit" in low or "code" in low) and (match := FRAME.search(part)):
@@ -295,23 +305,23 @@ def _framed_exit_code(seen: str) -> int | None:
     return None
 
 
-def _of_reading(text: str, ground: Ground) -> Outcome:
-    """Return whether a text came: a short one may be a message in its place."""
-    seen = text[: 2 * READ]
+def _judge_reading(text: str, ground: Ground) -> Outcome:
+    """Return the outcome of a reading call. A short text may be an error message, so it is unknown."""
+    opening = text[: 2 * READ]
     if ground.is_shell and not ground.shows:
-        told = [line for line in map(str.rstrip, seen.splitlines()) if line][:1]
-        for proven in proven_in(told, ground.ran):
+        first_lines = [line for line in map(str.rstrip, opening.splitlines()) if line][:1]
+        for proven in proven_in(first_lines, ground.ran):
             if proven.result == "failed" and proven.scope == "error":
                 return _as_outcome(proven)
     least = _SHELL_LINES if ground.ran else _TEXT_LINES
-    is_text = len(text) > _SHORT or seen.strip().count("\n") + 1 >= least or _NUMBERED.match(seen)
+    is_text = len(text) > _SHORT or opening.strip().count("\n") + 1 >= least or _NUMBERED.match(opening)
     return OK if is_text else NOT_KNOWN
 
 
-def _of_json(text: str, ground: Ground, *, is_zero: bool) -> Outcome | None:
-    """What the fields of a JSON result say; not known if it is data that says nothing of the call; None for no JSON."""
+def _judge_json(text: str, ground: Ground, *, is_zero: bool) -> Outcome | None:
+    """Return the outcome in the fields of a JSON result; unknown for data without a status; None if it is no JSON."""
     if len(text) > _MOST_JSON:
-        return _of_code(text)
+        return _judge_exit_code(text)
     try:
         value = read(text)
     except UnreadError:
@@ -321,81 +331,81 @@ def _of_json(text: str, ground: Ground, *, is_zero: bool) -> Outcome | None:
         is_fine = (match[2] == "True") != ("rror" in match[1])
         return OK if is_fine else Outcome("failed", line_of(text))
     if isinstance(value, list) and ground.ran and _ENVELOPE.match(text[:_NEAR]):
-        found = [said for part in value[:50] for said in _said_by(part)]
+        outcomes = [outcome for part in value[:50] for outcome in _outcomes_in_fields(part)]
     else:
-        found = [*_said_by(value, looks=ground.looks)]
-    failed = next((each for each in found if each.result == "failed"), None)
+        outcomes = [*_outcomes_in_fields(value, looks=ground.looks)]
+    failed = next((outcome for outcome in outcomes if outcome.result == "failed"), None)
     if failed is not None:
         return failed
-    if Outcome("unknown") in found:
+    if Outcome("unknown") in outcomes:
         return NOT_KNOWN
     if (
         isinstance(value, dict)
         and not ground.looks
-        and (judged := _of_texts(value, ground, is_zero=is_zero or OK in found))
+        and (judged := _judge_texts(value, ground, is_zero=is_zero or OK in outcomes))
     ):
         return judged
-    return OK if found else NOT_KNOWN
+    return OK if outcomes else NOT_KNOWN
 
 
-def _of_texts(fields: Mapping[str, object], ground: Ground, *, is_zero: bool) -> Outcome | None:
-    """Return what the texts in an object prove: the first that proves anything."""
+def _judge_texts(fields: Mapping[str, object], ground: Ground, *, is_zero: bool) -> Outcome | None:
+    """Return the first outcome that a text in an object proves; None if there is none."""
     for text in (fields.get(key) for key in _TELLING_KEYS):
         if not isinstance(text, str):
             continue
         if not ground.ran and (proven := proven_first(text.strip(), "tool")) is not None:
             return _as_outcome(proven)
-        if (judged := _of_text(_ends_of(text), ground, is_zero=is_zero)) is not None:
+        if (judged := _judge_text(_ends_of(text), ground, is_zero=is_zero)) is not None:
             return judged
     return None
 
 
-def _said_by(value: object, depth: int = 0, *, looks: bool = False) -> Iterator[Outcome]:
-    """Yield what the fields of an object say. looks: a status, or an error, is that of what was looked up."""
+def _outcomes_in_fields(value: object, depth: int = 0, *, looks: bool = False) -> Iterator[Outcome]:
+    """Yield the outcomes in the fields of an object. looks: a status or error belongs to the object looked up."""
     if not isinstance(value, dict):
         return
-    for name, told in value.items():
+    for name, field_value in value.items():
         key = _key(name)
-        if isinstance(told, dict) and key == "metadata" and depth < 1:
-            yield from _said_by(told, depth + 1, looks=looks)
-        elif not looks or key in _SUCCESS_KEYS or key in _ERROR_KEYS or isinstance(told, int):
-            said = _said_by_field(key, told, value)
-            if said is not None:
-                yield said
+        if isinstance(field_value, dict) and key == "metadata" and depth < 1:
+            yield from _outcomes_in_fields(field_value, depth + 1, looks=looks)
+        elif not looks or key in _SUCCESS_KEYS or key in _ERROR_KEYS or isinstance(field_value, int):
+            outcome = _outcome_of_field(key, field_value, value)
+            if outcome is not None:
+                yield outcome
 
 
 def _key(name: object) -> str:
     return str(name).replace("_", "").replace("-", "").lower()
 
 
-def _said_by_field(key: str, told: object, beside: Mapping[str, object]) -> Outcome | None:
-    if key in _CODE_KEYS and isinstance(told, int):
-        return OK if told == 0 else Outcome("failed", _beside(beside))
-    if key in _SUCCESS_KEYS and isinstance(told, bool):
-        return OK if told else Outcome("failed", _beside(beside))
-    if key in _ERROR_KEYS and told is True:
-        return Outcome("failed", _beside(beside))
-    if key in _TOLD_KEYS and told and not (isinstance(told, str) and told.lower() in ("none", "null", "(none)")):
-        return Outcome("failed", _beside(beside))
+def _outcome_of_field(key: str, value: object, fields: Mapping[str, object]) -> Outcome | None:
+    if key in _CODE_KEYS and isinstance(value, int):
+        return OK if value == 0 else Outcome("failed", _reason_in_fields(fields))
+    if key in _SUCCESS_KEYS and isinstance(value, bool):
+        return OK if value else Outcome("failed", _reason_in_fields(fields))
+    if key in _ERROR_KEYS and value is True:
+        return Outcome("failed", _reason_in_fields(fields))
+    if key in _TOLD_KEYS and value and not (isinstance(value, str) and value.lower() in ("none", "null", "(none)")):
+        return Outcome("failed", _reason_in_fields(fields))
     if key in _STATUS_KEYS:
-        return _of_status(told, beside)
+        return _judge_status(value, fields)
     return None
 
 
-def _of_status(told: object, beside: Mapping[str, object]) -> Outcome | None:
-    """A status beside many other fields is that of what was asked about."""
-    word = str(told).lower()
-    is_bad = (isinstance(told, int) and told >= 400) or word in _FAILED_STATUS
-    is_fine = (isinstance(told, int) and 200 <= told < 300) or word in _FINE_STATUS
+def _judge_status(status: object, fields: Mapping[str, object]) -> Outcome | None:
+    """Return the outcome of a status. Among many fields it belongs to the object asked about."""
+    word = str(status).lower()
+    is_bad = (isinstance(status, int) and status >= 400) or word in _FAILED_STATUS
+    is_fine = (isinstance(status, int) and 200 <= status < 300) or word in _FINE_STATUS
     if not (is_bad or is_fine):
         return None
-    if len(beside) > _FEW_KEYS:
+    if len(fields) > _FEW_KEYS:
         return NOT_KNOWN
-    return Outcome("failed", _beside(beside)) if is_bad else OK
+    return Outcome("failed", _reason_in_fields(fields)) if is_bad else OK
 
 
-def _beside(fields: Mapping[str, object]) -> str:
-    """What the fields tell of a failure."""
+def _reason_in_fields(fields: Mapping[str, object]) -> str:
+    """Return the reason for a failure in an object's fields."""
     for key in (
         "error",
         "message",
@@ -409,16 +419,16 @@ def _beside(fields: Mapping[str, object]) -> str:
         "content",
         "result",
     ):
-        told = fields.get(key)
-        if isinstance(told, dict):
-            told = told.get("message")
-        if isinstance(told, str) and told.strip():
-            return reason_of(told)
-    return line_of(", ".join(f"{key}: {told}" for key, told in fields.items() if isinstance(told, int | str))[:WHY])
+        text = fields.get(key)
+        if isinstance(text, dict):
+            text = text.get("message")
+        if isinstance(text, str) and text.strip():
+            return reason_of(text)
+    return line_of(", ".join(f"{key}: {text}" for key, text in fields.items() if isinstance(text, int | str))[:WHY])
 
 
-def _of_code(text: str) -> Outcome | None:
-    """By the code near either end."""
+def _judge_exit_code(text: str) -> Outcome | None:
+    """Return the outcome by an exit code near either end; None if there is none."""
     for part in (text[-_NEAR:], text[:_NEAR]):
         low = part.lower()
         if any(stem in low for stem in EXIT_CODE_STEMS) and (codes := [int(m[1]) for m in CODE.finditer(part)]):
@@ -426,34 +436,34 @@ def _of_code(text: str) -> Outcome | None:
     return None
 
 
-def _of_text(seen: str, ground: Ground, *, is_zero: bool) -> Outcome | None:
-    """Return what verdict lines and exit codes prove; None if neither does.
+def _judge_text(seen: str, ground: Ground, *, is_zero: bool) -> Outcome | None:
+    """Return the outcome that verdict lines and exit codes prove; None if neither proves one.
 
-    is_zero: its exit code is 0, which outweighs single errors. A verdict on a run outweighs it: a pipe hides its code.
+    is_zero: the exit code is 0, which outweighs single errors. A verdict on a run outweighs it: a pipe hides its code.
     """
-    told = [line for line in map(str.rstrip, seen.splitlines()) if line]
-    found = proven_in(told, ground.ran)
-    if ground.shows and len(told) > 1:
-        found = [each for each in found if each.scope == "run"]
+    lines = [line for line in map(str.rstrip, seen.splitlines()) if line]
+    proofs = proven_in(lines, ground.ran)
+    if ground.shows and len(lines) > 1:
+        proofs = [proof for proof in proofs if proof.scope == "run"]
     if ground.stops:
-        found = [each for each in found if each.scope != "last"]
-    weighed = [each for each in found if each.result == "failed" and (each.scope == "run" or not is_zero)]
-    if weighed:
-        run = next((each for each in weighed if each.scope == "run"), weighed[0])
+        proofs = [proof for proof in proofs if proof.scope != "last"]
+    failures = [proof for proof in proofs if proof.result == "failed" and (proof.scope == "run" or not is_zero)]
+    if failures:
+        run = next((proof for proof in failures if proof.scope == "run"), failures[0])
         return _as_outcome(run)
     if is_zero:
-        return next((_as_outcome(each) for each in found if each.result == "ok"), OK)
-    if (coded := _of_code(seen)) is not None:
+        return next((_as_outcome(proof) for proof in proofs if proof.result == "ok"), OK)
+    if (coded := _judge_exit_code(seen)) is not None:
         return coded
     if _TRACE in seen and not ground.shows and _ends_with_trace(seen):
         return Outcome("failed", _TRACE)
-    fine = [each for each in found if each.result == "ok"]
-    if fine and not ground.is_one:  # of the last command alone a result's end is known to be
-        last = next((line for line in reversed(told) if not is_frame(line.strip())), "")
-        fine = [each for each in fine if each.line == last]
+    fine = [proof for proof in proofs if proof.result == "ok"]
+    if fine and not ground.is_one:  # the end of a result belongs to the last command only
+        last_line = next((line for line in reversed(lines) if not is_frame(line.strip())), "")
+        fine = [proof for proof in fine if proof.line == last_line]
     return _as_outcome(fine[-1]) if fine else None
 
 
 def _ends_with_trace(seen: str) -> bool:
-    """Return True if nothing stands behind the last traceback but what was raised."""
+    """Return True if only the exception follows the last traceback."""
     return len(UNINDENTED.findall(seen[seen.rfind(_TRACE) + len(_TRACE) :])) == 1

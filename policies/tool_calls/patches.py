@@ -1,4 +1,4 @@
-"""What patches do to files: those of codex, unified diffs, and blocks of SEARCH and REPLACE in an answer's text."""
+"""Effects of patches on files: codex patches, unified diffs, and SEARCH/REPLACE blocks in an assistant's message."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -18,10 +18,10 @@ _PATH = re.compile(r"(?:[A-Za-z]:)?[^\s:]{1,300}")
 
 
 def patch_effects(text: str) -> list[Effect]:
-    """Of a codex patch, else of a unified diff; nothing of what is neither."""
+    """Return the effects of a codex patch or a unified diff; an empty list for any other text."""
     text = text[:_MOST]
-    if "*** " in text and (found := [*_codex(text)]):
-        return found
+    if "*** " in text and (effects := [*_codex(text)]):
+        return effects
     return [*_unified_effects(text)] if "\n+++ " in text or text.startswith("rename from ") else []
 
 
@@ -47,7 +47,7 @@ def _unified_effects(text: str) -> Iterator[Effect]:
     files = [*_DIFF.finditer(text)]
     for match, following in zip(files, [*files[1:], None], strict=False):
         line = first_change(text[match.end() : following.start() if following else len(text)])
-        old, new = _plain(match[1]), _plain(match[2])
+        old, new = _without_prefix(match[1]), _without_prefix(match[2])
         if new == "/dev/null":
             yield Effect("deleted", old)
         elif old == "/dev/null":
@@ -56,40 +56,40 @@ def _unified_effects(text: str) -> Iterator[Effect]:
             yield Effect("modified", new, line=line)
 
 
-def _plain(path: str) -> str:
-    """Without the `a/` or `b/` in front."""
+def _without_prefix(path: str) -> str:
+    """Return a path without the prefix `a/` or `b/`."""
     path = path.strip().strip('"')
     return normpath(path[2:] if path.startswith(("a/", "b/")) else path)
 
 
 def first_change(diff: str) -> str:
-    """The first line that a diff adds, else takes away; empty if there is none."""
-    found = [*_CHANGED.finditer(diff[:8_000])]
-    added = next((match[1] for match in found if match[0].startswith("+")), None)
-    return added if added is not None else (found[0][1] if found else "")
+    """Return the first line that a diff adds, else the first that it removes; empty if there is none."""
+    matches = [*_CHANGED.finditer(diff[:8_000])]
+    added = next((match[1] for match in matches if match[0].startswith("+")), None)
+    return added if added is not None else (matches[0][1] if matches else "")
 
 
 def block_effects(text: str) -> list[Effect]:
-    """Return the file changes in the SEARCH/REPLACE blocks of an answer, each block under the name of its file."""
+    """Return the effects of the SEARCH/REPLACE blocks in a message. The name of the file precedes each block."""
     if "SEARCH" not in text or "REPLACE" not in text:
         return []
     text = text[:_MOST]
-    found: list[Effect] = []
+    effects: list[Effect] = []
     for match in _BLOCK.finditer(text):
         between = text.find(_BETWEEN, match.end())
         path = match[1].strip(" *#:\t\r")
-        if between >= 0 and _PATH.fullmatch(path):  # a sentence may stand there too: why an edit failed
+        if between >= 0 and _PATH.fullmatch(path):  # a sentence may precede a block too: why an edit failed
             old = text[match.end() : between].strip()
             line = text[between:].partition("\n")[2].partition("\n")[0].strip()
-            found.append(Effect("modified" if old else "created", path, line=line))
-    return found
+            effects.append(Effect("modified" if old else "created", path, line=line))
+    return effects
 
 
 def first_difference(old: str, new: str) -> str:
-    """The first line of the new text that is not in the old one, else of the old one that is gone."""
-    return _first_beside(new, old.splitlines()) or _first_beside(old, new.splitlines())
+    """Return the first line of the new text that is not in the old one, else the first removed line."""
+    return _first_not_in(new, old.splitlines()) or _first_not_in(old, new.splitlines())
 
 
-def _first_beside(text: str, others: Sequence[str]) -> str:
-    known = set(others)
-    return next((line.strip() for line in text.splitlines()[:400] if line.strip() and line not in known), "")
+def _first_not_in(text: str, excluded_lines: Sequence[str]) -> str:
+    excluded = set(excluded_lines)
+    return next((line.strip() for line in text.splitlines()[:400] if line.strip() and line not in excluded), "")

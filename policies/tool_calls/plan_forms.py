@@ -1,4 +1,4 @@
-"""How agents write down plans: lists of items in arguments, check lists in Markdown, ids and statuses in results."""
+"""Formats of agents' plans: lists of items in arguments, Markdown check lists, ids and statuses in results."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,12 +40,12 @@ _CHECK = re.compile(
 )
 _LISTED = re.compile(r"^[ \t]{0,8}#?([\w-]{1,20})[.:]? \[(\w[\w -]{0,20})\] (\S[^\n]{0,1000})$", re.MULTILINE)
 _MADE = re.compile(r"(?:#|\bid\b\W{0,6}|\btask |\btodo )([\w-]{0,40}\d[\w-]{0,40})", re.IGNORECASE)
-_BEHIND = re.compile(r" (?:\[blocked by [^\]\n]{1,200}\]|\(owner: [^)\n]{1,80}\)|\([\w-]{1,40}\))$")
+_SUFFIX = re.compile(r" (?:\[blocked by [^\]\n]{1,200}\]|\(owner: [^)\n]{1,80}\)|\([\w-]{1,40}\))$")
 _MOST_ITEMS = 200
 
 
 class PlanItem(msgspec.Struct, frozen=True):
-    """One item, word for word. id: by which the agent's tool names it."""
+    """An item of a plan, word for word. id: its id in the agent's tool."""
 
     text: str
     status: Status = "open"
@@ -53,7 +53,7 @@ class PlanItem(msgspec.Struct, frozen=True):
 
 
 def items_in(arguments: object) -> list[PlanItem] | None:
-    """The items of a whole plan in a call's arguments; None if they hold no plan."""
+    """Return the items of a whole plan in a call's arguments; None if there is no plan."""
     if isinstance(arguments, list):
         return _items(arguments)
     if not isinstance(arguments, dict):
@@ -62,8 +62,8 @@ def items_in(arguments: object) -> list[PlanItem] | None:
         value = arguments.get(key)
         if isinstance(value, str) and value.lstrip().startswith("["):
             value = _decode_list(value)
-        if isinstance(value, list) and (found := _items(value)) is not None:
-            return found
+        if isinstance(value, list) and (items := _items(value)) is not None:
+            return items
         if isinstance(value, str) and (checks := checks_in(value)):
             return checks
     content = arguments.get("content")
@@ -71,7 +71,7 @@ def items_in(arguments: object) -> list[PlanItem] | None:
 
 
 def _decode_list(text: str) -> object:
-    """A list that a model wrote as text."""
+    """Return a list that a model wrote as JSON text; the text if it is no JSON."""
     try:
         return msgspec.json.decode(text[:100_000])
     except (msgspec.DecodeError, UnicodeError):
@@ -84,30 +84,30 @@ def _items(values: Sequence[object]) -> list[PlanItem] | None:
 
 
 def item_in(value: object) -> PlanItem | None:
-    """None for what is no item."""
+    """Return the plan item in a value; None if there is none."""
     if isinstance(value, str):
         return PlanItem(_line(value)) if value.strip() else None
     if not isinstance(value, dict):
         return None
-    text = next((told for key in _TEXT_KEYS if isinstance(told := value.get(key), str) and told.strip()), None)
+    text = next((field for key in _TEXT_KEYS if isinstance(field := value.get(key), str) and field.strip()), None)
     status = status_of(value.get("status", value.get("state", value.get("completed", value.get("done")))))
     return None if text is None else PlanItem(_line(text), status or "open", id_in(value))
 
 
 def id_in(value: Object) -> str:
-    """By which an item is named; empty if it has none."""
-    return next((str(told) for key in _ID_KEYS if isinstance(told := value.get(key), str | int)), "")
+    """Return the id of an item; empty if it has none."""
+    return next((str(item_id) for key in _ID_KEYS if isinstance(item_id := value.get(key), str | int)), "")
 
 
 def status_of(value: object) -> Status | None:
-    """None for what is no status known here."""
+    """Return the status that a value names; None if it is unknown."""
     if isinstance(value, bool):
         return "done" if value else "open"
     return _STATUSES.get(re.sub(r"[\W_]", "", value.lower())) if isinstance(value, str) else None
 
 
 def checks_in(text: str) -> list[PlanItem]:
-    """The boxes of a check list in Markdown."""
+    """Return the items of a Markdown check list."""
     if "[" not in text:
         return []
     return [PlanItem(_line(match[2]), _MARKS.get(match[1], "open")) for match in _CHECK.finditer(text[:100_000])][
@@ -116,14 +116,14 @@ def checks_in(text: str) -> list[PlanItem]:
 
 
 def listed_in(result: str) -> Iterator[PlanItem]:
-    """What a tool says its items are: `#1 [completed] text`."""
+    """Yield the items that a tool lists in its result: `#1 [completed] text`."""
     for match in _LISTED.finditer(result[:100_000]):
         if (status := status_of(match[2])) is not None:
-            yield PlanItem(_line(_BEHIND.sub("", match[3])), status, match[1])
+            yield PlanItem(_line(_SUFFIX.sub("", match[3])), status, match[1])
 
 
 def made_id(result: str) -> str:
-    """The id that a tool gave what was added; empty if it says none."""
+    """Return the id that a tool assigned to a new item; empty if the result has none."""
     match = _MADE.search(result[:400])
     return match[1] if match else ""
 

@@ -1,4 +1,4 @@
-"""What was started and not ended: processes in the background, servers, sessions, agents of one's own."""
+"""Work that was started and has not ended: background processes, servers, sessions, subagents."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +70,11 @@ _KILLERS = frozenset({"kill", "pkill", "killall", "fuser", "taskkill", "stop-pro
 
 
 class StartedWork(msgspec.Struct, frozen=True):
-    """What was started. ids: by which it may be ended or asked for; is_agent: an agent of the agent's own."""
+    """Work that was started.
+
+    ids: for stopping or querying it.
+    is_agent: True for a subagent.
+    """
 
     tool: str
     what: str
@@ -79,24 +83,31 @@ class StartedWork(msgspec.Struct, frozen=True):
     is_agent: bool = False
 
 
-def running_in(older: Sequence[StartedWork], done: Sequence[Done], said: Sequence[Utterance]) -> list[StartedWork]:
-    """What runs as far as is known behind everything covered, the newest last; what may have been ended is left out."""
+def running_in(
+    older: Sequence[StartedWork], done: Sequence[Done], utterances: Sequence[Utterance]
+) -> list[StartedWork]:
+    """Return the work that still runs after everything covered, as far as known, the newest last.
+
+    Work that may have ended is left out.
+    """
     running = [*older]
     notices = [
-        (each.position, _notices(each)) for each in said if each.role in ("user", "tool", "system") and each.text
+        (utterance.position, _notices(utterance))
+        for utterance in utterances
+        if utterance.role in ("user", "tool", "system") and utterance.text
     ]
-    events: list[tuple[int, int, object]] = [(each.position, 0, each) for each in done]
+    events: list[tuple[int, int, object]] = [(utterance.position, 0, utterance) for utterance in done]
     events += [(position, 1, texts) for position, texts in notices if texts]
-    for _, _, event in sorted(events, key=lambda each: each[:2]):
+    for _, _, event in sorted(events, key=lambda utterance: utterance[:2]):
         if isinstance(event, Done):
             running = [*_left_running(running, event), *_started_programs(event)]
         elif isinstance(event, list):
-            running = [one for one in running if not any(_tells_end(text, one) for text in event)]
+            running = [work for work in running if not any(_reports_end(text, work) for text in event)]
     return running[-_MOST:]
 
 
 def _notices(utterance: Utterance) -> list[str]:
-    """What a harness says of things in the background."""
+    """Return the notices of a harness about background work."""
     text = utterance.text
     if "ackground" not in text and "notification" not in text:
         return []
@@ -107,11 +118,11 @@ def _notices(utterance: Utterance) -> list[str]:
     )
 
 
-def _tells_end(text: str, one: StartedWork) -> bool:
-    return any(_holds(text, each) for each in one.ids) and _ENDED.search(text) is not None
+def _reports_end(text: str, work: StartedWork) -> bool:
+    return any(_contains_word(text, work_id) for work_id in work.ids) and _ENDED.search(text) is not None
 
 
-def _holds(text: str, name: str) -> bool:
+def _contains_word(text: str, name: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) is not None
 
 
@@ -122,10 +133,14 @@ def _started_programs(done: Done) -> Iterator[StartedWork]:
     is_flagged = isinstance(done.arguments, dict) and any(done.arguments.get(flag) is True for flag in _FLAGS)
     is_agent = not _AGENTS.isdisjoint(done.words) and not done.commands and _is_start(done)
     low = result.lower()
-    says_so = any(stem in low for stem in _STARTED_STEMS) and _STARTED.search(result) is not None and _is_start(done)
+    is_reported = (
+        any(stem in low for stem in _STARTED_STEMS) and _STARTED.search(result) is not None and _is_start(done)
+    )
     by_shell = _what_shell_starts(done)
     is_spawned = is_agent and "spawn" in done.words
-    if not (is_flagged or says_so or by_shell or is_spawned) or (is_flagged and not says_so and _says_exit(result)):
+    if not (is_flagged or is_reported or by_shell or is_spawned) or (
+        is_flagged and not is_reported and _has_exit_code(result)
+    ):
         return
     ids = [match[1] for match in _ID.finditer(result)]
     if by_shell:
@@ -134,68 +149,68 @@ def _started_programs(done: Done) -> Iterator[StartedWork]:
 
 
 def _what(done: Done) -> str:
-    """The command, else the arguments, in one line."""
-    told = done.arguments.get("command", done.arguments.get("cmd")) if isinstance(done.arguments, dict) else None
-    return readable(told if isinstance(told, str) else done.arguments)
+    """Return the command, else the arguments, in one line."""
+    command = done.arguments.get("command", done.arguments.get("cmd")) if isinstance(done.arguments, dict) else None
+    return readable(command if isinstance(command, str) else done.arguments)
 
 
-def _says_exit(result: str) -> bool:
+def _has_exit_code(result: str) -> bool:
     return "exited with code" in result or "exit code" in result.lower()
 
 
 def _is_start(done: Done) -> bool:
-    """A call that asks for something or ends it starts nothing."""
+    """Return True if a call may start work: it neither queries nor stops any."""
     return bool(done.commands) or (_STOPPING.isdisjoint(done.words) and _ASKING.isdisjoint(done.words))
 
 
 def _what_shell_starts(done: Done) -> str:
-    """The command that is left running by the shell; none if the same text waits for it or ends it."""
-    found = ""
+    """Return the command that a shell leaves running; empty if the same script waits for it or ends it."""
+    started = ""
     for command in done.commands:
         is_daemon = command.program in _DAEMONS and not _DAEMONS[command.program].isdisjoint(command.words)
         if command.background or is_daemon:
-            found = " ".join(word for word in command.words if UNKNOWN not in word)[:200]
+            started = " ".join(word for word in command.words if UNKNOWN not in word)[:200]
         elif command.program in _KILLERS or command.program == "wait":
-            found = ""
-    return found
+            started = ""
+    return started
 
 
 def _left_running(running: list[StartedWork], done: Done) -> list[StartedWork]:
-    """What a call leaves running."""
+    """Return the work that still runs after a call."""
     for command in done.commands:
         if command.program in _KILLERS:
-            running = _behind_kill(running, command.program, command.words[1:])
+            running = _left_after_kill(running, command.program, command.words[1:])
         elif command.program in _STOPS and not _STOPS[command.program].isdisjoint(command.words):
-            running = [one for one in running if not one.what.startswith(command.program)]
+            running = [work for work in running if not work.what.startswith(command.program)]
     if done.commands or not running or not isinstance(done.arguments, dict):
         return running
-    named = {str(value) for key in _ID_KEYS for value in _list_of(done.arguments.get(key))}
-    if not named:
+    ids = {str(value) for key in _ID_KEYS for value in _list_of(done.arguments.get(key))}
+    if not ids:
         return running
     result = done.result or ""
     stops = not _STOPPING.isdisjoint(done.words) and done.outcome.result != "failed"
-    if stops or (_says_end(result) and (not _ASKING.isdisjoint(done.words) or not _PROCESSES.isdisjoint(done.words))):
-        return [one for one in running if named.isdisjoint(one.ids)]
+    if stops or (_is_ended(result) and (not _ASKING.isdisjoint(done.words) or not _PROCESSES.isdisjoint(done.words))):
+        return [work for work in running if ids.isdisjoint(work.ids)]
     return running
 
 
-def _says_end(result: str) -> bool:
-    told = re.search(r"<status>(\w{1,20})</status>", result[:_READ])
-    if told:
-        return told[1] != "running"
-    ended = _ENDED.search(result[:600]) is not None
-    return ended and not _STARTED.search(result[:_READ])
+def _is_ended(result: str) -> bool:
+    status = re.search(r"<status>(\w{1,20})</status>", result[:_READ])
+    if status:
+        return status[1] != "running"
+    has_ended = _ENDED.search(result[:600]) is not None
+    return has_ended and not _STARTED.search(result[:_READ])
 
 
 def _list_of(value: object) -> list[object]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _behind_kill(running: list[StartedWork], program: str, words: Sequence[str]) -> list[StartedWork]:
+def _left_after_kill(running: list[StartedWork], program: str, words: Sequence[str]) -> list[StartedWork]:
     operands = [word for word in words if not word.startswith("-") or program == "taskkill"]
     if program in ("pkill", "killall"):
-        return [one for one in running if not any(word and word in one.what for word in operands)]
+        return [work for work in running if not any(word and word in work.what for word in operands)]
     if any(UNKNOWN in word or word.startswith("%") for word in operands) or program in ("fuser", "stop-process"):
-        return [one for one in running if one.is_agent or one.tool.startswith("Task")]
-    # Whose number is not known may have been the one.
-    return [one for one in running if not set(operands) & set(one.ids) and (one.ids or one.is_agent)]
+        return [work for work in running if work.is_agent or work.tool.startswith("Task")]
+    # A process with an unknown id may be the one that was killed.
+    return [work for work in running if not set(operands) & set(work.ids) and (work.ids or work.is_agent)]

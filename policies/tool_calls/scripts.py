@@ -1,4 +1,4 @@
-"""Which files a script writes, by the calls that stand in it with a name: Python, JavaScript, Ruby."""
+"""Files that a script writes by calls with literal names: Python, JavaScript, Ruby."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -55,7 +55,7 @@ _STEMS = (
 
 
 def script_effects(code: str) -> list[Effect]:
-    """In the order of their kinds; a path that is made up as the script runs is left out."""
+    """Return the effects of a script on files, sorted by kind of call. Computed paths are left out."""
     code = code[:_MOST]
     return [*_effects(code)] if any(stem in code for stem in _STEMS) else []
 
@@ -67,13 +67,13 @@ def _effects(code: str) -> Iterator[Effect]:
         if path := _path(match.groups()[1:5], values):
             yield Effect(_deed_of(match[1]), path)
     for match in _TWO.finditer(code):
-        one, other = _path(match.groups()[1:5], values), _path(match.groups()[5:9], values)
-        if one and other:
-            yield Effect("copied", other, one) if "copy" in match[1] else Effect("renamed", one, other)
+        source, target = _path(match.groups()[1:5], values), _path(match.groups()[5:9], values)
+        if source and target:
+            yield Effect("copied", target, source) if "copy" in match[1] else Effect("renamed", source, target)
 
 
 def _written(code: str, values: Mapping[str, str]) -> Iterator[Effect]:
-    """What is opened for writing, and methods of paths."""
+    """Yield the effects of files opened for writing, and of methods of paths."""
     for pattern in (_OPEN, _OPENED):
         for match in pattern.finditer(code):
             if (deed := _OPEN_MODES.get(match[5])) and (path := _path(match.groups()[:4], values)):
@@ -92,13 +92,13 @@ def _deed_of(call: str) -> Deed:
 
 
 def _values(code: str) -> dict[str, str]:
-    """Texts and paths that names stand for; the last of each."""
+    """Return the texts and paths assigned to names; the last value of each."""
     values: dict[str, str] = {}
     for match in _ASSIGNED.finditer(code):
         name, *texts = match.groups()
-        first = next(filter(None, texts[:3]), "")
-        behind = next(filter(None, texts[3:]), "")
-        values[name] = f"{first.rstrip('/')}/{behind}" if behind else first
+        base = next(filter(None, texts[:3]), "")
+        suffix = next(filter(None, texts[3:]), "")
+        values[name] = f"{base.rstrip('/')}/{suffix}" if suffix else base
     for match in _JOINED.finditer(code):
         if (folder := values.get(match[2])) is not None:
             values[match[1]] = f"{folder.rstrip('/')}/{next(filter(None, match.groups()[2:]))}"

@@ -1,6 +1,7 @@
-"""Shell text as simple commands: words, redirections, what is fed to them, and the folder they run in.
+"""Shell text as simple commands: words, redirections, input text and working directory.
 
-A small reader of what agents write, no shell: what only a run could tell (`$(…)`, unset variables) is `UNKNOWN`.
+A small reader of what agents write, not a shell. Values that only a run could determine (`$(…)`, unset variables) are
+`UNKNOWN`.
 """
 
 import re
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from posixpath import join, normpath
 
-# Stands in a word for what only a run could tell.
+# Replaces in a word what only a run could determine.
 UNKNOWN = "\0"
 _MOST = 20_000
 _MOST_COMMANDS = 200
@@ -44,9 +45,9 @@ _WRAPPERS = frozenset(
     }
 )
 _WITH_VALUE = frozenset({"-u", "-n", "-o", "-e", "-i", "-k", "-s", "-I", "-L", "-P", "--user", "--signal"})
-# What closes a group, and what opens such a one. `else` goes on with the group of `then`.
+# The words that close a group, and the opening word of each. `else` continues the group of `then`.
 _GROUP_ENDS = {"}": "{", "fi": "then", "elif": "then", "esac": "case"}
-# Programs that answer by their exit code: a no is no failure.
+# Programs whose exit code is a reply: "no" is no failure.
 _TESTS = frozenset(
     [
         *("test", "[", "[[", "grep", "egrep", "fgrep", "zgrep", "rg", "ag", "pgrep", "cmp", "diff", "which", "type"),
@@ -59,11 +60,17 @@ _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh", "fish"})
 
 @dataclass(slots=True)
 class Command:
-    """One simple command. via: the programs that start it, as nohup; fed: the text of its heredoc or here-string.
+    """A simple command.
 
-    background: `&` ends it. redirects: an operator without its number, and where to; `2>` is left as `2>`.
-    is_conditional: it may not have run although all went well: behind `||`, behind `&&` of a test, or
-    in a branch of an `if` or a `case`. Behind a test that ends the script it has: else the script's exit code is a no.
+    via: the programs that start it, such as nohup.
+    fed: the text of its heredoc or here-string.
+    background: True if `&` ends it.
+    redirects: operators without their number, and their targets. `2>` keeps its number.
+    is_conditional: True if it may not have run although the script succeeded. That is the case after `||`, after `&&`
+    of
+    a test, and in a branch of an `if` or a `case`. After a test at the end of a script it has run: a negative test
+    would
+    be the script's exit code.
     """
 
     words: tuple[str, ...] = ()
@@ -77,11 +84,11 @@ class Command:
 
     @property
     def program(self) -> str:
-        """Its name without folders; empty for a redirection alone."""
+        """Return its name without folders; empty for a redirection alone."""
         return self.words[0].replace("\\", "/").rpartition("/")[2] if self.words else ""
 
     def path(self, word: str) -> str | None:
-        """What a word names, seen from where the shell began; None for no file, or if only a run could tell."""
+        """Return the path that a word names, relative to the initial directory; None if it is no file or unknown."""
         if not word or UNKNOWN in word or word.startswith(("/dev/", "&")) or word in ("-", "NUL", "$null"):
             return None
         if self.cwd and not word.startswith(("/", "~")):
@@ -90,35 +97,35 @@ class Command:
 
 
 def commands_of(text: str, *, escapes: bool = True) -> list[Command]:
-    """The simple commands of a text in their order, those of `sh -c` in the place of it.
+    """Return the simple commands of a text in order. Those of `sh -c` replace it.
 
-    escapes: whether a backslash is one, which it is in no shell of Windows.
+    escapes: True if a backslash escapes, which is not the case in Windows shells.
     """
     return _expand_commands(_ShellReader(text[:_MOST], escapes=escapes).read(is_last=True), 0, escapes=escapes)
 
 
 def _expand_commands(commands: list[Command], depth: int, *, escapes: bool) -> list[Command]:
-    found: list[Command] = []
+    expanded: list[Command] = []
     for command in commands[:_MOST_COMMANDS]:
         inner = _script(command)
         is_last = command is commands[-1] and not command.background
         if inner is None or depth >= _MOST_NESTED:
-            found.append(command)
+            expanded.append(command)
             continue
         nested = _ShellReader(inner, cwd=command.cwd, escapes=escapes).read(is_last=is_last)
-        for each in nested:
-            each.via = (*command.via, *each.via)
-            each.background |= command.background
-            each.is_conditional |= command.is_conditional
-        found += _expand_commands(nested, depth + 1, escapes=escapes)
+        for nested_command in nested:
+            nested_command.via = (*command.via, *nested_command.via)
+            nested_command.background |= command.background
+            nested_command.is_conditional |= command.is_conditional
+        expanded += _expand_commands(nested, depth + 1, escapes=escapes)
         if command.redirects:
             cwd = nested[0].cwd if nested else command.cwd
-            found.append(Command((), command.redirects, cwd=cwd, is_conditional=command.is_conditional))
-    return found
+            expanded.append(Command((), command.redirects, cwd=cwd, is_conditional=command.is_conditional))
+    return expanded
 
 
 def _script(command: Command) -> str | None:
-    """What `sh -c` or `eval` runs, or a shell that is fed its script."""
+    """Return the script that `sh -c`, `eval` or a shell with a heredoc runs; None for any other command."""
     if command.program == "eval":
         return " ".join(command.words[1:])
     if command.program not in _SHELLS:
@@ -135,26 +142,27 @@ class _ShellReader:
     """Reads a text once, from its beginning to its end."""
 
     def __init__(self, text: str, cwd: str = "", *, escapes: bool = True) -> None:
+        """Create a reader that starts in the directory `cwd`."""
         self._text, self._at, self._escapes = text, 0, escapes
         self._values: dict[str, str] = {}
         self._folders = [cwd]
-        self._found: list[Command] = []
+        self._commands: list[Command] = []
         self._words: list[str] = []
         self._is_in_test = False
         self._substituted = 0
         self._command = Command(cwd=cwd)
         self._waiting: list[tuple[str, Command]] = []
-        # Whether the command here is an alternative. The groups around it: what opened each, whether it is conditional.
+        # True if the current command is an alternative (after `||`).
         self._is_alternative = False
-        # The same of a command behind `&&` of a test, and those commands so far of a list that may end the text.
+        # True if the current command follows `&&` of a test. The tested commands may still end the text.
         self._is_tested = False
         self._tested: list[Command] = []
         self._groups: list[tuple[str, bool]] = []
 
     def read(self, *, is_last: bool) -> list[Command]:
-        """Return the commands. is_last: the exit code of the text is that of the whole script."""
+        """Return the commands. is_last: True if the exit code of this text is that of the whole script."""
         text = self._text
-        while self._at < len(text) and len(self._found) < _MOST_COMMANDS:
+        while self._at < len(text) and len(self._commands) < _MOST_COMMANDS:
             sign = text[self._at]
             if sign in " \t\r":
                 self._at += 1
@@ -175,10 +183,10 @@ class _ShellReader:
         self._end("")
         for command in self._tested if is_last else ():
             command.is_conditional = False
-        return self._found
+        return self._commands
 
     def _add_word(self, word: str) -> None:
-        """Append a word to the command; `[[` begins a test, in which `<` and `>` compare, and `]]` ends it."""
+        """Append a word to the command. `[[` begins a test, in which `<` and `>` compare, and `]]` ends it."""
         self._words.append(word)
         if word in ("[[", "]]"):
             self._is_in_test = word == "[["
@@ -208,7 +216,7 @@ class _ShellReader:
             self._feed()
 
     def _skip_parentheses(self) -> None:
-        """Behind the parenthesis that closes the one here."""
+        """Move to the position after the parenthesis that closes the current one."""
         depth = 0
         for at in range(self._at, len(self._text)):
             depth += {"(": 1, ")": -1}.get(self._text[at], 0)
@@ -239,7 +247,7 @@ class _ShellReader:
             self._command.redirects.append((f"{number}>" if number == "2" and operator == ">" else operator, target))
 
     def _feed(self) -> None:
-        """What heredocs are given, up to the line that ends each."""
+        """Read the texts of pending heredocs, each up to the line with its delimiter."""
         for delimiter, command in self._waiting:
             start = self._at
             self._at = self._line_of(delimiter)
@@ -248,7 +256,7 @@ class _ShellReader:
         self._waiting = []
 
     def _line_of(self, delimiter: str) -> int:
-        """Where the line begins that is only this; the end of the text if there is none."""
+        """Return the beginning of the line that contains only the delimiter; the end of the text if there is none."""
         at = self._text.find(delimiter, self._at)
         while at >= 0:
             start = self._text.rfind("\n", 0, at) + 1
@@ -259,7 +267,7 @@ class _ShellReader:
         return len(self._text)
 
     def _word(self) -> str:
-        """Return the next word without its quotes. A quote that is not closed ends with the text."""
+        """Return the next word without its quotes. An unclosed quote ends with the text."""
         text, parts = self._text, []
         while self._at < len(text):
             sign = text[self._at]
@@ -320,7 +328,7 @@ class _ShellReader:
         return "".join(parts)
 
     def _value(self) -> str:
-        """Of a variable that was set here; unknown of anything else that is put in the place of a `$`."""
+        """Return the value of a variable set in this text; UNKNOWN for any other expansion."""
         text = self._text
         if text[self._at] == "`":
             self._until("`")
@@ -342,15 +350,15 @@ class _ShellReader:
         return "$"
 
     def _substitute(self, name: str) -> str:
-        """Return the value of a variable; UNKNOWN after `_MOST` characters, since values may hold values."""
+        """Return the value of a variable; UNKNOWN after `_MOST` characters, since values may contain values."""
         value = self._values.get(name, UNKNOWN)
         self._substituted += len(value)
         return value if self._substituted <= _MOST else UNKNOWN
 
     def _end(self, operator: str) -> None:
-        """A command ends here."""
-        self._see_keywords()
-        words, via = self._without_beginning(self._words)
+        """End the current command."""
+        self._track_keywords()
+        words, via = self._strip_prefix(self._words)
         command, self._words, self._is_in_test = self._command, [], False
         command.words, command.via = tuple(words), via
         command.is_conditional = self._is_conditional()
@@ -359,8 +367,8 @@ class _ShellReader:
         if words and words[0] in ("cd", "pushd") and not command.piped:
             self._folders[-1] = self._folder(words, self._folders[-1])
         if words or command.redirects:
-            self._see_tested(command)
-            self._found.append(command)
+            self._track_tested(command)
+            self._commands.append(command)
         self._command = Command(cwd=self._folders[-1])
         if operator == "||":
             self._is_alternative = words != ["false"]
@@ -371,8 +379,8 @@ class _ShellReader:
         elif operator not in ("(", ")", "|", "|&"):
             self._is_tested = False
 
-    def _see_tested(self, command: Command) -> None:
-        """Mark a command behind `&&` of a test. It has run if all went well and the text ends with its list."""
+    def _track_tested(self, command: Command) -> None:
+        """Mark a command after `&&` of a test. It has run if the script succeeded and the text ends with its list."""
         if not self._is_tested or command.background:
             self._tested = []
         if self._is_tested and not command.is_conditional:
@@ -383,8 +391,8 @@ class _ShellReader:
     def _is_conditional(self) -> bool:
         return self._is_alternative or (bool(self._groups) and self._groups[-1][1])
 
-    def _see_keywords(self) -> None:
-        """Open and close the groups that the first words of a command open and close."""
+    def _track_keywords(self) -> None:
+        """Open and close groups for the first words of a command."""
         for word in self._words:
             if word == "done":  # the exit code of a loop is that of its last round
                 self._tested = []
@@ -401,18 +409,18 @@ class _ShellReader:
         self._is_alternative = self._is_tested = False
 
     def _close_group(self, opener: str) -> None:
-        """Close the innermost group if it was opened so: the parenthesis behind a pattern of `case` closes none."""
+        """Close the innermost group if `opener` opened it. The parenthesis after a pattern of `case` closes none."""
         if self._groups and self._groups[-1][0] == opener:
             self._groups.pop()
 
-    def _folder(self, words: list[str], now: str) -> str:
-        into = next((word for word in words[1:] if word in ("-", "") or not word.startswith("-")), "")
-        if not into or into == "-" or UNKNOWN in into:
-            return now
-        return into if into.startswith(("/", "~")) else normpath(join(now, into))
+    def _folder(self, words: list[str], current: str) -> str:
+        target = next((word for word in words[1:] if word in ("-", "") or not word.startswith("-")), "")
+        if not target or target == "-" or UNKNOWN in target:
+            return current
+        return target if target.startswith(("/", "~")) else normpath(join(current, target))
 
-    def _without_beginning(self, words: list[str]) -> tuple[list[str], tuple[str, ...]]:
-        """A command without keywords, values that are set for it, and programs that only start it; those apart."""
+    def _strip_prefix(self, words: list[str]) -> tuple[list[str], tuple[str, ...]]:
+        """Return a command without keywords, assignments and starting programs, and the names of those programs."""
         via: list[str] = []
         at = 0
         while at < len(words):
@@ -422,19 +430,19 @@ class _ShellReader:
                 return [], ()
             if word == "case" or word == "function":
                 return [], ()
-            if assigned := _ASSIGNMENT.match(word):
-                self._values[assigned[1]] = word[assigned.end() :]
+            if assignment := _ASSIGNMENT.match(word):
+                self._values[assignment[1]] = word[assignment.end() :]
             elif word in _WRAPPERS:
                 via.append(word)
-                at = self._behind_options(words, at)
+                at = self._after_options(words, at)
                 continue
             elif word not in _KEYWORDS and word != "export":
                 break
             at += 1
         return [each for word in words[at:] for each in _expand_braces(word)], tuple(via)
 
-    def _behind_options(self, words: list[str], at: int) -> int:
-        """Behind the options of a program that starts another."""
+    def _after_options(self, words: list[str], at: int) -> int:
+        """Return the position after the options of a program that starts another."""
         wrapper, at = words[at], at + 1
         while at < len(words) and (
             words[at].startswith("-") or (wrapper == "timeout" and _DURATION.fullmatch(words[at]))
@@ -444,14 +452,14 @@ class _ShellReader:
 
 
 def _is_test(command: Command) -> bool:
-    """Return True if a command asks something and answers by its exit code."""
+    """Return True if a command tests something and replies by its exit code."""
     if command.program == "git":
         return not _ASKING_GIT.isdisjoint(command.words)
     return command.program in _TESTS or "command" in command.via
 
 
 def _expand_braces(word: str) -> Iterator[str]:
-    """`a{b,c}` as `ab` and `ac`."""
+    """Yield the expansions of a word: `ab` and `ac` for `a{b,c}`."""
     match = _BRACES.fullmatch(word)
     if match is None or "," not in match[2] or match[1].endswith("$"):
         yield word

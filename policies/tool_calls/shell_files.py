@@ -1,4 +1,4 @@
-"""What shell commands do to files: redirections, and a table of programs."""
+"""Effects of shell commands on files: redirections, and a table of programs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from posixpath import basename, join
@@ -17,7 +17,7 @@ _REDIRECTIONS: Mapping[str, Deed] = {
 
 
 def command_effects(commands: Sequence[Command]) -> list[Effect]:
-    """Return what commands do to files if they succeed, in their order, without those that may not have run."""
+    """Return the effects of commands on files if they succeed. Commands that may not have run are left out."""
     return [effect for command in commands if not command.is_conditional for effect in _effects(command)]
 
 
@@ -32,7 +32,7 @@ def _effects(command: Command) -> Iterator[Effect]:
 
 
 def _first_line(command: Command) -> str:
-    """Of what is written, as far as the command itself says it."""
+    """Return the first written line, if the command itself contains it."""
     if command.fed:
         return next((line.strip() for line in command.fed.splitlines() if line.strip()), "")
     if command.program in ("echo", "printf") and len(command.words) > 1 and UNKNOWN not in command.words[-1]:
@@ -41,18 +41,18 @@ def _first_line(command: Command) -> str:
 
 
 def _operands(command: Command, with_value: str = "", start: int = 1) -> list[str]:
-    """Words that are no options, nor the values of these."""
-    found: list[str] = []
+    """Return the words that are neither options nor their values."""
+    operands: list[str] = []
     words = iter(command.words[start:])
     for word in words:
         if word == "--":
-            found += words
+            operands += words
         elif word.startswith("-") and len(word) > 1:
             if word in with_value.split():
                 next(words, None)
         else:
-            found.append(word)
-    return found
+            operands.append(word)
+    return operands
 
 
 def _each(deed: Deed, with_value: str = "") -> _Deeds:
@@ -65,20 +65,24 @@ def _each(deed: Deed, with_value: str = "") -> _Deeds:
 
 
 def _moving_deeds(deed: Deed, *, start: int = 1) -> _Deeds:
-    """What is moved or copied: the last operand says where to, or `-t`."""
+    """Return the effects of programs that move or copy files. The last operand, or `-t`, is the target."""
 
     def effects(command: Command) -> Iterator[Effect]:
         operands = _operands(command, "-t --target-directory -m -o -g -S", start)
-        into = next(
+        target_folder = next(
             (after for word, after in zip(command.words, command.words[1:], strict=False) if word == "-t"), None
         )
-        *sources, target = operands if into is None else [*operands, f"{into}/"]
+        *sources, target = operands if target_folder is None else [*operands, f"{target_folder}/"]
         is_folder = target.endswith("/") or target in (".", "..") or len(sources) > 1
         for source in sources:
-            one = command.path(source)
-            other = command.path(join(target, basename(source.rstrip("/"))) if is_folder else target)
-            if one and other:
-                yield Effect(deed, other, one) if deed == "copied" else Effect(deed, one, other)
+            source_path = command.path(source)
+            target_path = command.path(join(target, basename(source.rstrip("/"))) if is_folder else target)
+            if source_path and target_path:
+                yield (
+                    Effect(deed, target_path, source_path)
+                    if deed == "copied"
+                    else Effect(deed, source_path, target_path)
+                )
 
     def guarded(command: Command) -> Iterator[Effect]:
         if len(_operands(command, start=start)) > 1 or "-t" in command.words:
@@ -128,7 +132,7 @@ def _link_effects(command: Command) -> Iterator[Effect]:
 
 
 def _output(*options: str) -> _Deeds:
-    """Programs that say with an option which file they write."""
+    """Return the effects of programs that take the written file from an option."""
 
     def effects(command: Command) -> Iterator[Effect]:
         for at, word in enumerate(command.words):
@@ -154,7 +158,7 @@ def _within(command: Command, effects: Sequence[Effect]) -> Iterator[Effect]:
 
 
 def _script_effects(command: Command) -> Iterator[Effect]:
-    """An interpreter with its script in the command itself."""
+    """Yield the effects of an interpreter with its script in the command itself."""
     inline = next(
         (after for word, after in zip(command.words, command.words[1:], strict=False) if word in ("-c", "-e")), None
     )
@@ -190,7 +194,7 @@ def _deeds(command: Command, deed: Deed, words: Sequence[str]) -> Iterator[Effec
 
 
 def _editor_effects(command: Command) -> Iterator[Effect]:
-    """SWE-agent's editor as a command: `str_replace_editor create PATH …`."""
+    """Yield the effects of SWE-agent's editor as a command: `str_replace_editor create PATH …`."""
     if len(command.words) > 2 and (path := command.path(command.words[2])):
         verb = command.words[1]
         if verb == "create":
@@ -205,15 +209,15 @@ _VALUED = ("-path", "-filepath", "-literalpath", "-name")
 def _powershell(deed: Deed) -> _Deeds:
     def effects(command: Command) -> Iterator[Effect]:
         words = command.words
-        named = next((words[at + 1] for at, word in enumerate(words[:-1]) if word.lower() in _VALUED), None)
+        path_option = next((words[at + 1] for at, word in enumerate(words[:-1]) if word.lower() in _VALUED), None)
         target = next(
             (words[at + 1] for at, word in enumerate(words[:-1]) if word.lower() in ("-destination", "-newname")), None
         )
         operands = _operands(
             command, "-Value -Encoding -ItemType -InputObject -Path -FilePath -LiteralPath -Destination -NewName"
         )
-        one = named or (operands.pop(0) if operands else "")
-        path = command.path(one)
+        word = path_option or (operands.pop(0) if operands else "")
+        path = command.path(word)
         if deed in ("renamed", "copied"):
             other = command.path(target or (operands[0] if operands else ""))
             if path and other:

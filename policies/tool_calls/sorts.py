@@ -1,4 +1,4 @@
-"""What a call is to whoever goes on: a check, a change, a file that was read, a plan, or none of these."""
+"""The sort of a call in a record: a check, a change, a file that was read, a plan, or none of these."""
 
 import re
 from collections.abc import Iterator
@@ -13,10 +13,11 @@ from policies.tool_calls.wording import readable
 from policies.vocabulary import words_of_sort
 
 Sort = Literal["", "read", "look", "change", "check", "plan"]
-"""read: of a file that is there. look: at anything else, as a shell shows it. change: of files, or of what a repository
-holds. check: whether the work is right. plan: of what is to be done."""
+"""read: of an existing file. look: at anything else, by a shell. change: of files or a repository. check: of the work.
+plan: of future work.
+"""
 
-# Words by which a program, its verb, a script or a tool that only checks is called: tests, builds, lint, types.
+# Words in the names of programs, verbs, scripts and tools that only check: tests, builds, lint, types.
 _TOOL_CHECKING = words_of_sort("check")
 _CHECKING_NAMES = """
 assemble bazel biome check clippy coverage ctest cypress e2e eslint flake8 gcc golangci gradle gradlew javac jest ktlint
@@ -24,18 +25,18 @@ linter make mocha msbuild mvn mvnw mypy ninja nox phpstan phpunit playwright pyl
 rustc shellcheck spec specs stylelint tox tsc validate verify vet vitest xcodebuild
 """
 _CHECKING = _TOOL_CHECKING.union(_CHECKING_NAMES.split())
-# What else these do, and programs whose verbs or images may be called so, is no check.
+# Other verbs of these programs, and programs whose verbs or images may have such a name, are no check.
 _NO_CHECK = frozenset({"install", "clean", "format", "fmt", "fix", "init", "add", "serve", "dev", "start", "deploy"})
 _NO_CHECKERS = frozenset({"git", "gh", "test", "[", "kubectl"})
 _RUNNING = frozenset({"go", "cargo", "docker", "podman", "dotnet", "make"})
 _SCRIPTED = frozenset({"ruby", "perl", "php", "bash", "sh", "zsh", "pwsh", "tsx", "py", "deno"})
-# The same check is called in several ways.
+# Different ways to call the same check.
 _CALLED = re.compile(
     r"\A(?:(?:uv|poetry|pipenv|hatch|rye|pdm) run |npx |bunx |(?:pnpm|yarn|bun) (?:exec|dlx) |python3? -m )"
     r"|(?<=\Anpm )run |(?<=\Abun )run |(?<=\Apnpm )run |(?<=\Ayarn )run "
 )
 _WORD = re.compile(r"[^\W_]+")
-# What git does to a repository; the rest of its verbs shows something, or changes files.
+# Verbs of git that change a repository. Other verbs show something or change files.
 _COMMITTING = frozenset(
     {
         "commit",
@@ -53,12 +54,12 @@ _COMMITTING = frozenset(
     }
 )
 _PRINTING = frozenset({"cat", "head", "tail", "less", "more", "bat", "nl", "sed", "get-content", "gc", "type"})
-# What may stand beside a reading, since it shows nothing of a file.
-_BESIDE = SIDE - _PRINTING - {"grep", "wc", "sort", "tee"}
-# What `sed` is told to show by number.
+# Programs that may accompany a reading, since they show nothing of a file.
+_ACCOMPANYING = SIDE - _PRINTING - {"grep", "wc", "sort", "tee"}
+# Line numbers that `sed` is to print.
 _LINE_NUMBERS = re.compile(r"(?:(?:\d{1,7}|\$)(?:,[+~]?(?:\d{1,7}|\$))?[pq]?[; ]{0,2}){1,9}")
 _MOST_CHARACTERS = 400
-# Programs and verbs that show what is there, and what makes `curl` send something.
+# Programs and verbs that only show something, and options with which `curl` sends something.
 _LOOKING = frozenset({"curl", "ps", "df", "du", "env", "which", "ping", "dig", "netstat", "ss", "lsof", "jq", "tree"})
 _LOOKING_VERBS = frozenset(
     {"logs", "log", "status", "view", "show", "list", "describe", "diff", "inspect", "get", "info"}
@@ -67,7 +68,7 @@ _SENDING = frozenset({"-X", "--request", "-d", "--data", "-F", "--form", "-T", "
 
 
 def sort_of(done: Done) -> tuple[Sort, str]:
-    """The sort of a call, and what it is about: the file that it reads, or what it checks, see `covers`."""
+    """Return the sort of a call and its object: the file that it reads, or what it checks (see `covers`)."""
     if checks := [*_checks(done)]:
         return "check", "\n".join(dict.fromkeys(checks))[:_MOST_CHARACTERS]
     if done.kind == "read":
@@ -80,9 +81,9 @@ def sort_of(done: Done) -> tuple[Sort, str]:
 
 
 def _only_looks(done: Done) -> bool:
-    """Return True if every command shows something, as its verb says, or its program."""
-    told = [command for command in done.commands if command.program and command.program not in SIDE]
-    return bool(told) and all(map(_looks, told))
+    """Return True if every command only shows something, by its verb or its program."""
+    shown = [command for command in done.commands if command.program and command.program not in SIDE]
+    return bool(shown) and all(map(_looks, shown))
 
 
 def _looks(command: Command) -> bool:
@@ -92,13 +93,13 @@ def _looks(command: Command) -> bool:
 
 
 def covers(later: str, earlier: str) -> bool:
-    """Whether a run checks all that an earlier one did: of each check the same, or all that it can be run on."""
+    """Return True if a run covers all checks of an earlier one: with the same operands, or without operands."""
     run = set(later.split("\n"))
     return all(check in run or check.partition("\t")[0] in run for check in earlier.split("\n"))
 
 
 def _checks(done: Done) -> Iterator[str]:
-    """Each with what it is run on."""
+    """Yield each check with its operands."""
     if not done.commands:
         if done.kind in ("other", "read") and not _TOOL_CHECKING.isdisjoint(done.words):
             yield "\t".join((done.call.name, readable(done.arguments))) if done.arguments else done.call.name
@@ -111,7 +112,7 @@ def _checks(done: Done) -> Iterator[str]:
 
 
 def _check_of(command: Command) -> str:
-    """What a command is called by, if that is a check."""
+    """Return the name of a command if it is a check; else an empty text."""
     name, _ = program_of(command)
     program, verb = command.program, next(iter(command.words[1:2]), "")
     if program in _NO_CHECKERS or verb in _NO_CHECK or (program in _RUNNING and verb == "run"):
@@ -127,10 +128,10 @@ def _commits(command: Command) -> bool:
 
 
 def _file_read(done: Done) -> str:
-    """The one file of which a call shows the text, whole or by range; a search in one is about what it looks for."""
+    """Return the only file whose text a call shows, as a whole or by range; empty for any other call."""
     if not done.commands:
         return path_of(done.arguments) or "" if reads_file(done.words, done.arguments) else ""
-    printing = [command for command in done.commands if command.program and command.program not in _BESIDE]
+    printing = [command for command in done.commands if command.program and command.program not in _ACCOMPANYING]
     if not printing or not all(map(_shows_range, printing)) or not all(command.piped for command in printing[:-1]):
         return ""
     if any(_files_of(command) for command in printing[1:]):

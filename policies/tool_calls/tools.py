@@ -1,4 +1,4 @@
-"""What a tool does, by its name and its arguments: whether it reads, runs, or changes files, and which."""
+"""The kind of a tool by its name and arguments: whether it reads, runs commands or changes files, and which files."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,19 +21,19 @@ Object = Mapping[str, object]
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[^\W_A-Za-z\d]+")
 _TAG = re.compile(r"<(path|file_path|content|diff|command|code|args|regex|task_progress|todos)>")
 _READING = words_of_sort("get")
-# Read whatever they are given; the others only of files: who gets an order or looks up a user may do so in vain.
+# These tools read whatever they get. The others read only files: getting an order or a user may fail.
 _LOOKING = words_of_sort("look")
 _PATTERNS = frozenset(arguments_of_sort("pattern"))
-# What returns the text of a file: by its verb alone, or together with a word for the text.
+# Words for tools that return the text of a file: a verb alone, or a verb with a word for the text.
 _FILE_READING, _FETCHING, _TEXT_WORDS = map(words_of_sort, ("read", "fetch", "text"))
-# What may follow the verb in the name of a tool that returns a text; anything else is what it returns instead.
+# Words that may follow the verb in the name of a tool that returns a text. Any other word is what it returns instead.
 _OF_TEXTS = _TEXT_WORDS | words_of_sort("text too") | _FETCHING | _FILE_READING
-# What only says something of a file, looks for something in it, or changes it.
+# Words for tools that describe a file, search in it or change it.
 _ABOUT_FILES = words_of_sort("about")
 _SEARCHES = arguments_of_sort("search")
 _ORDER: tuple[Deed, ...] = ("deleted", "renamed", "copied", "appended", "written", "modified")
 _DEEDS = tuple((words_of_sort(deed), deed) for deed in _ORDER)
-# What editors that are one tool are told to do.
+# Subcommands of editor tools.
 _SUBCOMMANDS: Mapping[str, Deed | None] = {
     **dict.fromkeys(("view", "read", "open", "list"), None),
     **dict.fromkeys(("create", "write"), "written"),
@@ -46,10 +46,10 @@ _SUBCOMMANDS: Mapping[str, Deed | None] = {
 }
 _PLANS = words_of_sort("plan")
 _AGENTS = words_of_sort("agent")
-# Beside one of these, "agent" is what the tool keeps, and not what it calls.
+# With one of these words, "agent" is an object that the tool manages, not what it calls.
 _PLANNING = words_of_sort("agent kept")
 _STOPPING = words_of_sort("stop")
-# What a tool of several deeds is told to do.
+# Arguments that name the deed of a tool with several deeds.
 _DEED_KEYS = arguments_of_sort("deed")
 _KILLERS = frozenset({"kill", "pkill", "killall", "taskkill", "stop-process"})
 _COMMAND_KEYS = arguments_of_sort("command")
@@ -76,7 +76,7 @@ _SHOWING = frozenset(
         *("supervisorctl", "launchctl", "pip", "pip3", "brew", "apt"),
     ]
 )
-# Of these, some show a text, in which any error may stand: their own they begin with their names.
+# Programs that show a text, in which any error message may occur. Their own messages begin with their names.
 TEXT_PROGRAMS = frozenset(
     [
         *("cat", "head", "tail", "less", "more", "nl", "tac", "zcat", "grep", "egrep", "fgrep", "zgrep", "rg", "ag"),
@@ -130,24 +130,24 @@ _SHOWING_VERBS = {
 
 @lru_cache(512)
 def words_of(name: str) -> tuple[str, ...]:
-    """The words of a tool's name in lower case, without the server or the group that it is of."""
-    last = re.split(r"__|[.:/]", name)[-1]
-    return tuple(word.lower() for word in _WORDS.findall(last))
+    """Return the words of a tool's name in lower case, without the name of its server or group."""
+    own_name = re.split(r"__|[.:/]", name)[-1]
+    return tuple(word.lower() for word in _WORDS.findall(own_name))
 
 
 def arguments_of(text: str) -> object:
-    """What a call was given: of JSON its value, of tags in text an object, else the text."""
+    """Return the arguments of a call: the value of JSON, an object for tagged text, else the text."""
     try:
-        found = read(text)
+        value = read(text)
     except UnreadError:
-        found = text
-    if isinstance(found, str) and found.lstrip().startswith("<"):
-        return _tagged_arguments(found[:40_000]) or found
-    return found
+        value = text
+    if isinstance(value, str) and value.lstrip().startswith("<"):
+        return _tagged_arguments(value[:40_000]) or value
+    return value
 
 
 def _tagged_arguments(text: str) -> dict[str, object]:
-    """What stands between tags that are named as arguments are; the first of each."""
+    """Return the text of each tag named like an argument; the first of each."""
     values: dict[str, object] = {}
     for tag in _TAG.finditer(text):
         if tag[1] not in values and (end := text.find(f"</{tag[1]}>", tag.end())) >= 0:
@@ -157,23 +157,23 @@ def _tagged_arguments(text: str) -> dict[str, object]:
 
 @lru_cache(512)
 def is_plan_tool(words: tuple[str, ...]) -> bool:
-    """Whether a tool is called as those are by which agents keep a plan; of some it is the only thing that says so."""
-    named = any(word in _PLANS or word.startswith("todo") for word in words)
-    # "Task" alone is an agent of the agent's own.
-    return named and words != ("task",) and _SHELL_NAMES.isdisjoint(words)
+    """Return True if the name of a tool is typical of a plan tool. Some tools have no other sign."""
+    has_plan_word = any(word in _PLANS or word.startswith("todo") for word in words)
+    # "Task" alone calls a subagent.
+    return has_plan_word and words != ("task",) and _SHELL_NAMES.isdisjoint(words)
 
 
 @lru_cache(512)
 def calls_agent(words: tuple[str, ...]) -> bool:
-    """Return True if a tool of this name runs another agent, or returns what one has said."""
+    """Return True if a tool of this name runs another agent, or returns the report of one."""
     if words == ("task",):
         return True
     return not _AGENTS.isdisjoint(words) and _PLANNING.isdisjoint(words)
 
 
 def commands_in(words: tuple[str, ...], arguments: object) -> tuple[Command, ...]:
-    """The shell commands that a call runs; none of a tool that is no shell."""
-    found = arguments
+    """Return the shell commands that a call runs; empty if the tool is no shell."""
+    command = arguments
     if is_plan_tool(words):
         return ()
     if isinstance(arguments, dict):
@@ -182,26 +182,27 @@ def commands_in(words: tuple[str, ...], arguments: object) -> tuple[Command, ...
         key = next((key for key in _COMMAND_KEYS if key in arguments), None)
         if key is None or (key == "input" and _SHELL_NAMES.isdisjoint(words)):
             return ()
-        found = arguments[key]
-        if isinstance(found, dict):  # Responses: an action with its command
-            found = found.get("command") or found.get("commands")
-    elif not isinstance(found, list) and (_SHELL_NAMES.isdisjoint(words) or not _SCRIPTERS.isdisjoint(words)):
+        command = arguments[key]
+        if isinstance(command, dict):  # Responses: an action with its command
+            command = command.get("command") or command.get("commands")
+    elif not isinstance(command, list) and (_SHELL_NAMES.isdisjoint(words) or not _SCRIPTERS.isdisjoint(words)):
         return ()
     escapes = _WINDOWS.isdisjoint(words)
-    if isinstance(found, list):
-        parts = [part for part in found if isinstance(part, str)]
+    if isinstance(command, list):
+        parts = [part for part in command if isinstance(part, str)]
         if parts and (" " not in parts[0].strip() and len(parts) > 1):  # an argument vector
-            return _of_vector(parts, escapes=escapes)
-        found = "\n".join(parts)
-    return tuple(commands_of(found, escapes=escapes)) if isinstance(found, str) and found else ()
+            return _commands_of_vector(parts, escapes=escapes)
+        command = "\n".join(parts)
+    return tuple(commands_of(command, escapes=escapes)) if isinstance(command, str) and command else ()
 
 
-def _of_vector(parts: Sequence[str], *, escapes: bool) -> tuple[Command, ...]:
-    script = next((after for word, after in pairwise(parts) if word in ("-c", "-lc", "-Command", "/c")), None)
+def _commands_of_vector(parts: Sequence[str], *, escapes: bool) -> tuple[Command, ...]:
+    script = next((following for word, following in pairwise(parts) if word in ("-c", "-lc", "-Command", "/c")), None)
     return tuple(commands_of(script, escapes=escapes)) if script is not None else (Command(tuple(parts)),)
 
 
 def kind_of(words: tuple[str, ...], arguments: object, commands: Sequence[Command]) -> Kind:
+    """Return the kind of a call."""
     if commands:
         return "read" if _only_shows(commands) else "shell"
     if calls_agent(words):
@@ -239,12 +240,15 @@ def _is_editor(arguments: Object) -> str | None:
 
 
 def deed_of(words: Sequence[str]) -> Deed | None:
-    """By the verbs in a name. One that reads, too, changes only where something is replaced."""
+    """Return the deed that a tool's name states; None if there is none.
+
+    A name with a word for reading must also have one for replacing.
+    """
     if not words:
         return None
-    found = next((deed for verbs, deed in _DEEDS if not verbs.isdisjoint(words)), None)
-    reads = not _READING.isdisjoint(words)
-    return found if not reads or {"replace", "update", "insert"} & set(words) else None
+    deed_named = next((deed for verbs, deed in _DEEDS if not verbs.isdisjoint(words)), None)
+    has_reading_word = not _READING.isdisjoint(words)
+    return deed_named if not has_reading_word or {"replace", "update", "insert"} & set(words) else None
 
 
 def _only_shows(commands: Sequence[Command]) -> bool:
@@ -255,21 +259,21 @@ def _only_shows(commands: Sequence[Command]) -> bool:
         program = command.program
         if program in _SILENT or not program:
             continue
-        if program not in _SHOWING or _changes_after_all(command):
+        if program not in _SHOWING or _has_changing_option(command):
             return False
         shows = True
     return shows
 
 
 def ends_by_showing(commands: Sequence[Command]) -> bool:
-    """Whether what comes last only shows something, and not what another command says."""
-    told = [command for command in commands if command.program and command.program not in _SILENT]
+    """Return True if the last command only shows something and is not fed by a command that does more."""
+    shown = [command for command in commands if command.program and command.program not in _SILENT]
     is_fed = len(commands) > 1 and commands[-2].piped and not _only_shows(commands[-2:])
-    return bool(told) and not is_fed and _only_shows(told[-1:])
+    return bool(shown) and not is_fed and _only_shows(shown[-1:])
 
 
 def main_commands(commands: Sequence[Command]) -> list[Command]:
-    """Return the commands whose own result matters: none that only prints, or is fed by the one before it."""
+    """Return the commands whose own result matters. Leave out those that only print or read a pipe."""
     return [
         command
         for at, command in enumerate(commands)
@@ -284,26 +288,26 @@ def looks_up(words: Sequence[str]) -> bool:
 
 def shows_text(commands: Sequence[Command]) -> bool:
     """Return True if commands that only show something show a text, such as a file or a log."""
-    told = [command for command in commands if command.program and command.program not in _SILENT]
+    shown = [command for command in commands if command.program and command.program not in _SILENT]
     return any(
         command.program in TEXT_PROGRAMS or not _TEXT_VERBS.get(command.program, frozenset()).isdisjoint(command.words)
-        for command in told
+        for command in shown
     )
 
 
 def ends_something(words: Sequence[str], arguments: object, commands: Sequence[Command]) -> bool:
-    """Return True if a call ends a process, a task or an agent, by its name or by what it is told to do."""
+    """Return True if a call ends a process, a task or an agent, by its name or its arguments."""
     if commands:
         return any(command.program.lower() in _KILLERS for command in commands)
     if not _STOPPING.isdisjoint(words):
         return True
-    given = arguments if isinstance(arguments, dict) else {}
+    fields = arguments if isinstance(arguments, dict) else {}
     return any(
-        isinstance(verb := given.get(key), str) and not _STOPPING.isdisjoint(words_of(verb)) for key in _DEED_KEYS
+        isinstance(verb := fields.get(key), str) and not _STOPPING.isdisjoint(words_of(verb)) for key in _DEED_KEYS
     )
 
 
-def _changes_after_all(command: Command) -> bool:
+def _has_changing_option(command: Command) -> bool:
     program, words = command.program, command.words
     if (verbs := _SHOWING_VERBS.get(program)) is not None:
         return not any(word in verbs for word in words[1:4])
@@ -313,7 +317,7 @@ def _changes_after_all(command: Command) -> bool:
 
 
 def effects_of(words: Sequence[str], arguments: object, commands: Sequence[Command]) -> list[Effect]:
-    """What a call does to files if it succeeds."""
+    """Return the effects of a call on files if it succeeds."""
     if commands:
         return command_effects(commands)
     if isinstance(arguments, str):
@@ -329,13 +333,13 @@ def effects_of(words: Sequence[str], arguments: object, commands: Sequence[Comma
 
 def _effects(words: Sequence[str], arguments: Object, deed: Deed, verb: str | None) -> Iterator[Effect]:
     patch = next((text for key in _DIFFS if isinstance(text := arguments.get(key), str)), "")
-    if found := patch_effects(patch):
-        yield from found
+    if patched := patch_effects(patch):
+        yield from patched
         return
     if deed in ("renamed", "copied"):
-        one, other = _first(arguments, _SOURCES), _first(arguments, _TARGETS)
-        if one and other:
-            yield Effect(deed, other, one) if deed == "copied" else Effect(deed, one, other)
+        source, target = _first(arguments, _SOURCES), _first(arguments, _TARGETS)
+        if source and target:
+            yield Effect(deed, target, source) if deed == "copied" else Effect(deed, source, target)
         return
     if arguments.get("type") in ("create_file", "update_file", "delete_file"):  # Responses: an operation of apply_patch
         deeds: Mapping[object, Deed] = {"create_file": "written", "delete_file": "deleted"}
@@ -354,7 +358,7 @@ def _first(arguments: Object, keys: Sequence[str]) -> str | None:
 
 
 def _line(arguments: Object) -> str:
-    """The first line that an edit changes, or that is written."""
+    """Return the first line that an edit changes or writes."""
     for part in _parts(arguments):
         old, new = _first(part, _OLD) or "", _first(part, _NEW)
         if new is not None and (line := first_difference(old[:20_000], new[:20_000])):

@@ -1,4 +1,4 @@
-"""Verdict lines of known tools, read from `verdicts.toml`: what a line proves about a run."""
+"""Verdict lines of known tools, from `verdicts.toml`: what a line proves about a run."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,12 @@ from policies.tables import read_table
 
 Proof = Literal["ok", "failed"]
 Scope = Literal["run", "error", "last", "change", "tool", "any"]
-# Characters of a line that is read.
+# Maximum characters of a line. Longer lines prove nothing.
 _LONGEST = 400
 
 
 class Verdict(NamedTuple):
-    """One form of lines. The fields are those of `verdicts.toml`, with patterns that match a whole line."""
+    """A form of verdict lines. The fields are those of `verdicts.toml`; patterns match a whole line."""
 
     tool: str
     has: str
@@ -28,7 +28,7 @@ class Verdict(NamedTuple):
 
 
 class Proven(NamedTuple):
-    """What a line proves."""
+    """The proof in a line."""
 
     result: Proof
     line: str
@@ -54,9 +54,9 @@ def _verdict(row: Mapping[str, str | list[str]]) -> Verdict:
 
 _FILE = read_table("policies.tool_calls", "verdicts")
 EXIT_CODE_NAMES = "|".join(row["name"] for row in _FILE["exit_codes"])
-"""A regular expression without case of what stands in front of an exit code."""
+"""A case-insensitive regular expression for the text before an exit code."""
 EXIT_CODE_STEMS = tuple(stem for row in _FILE["exit_codes"] for stem in row["has"])
-"""Texts of which one stands in every such name."""
+"""Every such name contains one of these texts."""
 VERDICTS = tuple(_verdict(row) for row in _FILE["verdicts"])
 """The forms, in the order of the file."""
 _OF_RUNS = tuple(verdict for verdict in VERDICTS if verdict.scope in ("run", "error", "last"))
@@ -71,7 +71,7 @@ _OF_FIRST_LINES = {
 
 
 def proof_of(verdict: Verdict, line: str, before: str = "") -> Proof | None:
-    """Return what a line proves by one form, None if nothing. before: the last line before it that is not blank."""
+    """Return what a line proves by one form; None if nothing. before: the last line before it that is not blank."""
     if verdict.has not in line or len(line) > _LONGEST or verdict.line.match(line) is None:
         return None
     if verdict.after is not None and verdict.after.match(before) is None:
@@ -88,9 +88,9 @@ def _count(pattern: re.Pattern[str] | None, line: str) -> int:
 
 
 def proven_in(lines: Sequence[str], ran: str) -> list[Proven]:
-    """Return what lines prove. lines: in their order, none of them blank. ran: commands, blanks around every word."""
+    """Return the proofs in lines, which are not blank. ran: the commands, with every word between spaces."""
     text = "\n".join(lines)
-    found: list[Proven] = []
+    proofs: list[Proven] = []
     for verdict in _OF_RUNS:
         if verdict.has not in text or (verdict.runs and not any(program in ran for program in verdict.runs)):
             continue
@@ -98,12 +98,12 @@ def proven_in(lines: Sequence[str], ran: str) -> list[Proven]:
             if verdict.scope == "last" and at < len(lines) - 1:
                 continue
             if proof := proof_of(verdict, line, lines[at - 1] if at else ""):
-                found.append(Proven(proof, line, verdict.scope))
-    return found
+                proofs.append(Proven(proof, line, verdict.scope))
+    return proofs
 
 
 def proven_first(line: str, scope: Literal["change", "tool", "any"]) -> Proven | None:
-    """Return what the first line of a result proves, of a call that the scope names."""
+    """Return the proof in the first line of a result for a call of this scope; None if there is none."""
     for verdict in _OF_FIRST_LINES[scope]:
         if proof := proof_of(verdict, line):
             return Proven(proof, line, verdict.scope)

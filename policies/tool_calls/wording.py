@@ -1,4 +1,4 @@
-"""A call's arguments for a reader: by field, path and command first, escapes undone, nothing cut inside a path."""
+"""Readable arguments of a call: path and command first, escapes undone, paths never shortened."""
 
 import re
 
@@ -10,10 +10,10 @@ from policies.conversation.transcript import visible
 _MOST = 160
 _COMMAND = 140
 _OTHER = 48
-# Characters of a value that are read: paths are shorter.
+# Characters of a value to read. Paths are shorter.
 _READ = 1_000
 _FIRST = frozenset({"command", "cmd", "script", "commands", "pattern", "query", "url", "operation", "type"})
-# What a shell is fed is shown by the file that it goes to.
+# The target file shows the text of a heredoc.
 _HEREDOC = re.compile(r"(<<-?\s?\\?['\"]{0,2}(\w{1,40})\\?['\"]{0,2}[^\n\\]{0,200})(?:\n|\\n)[\s\S]{40,}")
 _ESCAPED = re.compile(r"\\([\"\\/nrt])")
 _PLAIN = {"n": " ", "r": " ", "t": " "}
@@ -21,24 +21,24 @@ _encode = msgspec.json.Encoder().encode
 
 
 def readable(arguments: object) -> str:
-    """One line: JSON where that is short, else the fields that say most, each cut at its end."""
+    """Return the arguments in one line: JSON if it is short, else the most informative fields, each shortened."""
     if not isinstance(arguments, dict):
         return _cut(_plain(arguments), _MOST)
     if sum(len(value) for value in arguments.values() if isinstance(value, str)) <= _MOST:
-        whole = _plain(arguments)
-        if len(whole) <= _MOST:
-            return whole
+        one_line = _plain(arguments)
+        if len(one_line) <= _MOST:
+            return one_line
     fields = sorted(arguments.items(), key=lambda field: _order(field[0]))
-    told: list[str] = []
+    fields_shown: list[str] = []
     room = _MOST
     for name, value in fields:
         text = f'"{name}": {_value(name, value)}'
-        if told and len(text) > room:
-            told.append("…")
+        if fields_shown and len(text) > room:
+            fields_shown.append("…")
             break
-        told.append(text)
+        fields_shown.append(text)
         room -= len(text) + 2
-    return f"{{{', '.join(told)}}}"
+    return f"{{{', '.join(fields_shown)}}}"
 
 
 def _order(name: str) -> int:
@@ -56,17 +56,17 @@ def _value(name: str, value: object) -> str:
 
 
 def _plain(value: object) -> str:
-    """In one line, with letters rather than escapes."""
+    """Return a value in one line, with letters instead of escapes."""
     if isinstance(value, str):
         return " ".join(visible(value[:_READ]).split())
     text = _encode(value).decode()[:_READ]
     text = _HEREDOC.sub(r"\1 …", text.replace('","', '", "').replace('":', '": '))
-    text = _ESCAPED.sub(lambda found: _PLAIN.get(found[1], found[1]), text)
+    text = _ESCAPED.sub(lambda match: _PLAIN.get(match[1], match[1]), text)
     return " ".join(visible(text).split())
 
 
 def _cut(text: str, most: int) -> str:
-    """The text up to the last word that fits, and a mark."""
+    """Return the text up to the last word that fits, and an ellipsis."""
     if len(text) <= most:
         return text
     end = text.rfind(" ", most // 2, most)
