@@ -386,8 +386,7 @@ class _BisectionCounters:
         """Split a leaf at a legal cut near its token midpoint. Return None if it cannot be split.
 
         Prefer cuts that need no additional call. Among these, a hash of the message decides. An edit elsewhere then
-        leaves
-        the cuts and parts unchanged, so their cached summaries can be reused.
+        leaves the cuts and parts unchanged, so their cached summaries can be reused.
         """
         cuts = leaf.cuts
         if not cuts or self._is_at_its_depth(leaf) or self._is_one_message(leaf):

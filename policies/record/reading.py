@@ -24,8 +24,7 @@ def record_in(text: str) -> Record | None:
     """Return the record with this text; None for any other text.
 
     A client sends the text, so it has no more authority than its user. Each line of the ledger becomes a statement of
-    the
-    user, ranked like any other. Everything else becomes the summary. Unknown values are empty or 0.
+    the user, ranked like any other. Everything else becomes the summary. Unknown values are empty or 0.
     """
     if len(text) > _MOST:
         return None

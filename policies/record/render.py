@@ -67,8 +67,7 @@ def render(contents: Contents, texts: Texts, budget: Budget, settings: LedgerSet
     """Return the injected text without the working set, within `budget.injected` tokens minus the floor of that set.
 
     The user's words come first, then the state of the work and the summary, then the rest of the user's words. The
-    other
-    blocks and the working set share the remaining room.
+    other blocks and the working set share the remaining room.
     """
     room = budget.injected
     entries = ledger.fit(contents.entries, _most_words(settings, budget), count)

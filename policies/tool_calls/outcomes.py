@@ -127,8 +127,7 @@ def outcome_of(kind: Kind, text: str | None, error: bool | None, ground: Ground)
     """Return the outcome of a call. text: its result; None if there is none. error: the protocol's status.
 
     `why` of a failure is the line with the reason. For a success it is a short result, or the line that proves it. For
-    an
-    unknown outcome it is the last informative line.
+    an unknown outcome it is the last informative line.
     """
     outcome = _outcome_of(kind, text, error, ground)
     if outcome.result == "ok" and kind in ("change", "plan"):

@@ -239,8 +239,7 @@ def _reason_around(wrapper: str, text: str) -> str:
     """Return the line of a failed result that is more specific than its wrapper.
 
     That is a line with an error, else the line after the wrapper. A wrapper of several words that announces it is
-    returned
-    with it. The line before a wrapper may not be the reason, so both are returned in one.
+    returned with it. The line before a wrapper may not be the reason, so both are returned in one.
     """
     lines = _lines_of(text)
     at = next((at for at, line in enumerate(lines) if line == wrapper), None)
@@ -275,8 +274,7 @@ def reason_of(text: str) -> str:
     """Return the line of a failed result with the reason, in at most 160 characters.
 
     Prefer a verdict, then an error, then a line outside frames: the first of a few lines, the last of more. Without
-    any,
-    return the exit code. If there are only log lines, return the last error among them.
+    any, return the exit code. If there are only log lines, return the last error among them.
     """
     if REJECTED.match(text[:READ]):
         return REFUSED

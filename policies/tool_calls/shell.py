@@ -67,10 +67,8 @@ class Command:
     background: True if `&` ends it.
     redirects: operators without their number, and their targets. `2>` keeps its number.
     is_conditional: True if it may not have run although the script succeeded. That is the case after `||`, after `&&`
-    of
-    a test, and in a branch of an `if` or a `case`. After a test at the end of a script it has run: a negative test
-    would
-    be the script's exit code.
+    of a test, and in a branch of an `if` or a `case`. After a test at the end of a script it has run: a negative test
+    would be the script's exit code.
     """
 
     words: tuple[str, ...] = ()
