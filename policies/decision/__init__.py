@@ -1,1 +1,1 @@
-"""Budget, cut, plan and retries: what is sent of a conversation."""
+"""Decisions about a request: budget, cut, plan and retries."""

@@ -1,4 +1,4 @@
-"""The shape of what goes upstream once a checkpoint covers the oldest part (docs/design.md, "What goes upstream")."""
+"""The upstream request after a record covers its oldest messages (docs/design.md, "What goes upstream")."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from typing import Literal
 
 from policies.conversation.conversation import Conversation, MessageIndex
 
-# How the record stands beside the user message that follows it. Some chat templates refuse two user messages in a row.
+# How to send the record before a user message. Some chat templates refuse two user messages in a row.
 Shape = Literal["separate", "ack", "merge"]
-# As they are tried. An acknowledgement leaves every message of the client as it is; merging does not.
+# The order in which shapes are tried. An acknowledgement leaves the client's messages unchanged, merging does not.
 SHAPES: tuple[Shape, ...] = ("separate", "ack", "merge")
 ACKNOWLEDGEMENT = "OK."
 
@@ -23,76 +23,81 @@ class Injected:
 
 @dataclass(frozen=True, slots=True)
 class UserWords:
-    """What a user says in the request's message `of`, without the results that it holds as well."""
+    """The user's text in the request's message `of`, without the tool results of that message."""
 
     of: MessageIndex
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The files of rules in the request's message `of`, without what else it holds."""
+    """The files of rules in the request's message `of`, without its other content."""
 
     of: MessageIndex
 
 
 @dataclass(frozen=True, slots=True)
 class MergedMessage:
-    """The message `into`, its content behind a text of ours."""
+    """The message `into` with `text` before its content."""
 
     text: str
     into: MessageIndex | UserWords
 
 
-# A message of the request, or something in whose making we had a hand.
+# A message of the request, or one that the proxy has made or changed.
 Item = MessageIndex | UserWords | Rules | Injected | MergedMessage
 
 
 def assemble(conversation: Conversation, covered: int, text: str, shape: Shape = "separate") -> list[Item]:
-    """The request with a record in the place of body[:covered].
+    """Return the request with a record in place of body[:covered].
 
-    head ++ files of rules ++ instructions of the covered part ++ the record ++ what is repeated ++ body[covered:].
-    With the instructions stands what loads tools; where those may not come first, it stands behind the record, and
-    they behind the user messages that follow.
+    The order is: head, files of rules, instructions of the covered part, messages that load tools, the record, repeated
+    messages, body[covered:]. If instructions may not come first, messages that load tools follow the record, and
+    instructions follow the next user messages.
     """
     index = conversation.index
     head = [*conversation.indexes[: conversation.head_length], *_rules(conversation, covered, shape)]
     instructions = [index(i) for i in conversation.covered_instructions(covered)]
     loading = [index(i) for i in conversation.loading(covered)]
     tail = conversation.indexes[conversation.head_length + covered :]
-    repeated = _in_turn(
+    repeated = _repeated_in_turn(
         conversation, [_repeated_item(conversation, i) for i in conversation.repeated_messages(covered)], tail, shape
     )
     if conversation.order.instructions == "before":
         return [*head, *instructions, *loading, *_record_items(conversation, text, shape, [*repeated, *tail])]
     leading = _leading_users(conversation, tail)
-    users, rest = [*repeated, *tail[:leading]], [*instructions, *tail[leading:]]
+    users, remaining = [*repeated, *tail[:leading]], [*instructions, *tail[leading:]]
     if not loading:
-        return [*head, *_record_items(conversation, text, shape, users), *rest]
-    apart: list[Item] = [Injected(ACKNOWLEDGEMENT, "assistant")] if users and shape != "separate" else []
-    return [*head, Injected(text), *loading, *apart, *users, *rest]
+        return [*head, *_record_items(conversation, text, shape, users), *remaining]
+    acknowledgement: list[Item] = [Injected(ACKNOWLEDGEMENT, "assistant")] if users and shape != "separate" else []
+    return [*head, Injected(text), *loading, *acknowledgement, *users, *remaining]
 
 
 def _rules(conversation: Conversation, covered: int, shape: Shape) -> list[Item]:
-    found: list[Item] = []
+    items: list[Item] = []
     for position in conversation.rules(covered):
-        found.append(Rules(conversation.index(position)))
+        items.append(Rules(conversation.index(position)))
         if shape != "separate":
-            found.append(Injected(ACKNOWLEDGEMENT, "assistant"))
-    return found
+            items.append(Injected(ACKNOWLEDGEMENT, "assistant"))
+    return items
 
 
-def _in_turn(conversation: Conversation, repeated: list[Item], tail: Sequence[Item], shape: Shape) -> list[Item]:
-    """What is repeated, where two user messages in a row are refused with an answer between them."""
+def _repeated_in_turn(
+    conversation: Conversation, repeated: list[Item], tail: Sequence[Item], shape: Shape
+) -> list[Item]:
+    """Return the repeated messages, with acknowledgements in between if two user messages in a row are refused."""
     if shape == "separate" or not repeated:
         return repeated
-    found = [repeated[0]]
+    items = [repeated[0]]
     for item in repeated[1:]:
-        found += [Injected(ACKNOWLEDGEMENT, "assistant"), item]
-    return [*found, Injected(ACKNOWLEDGEMENT, "assistant")] if _is_user(conversation, next(iter(tail), None)) else found
+        items += [Injected(ACKNOWLEDGEMENT, "assistant"), item]
+    return [*items, Injected(ACKNOWLEDGEMENT, "assistant")] if _is_user(conversation, next(iter(tail), None)) else items
 
 
 def with_instructions(conversation: Conversation, start: int, kept: Sequence[MessageIndex]) -> list[MessageIndex]:
-    """What is kept of body[start:], a user's message first, with instructions from before it where they may stand."""
+    """Return the kept messages of body[start:] with the instructions before them, where the upstream allows these.
+
+    The first kept message is a user's.
+    """
     instructions = [conversation.index(i) for i in conversation.covered_instructions(start)]
     leading = 0 if conversation.order.instructions == "before" else _leading_users(conversation, kept)
     return [*kept[:leading], *instructions, *kept[leading:]]
@@ -103,14 +108,14 @@ def _leading_users(conversation: Conversation, indexes: Sequence[MessageIndex]) 
 
 
 def _record_items(conversation: Conversation, text: str, shape: Shape, kept: Sequence[Item]) -> list[Item]:
-    """The record and what follows it, in a shape that its upstream takes."""
-    record, first = Injected(text), kept[0] if kept else None
-    if shape == "separate" or not _is_user(conversation, first):
+    """Return the record and the messages after it, in a shape that the upstream accepts."""
+    record, first_kept = Injected(text), kept[0] if kept else None
+    if shape == "separate" or not _is_user(conversation, first_kept):
         return [record, *kept]
     if shape == "ack":
         return [record, Injected(ACKNOWLEDGEMENT, "assistant"), *kept]
-    assert not isinstance(first, Rules | Injected | MergedMessage | None)  # noqa: S101 - a user's, as was asked
-    return [MergedMessage(text, first), *kept[1:]]
+    assert not isinstance(first_kept, Rules | Injected | MergedMessage | None)  # noqa: S101 - a user message, see above
+    return [MergedMessage(text, first_kept), *kept[1:]]
 
 
 def _repeated_item(conversation: Conversation, position: int) -> Item:

@@ -1,4 +1,4 @@
-"""How many tokens may be used for what: the usable input B of docs/design.md, "Budget", and its shares."""
+"""Token budgets: the usable input B and its shares (docs/design.md, "Budget")."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from policies import numbers
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Tokens, in units of our own estimate (a calibration is already divided out).
+    """Token budgets in units of the proxy's estimate. A calibration is already divided out.
 
-    usable: B, the input that fits. record: the most the injected text may take. fixed: what of B every request takes
-    whatever is cut, its tools and its head. names: what the working set may take beside the rest of the record, and of
-    what that leaves. rules: what files of rules may take; None for a share of what is usable. pins: what pinned texts
-    may need beside the record.
+    usable: B, the input that fits.
+    record: maximum tokens of the injected text.
+    fixed: tokens of tools and head, which no cut reduces.
+    names: additional tokens for the working set, apart from the remainder of the record.
+    rules: maximum tokens of files of rules; None for a share of the usable input.
+    pins: tokens for pinned texts next to the record.
     """
 
     window: int
@@ -28,44 +30,47 @@ class Budget:
 
     @property
     def injected(self) -> int:
-        """The most that stands in the place of covered messages."""
+        """Return the maximum tokens that replace covered messages."""
         return self.record + self.names
 
     @property
     def replacing(self) -> int:
-        """The most that a record and the pinned texts beside it take, in place of covered messages."""
+        """Return the maximum tokens of a record and of the pinned texts next to it."""
         return self.injected + self.pins
 
     @property
     def movable(self) -> int:
-        """M, what the conversation itself may take; every share counts from it."""
+        """Return M, the tokens available to the conversation itself. Every share counts from it."""
         return max(1, self.usable - self.fixed)
 
     def at(self, share: float) -> int:
-        """Tokens of the whole request at this share of M."""
+        """Return the tokens of the whole request at this share of M."""
         return self.fixed + int(share * self.movable)
 
     def share(self, tokens: int) -> float:
-        """The share of M that a request of so many tokens takes."""
+        """Return the share of M that a request of this size takes."""
         return (tokens - self.fixed) / self.movable
 
-    def behind(self, fixed: int) -> Budget:
-        """The same for a request with so many tokens of tools and head."""
+    def with_fixed(self, fixed: int) -> Budget:
+        """Return this budget for a request with `fixed` tokens of tools and head."""
         return replace(budget_of(self.window, self.usable, fixed), names=self.names, pins=self.pins)
 
     @property
     def summary(self) -> int:
-        """The part a model writes: clamp(0.04 M, 400, 4,000), and never more than a third of the record."""
+        """Return the tokens for a model's summary: clamp(0.04 M, 400, 4,000), and at most a third of the record."""
         return min(max(400, min(int(0.04 * self.movable), 4_000)), self.record // 3)
 
     @property
     def worthwhile_gain(self) -> int:
-        """The least a proactive compaction must free on a small window, where 2,000 tokens are out of reach."""
+        """Return the minimum gain of a proactive compaction in a small window, where 2,000 tokens are out of reach."""
         return int(0.15 * self.movable)
 
 
 def budget_of(window: int, usable: int, fixed: int = 0) -> Budget:
-    """The record gets a tenth of M; where that is little, up to 30 %: rules and names do not shrink with a window."""
+    """Return the budget of a window. The record gets a tenth of M.
+
+    In a small window it gets up to 30 %, because rules and names do not shrink with the window.
+    """
     usable = max(1, usable)
     movable = max(usable - fixed, usable // 4)
     record = min(max(movable // 10, min(3 * movable // 10, numbers.SMALL_RECORD)), numbers.MOST_RECORD)
@@ -73,17 +78,17 @@ def budget_of(window: int, usable: int, fixed: int = 0) -> Budget:
 
 
 def usual_names(room: int) -> int:
-    """Tokens that a working set needs at most in a room of so many."""
+    """Return the maximum tokens that a working set needs in a room of this size."""
     return min(int(numbers.NAMES_ROOT * sqrt(room)), numbers.MOST_NAMES)
 
 
 def with_pins(budget: Budget, tokens: int, ratio: float) -> Budget:
-    """Return the budget with room for pinned texts of so many tokens, at most this share of M."""
+    """Return the budget with room for pinned texts of `tokens`, at most `ratio` of M."""
     return replace(budget, pins=min(tokens, int(ratio * budget.movable)))
 
 
 def with_limit(budget: Budget | None, tokens: int) -> Budget:
-    """The budget with at most `tokens` of usable input; that alone where the window is unknown."""
+    """Return the budget with at most `tokens` of usable input. For an unknown window the limit alone counts."""
     if budget is None:
         return budget_of(tokens, tokens)
     return budget if tokens >= budget.usable else budget_of(budget.window, tokens, budget.fixed)
@@ -92,15 +97,15 @@ def with_limit(budget: Budget | None, tokens: int) -> Budget:
 def planned_output(window: int, max_output: int, floor: int) -> int:
     """Return the output to plan with, if a limit that does not fit is lowered to `floor` before the prompt is cut.
 
-    A limit of more than half of the window leaves the prompt less than itself. It asks for what is left, not for that.
+    A client with a limit above half of the window asks for the remaining room, not for exactly that many tokens.
     """
     return min(max_output, max(window - max_output, window // 10, floor))
 
 
 def reserved_output(window: int, max_output: int | None, longest_answer: int | None) -> int:
-    """What of a window is kept for the answer.
+    """Return the tokens of a window to reserve for the response.
 
-    What is asked for (a tenth of the window where nothing is), but not more than answers have been seen to take.
+    That is the requested maximum, or a tenth of the window without one, but no more than recent responses needed.
     """
     wanted = (
         min(window // 10, numbers.DEFAULT_RESERVED) if max_output is None else min(max_output, numbers.MOST_RESERVED)
@@ -119,13 +124,13 @@ def usable_input(
     of_prompt: bool = False,
     longest_answer: int | None = None,
 ) -> Budget:
-    """Budget for a model of `window` tokens.
+    """Return the budget for a model of `window` tokens.
 
-    max_output:  what the request asks for; half of the window at most is reserved for it.
-    exact:       the model's own tokenizer counted (margin 3 %), else an estimate (10 %).
+    max_output:  the maximum that the request states; at most half of the window is reserved for it.
+    exact:       True if the model's own tokenizer counted (margin 3 %); otherwise an estimate (10 %).
     calibration: real tokens per estimated token, learned from the upstream; >= 1.
-    of_prompt:   the window is for the prompt alone, so nothing is reserved for the output.
-    longest_answer: that was seen lately, in tokens; None where too few were.
+    of_prompt:   True if the window is for the prompt alone, so that no output is reserved.
+    longest_answer: tokens of the longest recent response; None if there were too few.
     """
     usable = usable_tokens(window, max_output, exact=exact, of_prompt=of_prompt, longest_answer=longest_answer)
     return budget_of(window, int(usable / calibration))
@@ -134,6 +139,6 @@ def usable_input(
 def usable_tokens(
     window: int, max_output: int | None, *, exact: bool, of_prompt: bool = False, longest_answer: int | None = None
 ) -> int:
-    """What a prompt may take of a window, in the model's own tokens."""
+    """Return the tokens of a window available to a prompt, in the model's own tokens."""
     reserve = 0 if of_prompt else reserved_output(window, max_output, longest_answer)
     return window - reserve - int(window * (0.03 if exact else 0.10))

@@ -1,4 +1,4 @@
-"""Choosing the cut: half of the window at a turn, else a round boundary, else none (docs/design.md, "The cut")."""
+"""Choice of the cut: half of the units at a turn, else a round boundary, else none (docs/design.md, "The cut")."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,10 +19,11 @@ Fallback = Literal["not-enough-rounds", "single-turn-only", "turns-do-not-fit", 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """body[:position] is to be covered; `kept` counts what still goes upstream of the body, in tokens.
+    """The position up to which messages are covered: body[:position].
 
-    fallback_reason: why the cut is at no turn boundary. An adjustment is a move from the half to a turn's boundary,
-    counted in units; a cut between rounds is where it has to be to fit.
+    kept: tokens of the body that are still sent.
+    adjustment: the move from the half to a boundary of a turn, in units. Cuts between rounds are not adjusted.
+    fallback_reason: why the cut is not at a turn boundary.
     """
 
     position: int
@@ -37,10 +38,10 @@ class Cut:
 
 
 def target_tokens(conversation: Conversation, budget: Budget, policy: PolicySettings) -> int:
-    """Where a compaction should end, in tokens of the whole request.
+    """Return the size to which a compaction should reduce the request, in tokens.
 
-    The policy's target, lowered to its minimum where fewer than 8 rounds of average size would fit before the next
-    trigger.
+    This is the policy's target. The policy's minimum applies if fewer than 8 rounds of average size would fit before
+    the next trigger.
     """
     units = conversation.units
     average = conversation.tokens_from[0] / len(units) if units else 0
@@ -51,10 +52,10 @@ def target_tokens(conversation: Conversation, budget: Budget, policy: PolicySett
 
 
 def measured_room(budget: Budget, policy: PolicySettings) -> int:
-    """Return the tokens of room of which a compaction leaves `target_ratio`.
+    """Return the room from which `target_ratio` is counted, in tokens.
 
-    In a small room these are M. In a larger one what stays grows with the root of M: a conversation needs little more
-    word for word there, and each request reads what stays.
+    In a small window this is M. In a larger one the kept part grows with the root of M: a conversation needs little
+    more of it word for word, and each request pays for reading it.
     """
     most = policy.max_target or policy.target_root * sqrt(budget.movable)
     return min(budget.movable, int(most / policy.target_ratio))
@@ -68,9 +69,9 @@ def choose_cut(
     covered: int,
     target: int,
 ) -> Cut | None:
-    """The cut beyond the standing checkpoint's `covered` messages that brings the request to `target` tokens.
+    """Return the cut after the first `covered` messages that reduces the request to `target` tokens.
 
-    None where nothing may be cut (L3). A cut that misses the target is marked `best-effort`.
+    Return None if no cut is legal (L3). A cut that misses the target is marked `best-effort`.
     """
     room = target - conversation.fixed_tokens - budget.replacing
     legal = [cut for cut in legal_cuts(conversation) if cut > covered]
@@ -83,16 +84,16 @@ def choose_cut(
     units = [i for i in conversation.units if i >= covered]
     half = _half(conversation, units, policy)
     turn = _turn_boundary(conversation, legal, half, fits) if len(units) >= policy.min_rounds else None
-    # Where room is no concern (a forced compaction, too many messages), half by count is what is left to go by.
+    # If every cut fits (a forced compaction, too many messages), cut at half of the units.
     roomy = fits(legal[0])
     rounds = _first_fitting([cut for cut in legal if cut >= half] if roomy else legal, fits)
-    asked = _position_by_policy(conversation, units, policy)
+    position_by_policy = _position_by_policy(conversation, units, policy)
     least = least_kept(budget, policy)
     if turn is not None and (
         turn <= half
         or roomy
         or rounds is None
-        or (turn <= max(rounds, asked) and _keeps_enough(conversation, least, turn, rounds, room))
+        or (turn <= max(rounds, position_by_policy) and _keeps_enough(conversation, least, turn, rounds, room))
     ):
         return _describe(conversation, units, turn, "L0", "turn-boundary", half)
     reason = _why_no_turn(conversation, legal, units, policy, turn)
@@ -104,7 +105,7 @@ def choose_cut(
 def _why_no_turn(
     conversation: Conversation, legal: list[int], units: list[int], policy: PolicySettings, turn: int | None
 ) -> Fallback:
-    """Why a turn boundary did not serve (R0's compressionFallbackReason)."""
+    """Return why the cut is not at a turn boundary (R0's compressionFallbackReason)."""
     if len(units) < policy.min_rounds:
         return "not-enough-rounds"
     if turn is not None:
@@ -115,14 +116,18 @@ def _why_no_turn(
 def longer_tail(
     conversation: Conversation, policy: PolicySettings, cut: Cut, *, covered: int, room: int, least: int
 ) -> Cut | None:
-    """The newest cut before this one that keeps `least` tokens and what a policy asks for, at a turn's beginning where
-    one does; the one that keeps the most where none does. None where the cut keeps that, or nothing older fits a `room`
-    of so many tokens."""
+    """Return the newest cut before this one that keeps `least` tokens and the messages that the policy keeps.
+
+    A cut at the beginning of a turn is preferred. If no cut keeps enough, return the one that keeps the most. Return
+    None if this cut already keeps enough, or if no older cut fits in `room` tokens.
+    """
     units = [i for i in conversation.units if i >= covered]
-    asked = min(_position_by_policy(conversation, units, policy), units[max(0, len(units) - numbers.LEAST_UNITS)])
+    position_by_policy = min(
+        _position_by_policy(conversation, units, policy), units[max(0, len(units) - numbers.LEAST_UNITS)]
+    )
 
     def keeps(position: int) -> bool:
-        return position <= asked and conversation.kept_tokens(position) >= least
+        return position <= position_by_policy and conversation.kept_tokens(position) >= least
 
     if keeps(cut.position):
         return None
@@ -132,7 +137,9 @@ def longer_tail(
     if not fitting:
         return None
     turns = {*conversation.turns}
-    position = next((each for each in enough if each in turns), (enough or fitting[:1])[0])
+    position = next(
+        (legal_position for legal_position in enough if legal_position in turns), (enough or fitting[:1])[0]
+    )
     half = _half(conversation, units, policy)
     if position in turns:
         return _describe(conversation, units, position, "L0", "turn-boundary", half)
@@ -141,7 +148,7 @@ def longer_tail(
 
 
 def least_kept(budget: Budget, policy: PolicySettings) -> int:
-    """Tokens of the newest messages that stay word for word where the record wants the room."""
+    """Return the tokens of the newest messages that stay word for word even if the record needs room."""
     room = measured_room(budget, policy)
     return int(
         (numbers.LEAST_TAIL_SMALL if room <= numbers.SMALL_ROOM else numbers.LEAST_TAIL) * by_target(policy) * room
@@ -149,18 +156,18 @@ def least_kept(budget: Budget, policy: PolicySettings) -> int:
 
 
 def by_target(policy: PolicySettings) -> float:
-    """What the shares of a request that stay are multiplied by, where a policy goes down to less than the defaults."""
+    """Return the factor for the kept shares of a request: below 1 if the target is below the default."""
     return min(1.0, policy.target_ratio / DEFAULTS.target_ratio)
 
 
 def _half(conversation: Conversation, units: list[int], policy: PolicySettings) -> int:
-    """The position that keeps the newer half of the units, and the newest messages a policy asks for."""
+    """Return the position that keeps the newer half of the units, and the newest messages that the policy keeps."""
     half = units[len(units) // 2]
     return min(half, _position_by_policy(conversation, units, policy))
 
 
 def _position_by_policy(conversation: Conversation, units: list[int], policy: PolicySettings) -> int:
-    """The position that keeps the newest messages and units that a policy asks for."""
+    """Return the position that keeps the newest messages and units that the policy keeps."""
     overlap = units[max(0, len(units) - policy.min_overlap - 1)]
     return min(overlap, max(units[0], len(conversation.body) - policy.keep_recent_messages))
 
@@ -168,19 +175,19 @@ def _position_by_policy(conversation: Conversation, units: list[int], policy: Po
 def _turn_boundary(conversation: Conversation, legal: list[int], half: int, fits: Callable[[int], bool]) -> int | None:
     turns = set(conversation.turns)
     boundaries = [cut for cut in legal if cut in turns]
-    before = [cut for cut in boundaries if cut <= half]
-    if before and fits(before[-1]):
-        return before[-1]
+    at_or_before_half = [cut for cut in boundaries if cut <= half]
+    if at_or_before_half and fits(at_or_before_half[-1]):
+        return at_or_before_half[-1]
     return _first_fitting([cut for cut in boundaries if cut > half], fits)
 
 
 def _first_fitting(cuts: list[int], fits: Callable[[int], bool]) -> int | None:
-    """Kept tokens fall with the position, save for anchors of different size: the first that fits keeps the most."""
+    """Return the first cut that fits. It keeps the most: kept tokens fall with the position, except for anchors."""
     return next((cut for cut in cuts if fits(cut)), None)
 
 
 def _keeps_enough(conversation: Conversation, least: int, turn: int, rounds: int, room: int) -> bool:
-    """A late turn boundary may leave next to nothing (a question asked after 200 rounds): then rounds serve better."""
+    """Return True if a late turn boundary keeps enough. A question after 200 rounds would keep almost nothing."""
     least = min(least, conversation.kept_tokens(rounds))
     return conversation.kept_tokens(turn) >= max(room // 2, least)
 

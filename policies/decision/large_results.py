@@ -1,7 +1,7 @@
-"""Large messages that cooled down become short forms, in batches that never change (docs/design.md, "Large messages").
+"""Replacement of old large messages by short forms, in batches that never change (docs/design.md, "Large messages").
 
-Everything here is a function of the message list and the window: every replica decides the same, a longer history only
-adds batches, and so the bytes sent before stay as they are.
+The batches depend only on the messages and the window. So every replica decides the same, and a longer history only
+adds batches: the bytes sent before stay the same.
 """
 
 from bisect import bisect_right
@@ -23,10 +23,10 @@ from policies.settings import PolicySettings
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Positions in the body that are replaced from the moment on that the body had `seen` messages.
+    """Positions in the body that are replaced from the time the body had `seen` messages.
 
-    payoff: of taking them out whole; their short forms weigh next to nothing. media: positions of results that stay but
-    for their pictures and papers.
+    payoff: computed as if the messages were removed, since their short forms are tiny.
+    media: positions of results whose pictures and papers alone are removed.
     """
 
     seen: int
@@ -36,13 +36,13 @@ class Batch:
 
     @property
     def last(self) -> int:
-        """The newest position."""
+        """Return the newest position; -1 if there is none."""
         return max(*self.members[-1:], *self.media[-1:], -1, -1)
 
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """A position that the next batch takes once the conversation has grown by about so many tokens."""
+    """A position of the next batch. wait: estimated tokens by which the conversation grows until then."""
 
     position: int
     wait: int
@@ -50,20 +50,20 @@ class Coming:
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """batches: what is replaced, oldest first. next: what the next batch takes first, oldest first."""
+    """The batches of replaced messages, oldest first, and the first positions of the next batch."""
 
     batches: tuple[Batch, ...]
     next: tuple[Coming, ...]
 
 
 def zone_of(conversation: Conversation, window: int, policy: PolicySettings, pinned: Collection[int] = ()) -> Zone:
-    """The large messages of a conversation that are replaced, and those whose turn comes next.
+    """Return the replaced large messages of a conversation, and those to be replaced next.
 
-    `window` is the model's, in tokens; the shares count from its usable input for a request without a stated maximum
-    output, less tools and head, so that neither such a maximum nor a calibration moves what is frozen.
-    pinned: positions of what stays whole.
+    window: of the model, in tokens. Shares count from its usable input without a stated maximum output, minus tools and
+    head. So neither such a maximum nor a calibration changes existing batches.
+    pinned: positions of messages that are never replaced.
     """
-    budget = usable_input(window, None, exact=True).behind(conversation.fixed_tokens)
+    budget = usable_input(window, None, exact=True).with_fixed(conversation.fixed_tokens)
     threshold = threshold_tokens(budget, policy)
     if all(message.tokens < threshold and not message.media_tokens for message in conversation.body):
         return Zone((), ())
@@ -73,7 +73,7 @@ def zone_of(conversation: Conversation, window: int, policy: PolicySettings, pin
 
 
 def threshold_tokens(budget: Budget, policy: PolicySettings) -> int:
-    """From how many tokens on a message is large; the less is left beside tools and head, the fewer."""
+    """Return the tokens from which a message is large. The threshold is lower if tools and head leave less room."""
     if policy.large_messages.threshold is not None:
         return policy.large_messages.threshold
     low, high = numbers.LARGE_RESULT_RANGE
@@ -81,11 +81,12 @@ def threshold_tokens(budget: Budget, policy: PolicySettings) -> int:
 
 
 class _CoolingRun:
-    """The large messages that are still sent whole, followed through the conversation unit by unit."""
+    """The large messages that are still sent in full, tracked unit by unit through the conversation."""
 
     def __init__(
         self, conversation: Conversation, budget: Budget, policy: PolicySettings, pinned: Collection[int]
     ) -> None:
+        """Start before the first unit of a conversation."""
         body = conversation.body
         self._pinned = pinned
         self._body = body
@@ -101,14 +102,15 @@ class _CoolingRun:
         self._results_before = [*accumulate(weights, initial=0)]
         self._units = conversation.units
         self._tools = conversation.tools_answered
-        last = -1
-        self._last_user = [-1, *(last := i if m.is_user else last for i, m in enumerate(body))]
-        left = policy.target_ratio * measured_room(budget, policy)
-        # More is not sent beside tools and head: what lies further back is in a record by then.
+        last_user = -1
+        self._last_user = [-1, *(last_user := i if m.is_user else last_user for i, m in enumerate(body))]
+        target = policy.target_ratio * measured_room(budget, policy)
+        # The conversation never exceeds this. Earlier messages are in a record by then.
         self._most = policy.compaction_threshold * budget.movable
-        self._headroom = self._most - left
-        # What a compaction costs in tokens of a prompt: the rest is written anew, and its model reads the whole.
-        self._compaction = left * REWRITTEN + self._most * CACHED
+        self._headroom = self._most - target
+        # The price of a compaction in prompt tokens: the remaining prompt is written again, and the model reads
+        # everything.
+        self._compaction = target * REWRITTEN + self._most * CACHED
         self._live: deque[int] = deque()
         self._cooled: deque[int] = deque()
         self._cooled_weight = 0
@@ -116,87 +118,92 @@ class _CoolingRun:
         self._finished = 0
         self._read = 0
 
-    def step(self, seen: int) -> Batch | None:
-        """The state once body[:seen] was complete; a unit counts when the next one has begun."""
+    def step(self, length: int) -> Batch | None:
+        """Return the batch once body[:length] is complete, or None. A unit counts when the next one has begun."""
         self._finished += 1
-        for position in range(self._read, seen):
+        for position in range(self._read, length):
             if self._is_large(position):
                 self._live.append(position)
-                self._weight += self._weighs(position)
-        self._read = seen
-        self._leave_covered(seen)
-        self._cool(seen)
+                self._weight += self._weight_of(position)
+        self._read = length
+        self._drop_covered(length)
+        self._cool(length)
         worth = (1 - numbers.RELIEF) * self._valve
-        if self._before[seen] < self._floor or self._weight <= self._valve or self._cooled_weight < worth:
+        if self._before[length] < self._floor or self._weight <= self._valve or self._cooled_weight < worth:
             return None
         due = tuple(self._due())
-        payoff = self._payoff(seen, due)
-        if not self._pays(seen, payoff):
+        payoff = self._payoff(length, due)
+        if not self._pays(length, payoff):
             return None
         self._take(due)
         media = tuple(position for position in due if self._body[position].media_tokens)
-        return Batch(seen, tuple(position for position in due if position not in media), payoff, media)
+        return Batch(length, tuple(position for position in due if position not in media), payoff, media)
 
-    def _weighs(self, position: int) -> int:
-        """What would go of a message."""
+    def _weight_of(self, position: int) -> int:
+        """Return the tokens that replacing a message removes."""
         message = self._body[position]
         return message.media_tokens or message.tokens
 
-    def _payoff(self, seen: int, members: Sequence[int]) -> Payoff:
-        """All behind tools and head is written anew: of a prompt that changes far from its end, caches that work by
-        marks have no more than that."""
-        removed = sum(map(self._weighs, members))
-        sent = min(self._before[seen] - self._before[0], int(self._most))
+    def _payoff(self, length: int, members: Sequence[int]) -> Payoff:
+        """Return the payoff of a batch. Everything after tools and head is written again.
+
+        If a prompt changes far from its end, caches with breakpoints retain no more than tools and head.
+        """
+        removed = sum(map(self._weight_of, members))
+        sent = min(self._before[length] - self._before[0], int(self._most))
         return payoff_of(removed, max(0, sent - removed))
 
-    def _pays(self, seen: int, payoff: Payoff) -> bool:
-        """Whether a batch now saves more than the cache that it breaks: what it takes out is not read again as long as
-        the conversation may go on before a compaction, if it lasts as long again, and puts that off."""
-        rounds = min(self._finished, self._headroom * self._finished / self._before[seen])
+    def _pays(self, length: int, payoff: Payoff) -> bool:
+        """Return True if a batch saves more than it costs to write the prompt to the cache again.
+
+        The removed tokens are not read again until the next compaction, which they also postpone. The conversation is
+        expected to last as long again as it has so far.
+        """
+        rounds = min(self._finished, self._headroom * self._finished / self._before[length])
         saved = payoff.removed * (CACHED * rounds + self._compaction / self._headroom)
         return saved >= payoff.rewritten * REWRITTEN
 
-    def _leave_covered(self, seen: int) -> None:
-        """What a record has certainly taken the place of by now neither weighs nor cools."""
+    def _drop_covered(self, length: int) -> None:
+        """Drop messages that a record certainly covers by now. They neither weigh nor cool."""
         for waiting in (self._cooled, self._live):
-            while waiting and self._before[seen] - self._before[waiting[0]] > self._most:
-                if waiting[0] == self._last_user[seen]:
+            while waiting and self._before[length] - self._before[waiting[0]] > self._most:
+                if waiting[0] == self._last_user[length]:
                     return
-                gone = self._weighs(waiting.popleft())
-                self._weight -= gone
-                self._cooled_weight -= gone if waiting is self._cooled else 0
+                weight = self._weight_of(waiting.popleft())
+                self._weight -= weight
+                self._cooled_weight -= weight if waiting is self._cooled else 0
 
-    def _cool(self, seen: int) -> None:
-        """What has cooled down stays so: the oldest first. Media are hot by their rounds alone."""
+    def _cool(self, length: int) -> None:
+        """Move messages that have cooled down, the oldest first. Media stay hot for a number of rounds only."""
         while self._live:
             oldest = self._live[0]
             has_media = self._body[oldest].media_tokens > 0
             rounds = self._media_rounds if has_media else self._settings.hot_rounds
             is_recent = oldest >= self._units[max(0, self._finished - rounds)]
             if not (is_recent or has_media):
-                is_recent = self._results_before[seen] - self._results_before[oldest] <= self._hot
-            if is_recent or oldest == self._last_user[seen]:
+                is_recent = self._results_before[length] - self._results_before[oldest] <= self._hot
+            if is_recent or oldest == self._last_user[length]:
                 return
             self._cooled.append(self._live.popleft())
-            self._cooled_weight += self._weighs(oldest)
+            self._cooled_weight += self._weight_of(oldest)
 
     def _due(self) -> Iterator[int]:
-        """The oldest that have cooled down, until the valve is relieved."""
+        """Yield the oldest cooled messages until enough weight is removed."""
         weight = self._weight
         for position in self._cooled:
             if weight <= numbers.RELIEF * self._valve:
                 return
-            weight -= self._weighs(position)
+            weight -= self._weight_of(position)
             yield position
 
     def _take(self, members: Sequence[int]) -> None:
         for position in members:
             self._cooled.popleft()
-            self._cooled_weight -= self._weighs(position)
-            self._weight -= self._weighs(position)
+            self._cooled_weight -= self._weight_of(position)
+            self._weight -= self._weight_of(position)
 
     def foreseen(self) -> Iterator[Coming]:
-        """What the next batch takes for certain: the oldest that are worth one together."""
+        """Yield the positions that the next batch certainly has: the oldest that are worth a batch together."""
         worth = (1 - numbers.RELIEF) * self._valve
         members: list[int] = []
         weight = 0
@@ -204,19 +211,21 @@ class _CoolingRun:
             if weight >= worth:
                 break
             members.append(position)
-            weight += self._weighs(position)
+            weight += self._weight_of(position)
         if members:
             wait = self._wait(members[-1], max(self._valve - self._weight, worth - weight))
             yield from (Coming(position, wait) for position in members if not self._body[position].media_tokens)
 
-    def _wait(self, last: int, missing: float) -> int:
-        """Tokens by which the conversation grows, if it goes on as it is, until so many more are in large messages, the
-        floor is reached, and this one has cooled."""
+    def _wait(self, newest_member: int, missing: float) -> int:
+        """Return the tokens by which the conversation grows until a batch is due, if it goes on as before.
+
+        By then `missing` more tokens are in large messages, the floor is reached, and the message `last` has cooled.
+        """
         end = self._before[-1]
-        newer = self._finished - bisect_right(self._units, last) + 1
+        newer = self._finished - bisect_right(self._units, newest_member) + 1
         rounds = (self._settings.hot_rounds - newer) * end / max(1, len(self._units))
-        tokens = self._hot - (self._results_before[-1] - self._results_before[last])
-        large = sum(map(self._weighs, filter(self._is_large, range(self._read))))
+        tokens = self._hot - (self._results_before[-1] - self._results_before[newest_member])
+        large = sum(map(self._weight_of, filter(self._is_large, range(self._read))))
         return max(
             0, int(rounds), tokens, int(missing * self._before[self._read] / max(1, large)), int(self._floor - end)
         )
@@ -225,7 +234,7 @@ class _CoolingRun:
         message = self._body[position]
         if message.media_tokens:
             return self._ages_media and message.role == "tool" and not self._is_excluded(position)
-        # A message of several results is as large as they are, on average, so that each dialect cools the same.
+        # Divide by the number of results, so that dialects with several results in a message cool the same.
         if message.tokens < self._threshold * max(1, len(message.results)):
             return False
         if message.role not in self._settings.roles:
@@ -239,8 +248,10 @@ class _CoolingRun:
 
 
 def short_form(text: str, tool: str | None, summary: str | None, tokens: int, *, is_brought: bool = False) -> str:
-    """What stands for a large message: a status line, then its summary, else its first and last 400 characters; and
-    whole, what a person typed into it. is_brought: see `typed_in_result`."""
+    """Return the short form of a large message: a status line, and a summary or the first and last 400 characters.
+
+    Text that a person typed into a result is kept in full. is_brought: see `typed_in_result`.
+    """
     typed = words_of(typed_in_result(text, tool, is_brought=is_brought)) if tool else ""
     form = _short_form(text, tool, summary, tokens)
     return f"{form}\n[The user said here:] {typed}" if typed and typed not in form else form
@@ -259,5 +270,5 @@ def _short_form(text: str, tool: str | None, summary: str | None, tokens: int) -
 
 
 def is_short_enough(form: str, tokens: int, count: CountTokens) -> bool:
-    """Whether a short form is worth sending instead of a message of `tokens` tokens."""
+    """Return True if a short form has fewer tokens than its message of `tokens` tokens."""
     return bool(form.strip()) and count(form) < tokens

@@ -1,15 +1,15 @@
-"""Selection of the pictures and papers that are left out of a request, if its upstream takes fewer of them.
+"""Selection of pictures and papers to leave out of a request whose upstream accepts fewer.
 
-The oldest go first, and in batches. A front that moves with every picture breaks the provider's cache with every
-request, and costs more than all pictures do. What is left out is a function of the messages and the limits alone. What
-a request leaves out, the longer requests after it leave out too.
+The oldest are left out first, in batches: a boundary that moves with every picture would invalidate the provider's
+cache with every request, which costs more than all pictures. The selection depends only on the messages and the limits.
+Longer requests leave out at least what shorter ones did.
 """
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 MANY = 20
-"""Pictures of a request from which on Anthropic limits the sides of each (platform.claude.com, "Vision")."""
+"""Number of pictures from which Anthropic limits the sides of each (platform.claude.com, "Vision")."""
 
 Axis = Literal["bytes", "pictures", "pages"]
 _AXES: tuple[Axis, ...] = ("bytes", "pictures", "pages")
@@ -20,9 +20,13 @@ Why = Literal["bytes", "pictures", "pages", "tokens", "refused"]
 class Medium(NamedTuple):
     """A picture or paper of a message.
 
-    position: of its message in the body. number: its place among the media of that message. turn: number of assistant
-    messages before it. size: bytes that are sent of it, 0 if it is only named. side: the longer one in pixels, 0 if
-    unknown. pages: of a paper. cooled_at: length of the body from which on its result has cooled down, None for never.
+    position: of its message in the body.
+    number: its index among the media of that message.
+    turn: number of assistant messages before it.
+    size: bytes sent; 0 if the request contains only a reference.
+    side: the longer side in pixels; 0 if unknown.
+    pages: of a paper.
+    cooled_at: length of the body from which its result has cooled down; None for never.
     """
 
     position: int
@@ -36,6 +40,7 @@ class Medium(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
+        """Return the position of its message and its index in that message."""
         return self.position, self.number
 
     def weight(self, axis: Axis) -> int:
@@ -44,10 +49,12 @@ class Medium(NamedTuple):
 
 
 class MediaLimits(NamedTuple):
-    """What an upstream takes of one request, None if anything.
+    """The limits of an upstream for one request; None if unlimited.
 
-    bytes: of the whole body. pictures: number of media. pages: of all papers. many: number of media, if one of them
-    has a side of more than `side` pixels.
+    bytes: of the whole body.
+    pictures: number of media.
+    pages: of all papers.
+    many: number of media if one of them has a side above `side` pixels.
     """
 
     bytes: int | None = None
@@ -58,6 +65,7 @@ class MediaLimits(NamedTuple):
 
     @property
     def is_any(self) -> bool:
+        """Return True if there is any limit."""
         return self != NO_MEDIA_LIMITS
 
     def at_most(self, other: "MediaLimits") -> "MediaLimits":
@@ -65,7 +73,7 @@ class MediaLimits(NamedTuple):
         return self._replace(bytes=_lower(self.bytes, other.bytes), pictures=_lower(self.pictures, other.pictures))
 
     def of(self, axis: Axis, *, has_wide: bool) -> int | None:
-        """Return the limit of an axis. has_wide: a picture with a side that is too long is sent."""
+        """Return the limit of an axis. has_wide: True if a picture with a side above `side` is sent."""
         if axis == "bytes":
             return self.bytes
         if axis == "pages":
@@ -73,6 +81,7 @@ class MediaLimits(NamedTuple):
         return _lower(self.pictures, self.many) if has_wide else self.pictures
 
     def is_wide(self, medium: Medium) -> bool:
+        """Return True if a side of the medium is longer than `side` and the number of media is then limited."""
         return self.many is not None and medium.side > self.side
 
 
@@ -80,19 +89,21 @@ NO_MEDIA_LIMITS = MediaLimits()
 
 
 class _Selection:
-    """The media that are left out of the messages so far, and what is sent of these messages."""
+    """The media left out of the messages so far, and the totals of what is sent."""
 
     def __init__(self, media: Sequence[Medium], limits: MediaLimits) -> None:
+        """Start before the first message."""
         self.gone: dict[Medium, Why] = {}
         self._media = media
         self._limits = limits
         self._sent: dict[Axis, int] = dict.fromkeys(_AXES, 0)
         self._wide = 0
         self._seen = self._newest = 0
-        # By axis, every medium before this index is left out or weighs nothing.
+        # For each axis, every medium before this index is left out or has no weight.
         self._oldest: dict[Axis, int] = dict.fromkeys(_AXES, 0)
 
     def add_message(self, position: int, size: int) -> None:
+        """Add a message of `size` bytes with its media."""
         self._sent["bytes"] += size
         while self._seen < len(self._media) and (medium := self._media[self._seen]).position <= position:
             if medium.turn != self._media[self._newest].turn:
@@ -103,6 +114,7 @@ class _Selection:
             self._wide += self._limits.is_wide(medium)
 
     def leave_out(self, medium: Medium, why: Why) -> None:
+        """Leave out a medium unless it is left out already."""
         if medium in self.gone:
             return
         self.gone[medium] = why
@@ -126,8 +138,8 @@ class _Selection:
 def select_left_out(media: Sequence[Medium], sizes: Sequence[int], limits: MediaLimits) -> dict[Medium, Why]:
     """Return the media to leave out, each with the reason.
 
-    A batch begins above 80 % of a limit and ends at 40 %. The newest turn with media keeps them. media: in their order.
-    sizes: bytes of each message of the body, 0 if it is not sent.
+    A batch begins above 80 % of a limit and ends at 40 %. The newest turn with media keeps them.
+    media: in order. sizes: bytes of each message of the body; 0 if it is not sent.
     """
     selection = _Selection(media, limits)
     cooled = sorted((medium.cooled_at, medium) for medium in media if medium.cooled_at is not None)
@@ -142,9 +154,9 @@ def select_left_out(media: Sequence[Medium], sizes: Sequence[int], limits: Media
 
 
 def select_older(media: Sequence[Medium]) -> dict[Medium, Why]:
-    """Return all media but those of the newest turn with media."""
+    """Return all media except those of the newest turn with media."""
     return {medium: "refused" for medium in media if medium.turn != media[-1].turn}
 
 
-def _lower(one: int | None, other: int | None) -> int | None:
-    return min((limit for limit in (one, other) if limit is not None), default=None)
+def _lower(this_limit: int | None, other_limit: int | None) -> int | None:
+    return min((limit for limit in (this_limit, other_limit) if limit is not None), default=None)

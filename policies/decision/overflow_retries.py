@@ -1,4 +1,4 @@
-"""What to try when an upstream overflows: at most three retries, each smaller (docs/design.md, "The ladder")."""
+"""Retries after an overflow: at most three, each smaller (docs/design.md, "The ladder")."""
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
@@ -19,22 +19,21 @@ OverflowAction = Literal["compact", "lower_output", "inspect", "outsized"]
 
 @dataclass(frozen=True, slots=True)
 class StatedLimit:
-    """What an overflow error says: the window, and the size of the refused input as the upstream counts it.
+    """The numbers in an overflow error: the limit, and the size of the refused input as the upstream counts it.
 
-    kind:           what `limit` holds: prompt and output together, the prompt alone, a server's memory (which other
-                    requests share), or what an account may send. None where none is stated.
-    output_tokens:  the output that was asked for, where it is stated.
-    is_lower_bound: `input_tokens` is where the upstream stopped counting, or its guess: it calibrates nothing.
-    learnable:      whether `limit` may be remembered as the model's.
-    action:         lower_output where the prompt alone would have fitted; inspect where it is an overflow only if our
-                    own estimate says that the window was full; outsized likewise, and with an unknown window only
-                    if no prompt as large was answered.
-    from_share:     share of `limit` from which on it is, for what is to be inspected.
-    holds:          seconds for which it may be remembered; None: as any lesson.
-    is_uncached:    whether what a provider's cache serves does not count.
-    with_model:     whether a summarizer would not be refused for the same reason.
-    share_of_bytes: of a refusal for bytes that are mostly texts: which share of what was sent may be at most; None of
-                    any other.
+    kind:           the meaning of `limit`: prompt and output together, the prompt alone, a server's memory (shared with
+                    other requests), or an account's quota. None if no limit is stated.
+    output_tokens:  the requested output, if stated.
+    is_lower_bound: True if `input_tokens` is where the upstream stopped counting, or a guess. It calibrates nothing.
+    learnable:      True if `limit` may be stored as the model's limit.
+    action:         lower_output if the prompt alone would have fitted. inspect if it is an overflow only when
+                    the proxy's estimate agrees that the window was full. outsized likewise; for an unknown window,
+                    only if no prompt as large has succeeded.
+    from_share:     for inspect: the share of `limit` from which it is an overflow.
+    holds:          seconds for which the limit may be stored; None for the default.
+    is_uncached:    True if cached tokens do not count.
+    with_model:     True if a summarizer would not be refused for the same reason.
+    share_of_bytes: for a refusal by bytes that are mostly text: the maximum share of the sent bytes; else None.
     """
 
     limit: int | None = None
@@ -53,9 +52,9 @@ class StatedLimit:
 
 @dataclass(frozen=True, slots=True)
 class Retry(Generic[_D]):
-    """What to try next: with less room for the output, or the `attempt`-th smaller prompt.
+    """The next attempt: less room for the output, or the `attempt`-th smaller prompt.
 
-    refused, stated: what was sent last, and what its refusal says.
+    refused, stated: the last attempt, and the numbers in its refusal.
     """
 
     refused: _D
@@ -64,7 +63,7 @@ class Retry(Generic[_D]):
 
     @property
     def lowers_output(self) -> bool:
-        """Whether it is the same prompt with less room for the output."""
+        """Return True if the prompt is unchanged and the output gets less room."""
         return self.attempt < 0
 
 
@@ -72,9 +71,9 @@ Ladder = Generator[Retry[_D], tuple[_D, StatedLimit] | None, None]
 
 
 def retries(refused: _D, stated: StatedLimit, most: int) -> Ladder[_D]:
-    """What to try after an overflow, one after the other, for as long as nothing solves it.
+    """Yield the retries after an overflow until one succeeds.
 
-    Whoever runs it sends back what was sent and how that was refused, or None where there was nothing to send.
+    The caller sends back each attempt and its refusal, or None if there was nothing to send.
     """
     for attempt in range(-1, most):
         if (refusal := (yield Retry(refused, stated, attempt))) is not None:
@@ -82,7 +81,7 @@ def retries(refused: _D, stated: StatedLimit, most: int) -> Ladder[_D]:
 
 
 def next_retry(ladder: Ladder[_D], refusal: tuple[_D, StatedLimit] | None) -> Retry[_D] | None:
-    """The next step of `retries`, None behind the last."""
+    """Return the next retry; None after the last."""
     try:
         return ladder.send(refusal)
     except StopIteration:
@@ -91,11 +90,11 @@ def next_retry(ladder: Ladder[_D], refusal: tuple[_D, StatedLimit] | None) -> Re
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One retry: reach `target` tokens by cutting at `cut`, and by cutting contents of the tail to `tail_tokens`.
+    """A retry: reduce the request to `target` tokens by a cut, and the contents of the tail to `tail_tokens`.
 
-    cut:         None keeps the standing checkpoint, or none.
-    tail_tokens: None leaves the contents alone.
-    most:        tokens that the retry may have, lest it be refused as well.
+    cut:         None keeps the current record, if any.
+    tail_tokens: None leaves the contents unchanged.
+    most:        maximum tokens of the retry, so that it is not refused as well.
     """
 
     budget: Budget
@@ -107,9 +106,9 @@ class Rung:
 
 
 def is_plausible(stated: StatedLimit, sent_tokens: int, window: int | None, largest: int = 0) -> bool:
-    """Return True if an error is an overflow, if that depends on how much was sent.
+    """Return True if an error is an overflow, as far as that depends on how much was sent.
 
-    Tokens are in the upstream's own units. largest: of the largest prompt that was answered.
+    Tokens are in the upstream's own units. largest: tokens of the largest prompt that succeeded.
     """
     if stated.action not in ("inspect", "outsized"):
         return True
@@ -128,11 +127,11 @@ def lowered_output(
     floor: int | None,
     margin: float = numbers.ESTIMATE_MARGIN,
 ) -> int | None:
-    """Return the output that fits beside a prompt which would have fitted alone; None if that would be below `floor`.
+    """Return the output that fits next to a prompt which alone would have fitted; None if it is below `floor`.
 
-    sent_tokens: the prompt by our estimate; what the upstream counted is believed before it. max_output: what was asked
-    for. If no number explains the refusal of an output that is larger than its prompt, half of it is tried, and no more
-    than the prompt has.
+    sent_tokens: the prompt by the proxy's estimate. The upstream's count takes precedence.
+    max_output: the requested maximum. If no number explains the refusal of an output larger than its prompt, half of it
+    is tried, and at most as much as the prompt.
     """
     limit = stated.limit or window
     if max_output is None or floor is None or stated.kind == "input":
@@ -146,16 +145,16 @@ def lowered_output(
 
 
 def capped_output(most: int, *, max_output: int | None, floor: int | None) -> int | None:
-    """The output after a refusal that allows `most`; None where that is below `floor`, or no less than asked for."""
+    """Return the output after a refusal that allows `most`; None if it is below `floor` or no reduction."""
     return most if max_output is not None and floor is not None and floor <= most < max_output else None
 
 
 def refused_budget(
     stated: StatedLimit, *, sent_tokens: int, window: int | None, max_output: int | None, exact: bool
 ) -> Budget | None:
-    """The budget after a refusal, in units of our estimate, of which `sent_tokens` were too many.
+    """Return the budget after a refusal, in units of the proxy's estimate. `sent_tokens` were too many.
 
-    None where no smaller prompt can help, since the requested output alone fills the window.
+    Return None if no smaller prompt can help because the requested output alone fills the window.
     """
     limit = stated.limit or window
     ceiling = int(sent_tokens * numbers.GUESSED_WINDOW * (stated.share_of_bytes or 1))
@@ -166,17 +165,17 @@ def refused_budget(
         return None
     calibration = max(1.0, stated.input_tokens / sent_tokens) if stated.input_tokens and sent_tokens else 1.0
     planned = usable_input(limit, max_output, exact=exact, calibration=calibration, of_prompt=of_prompt).usable
-    left = int((limit - (0 if of_prompt else max_output or 0)) * numbers.GUESSED_WINDOW / calibration)
-    # Where the stated numbers cannot explain the refusal, the refusal is believed.
-    return budget_of(limit, min(planned, left, ceiling))
+    room_left = int((limit - (0 if of_prompt else max_output or 0)) * numbers.GUESSED_WINDOW / calibration)
+    # If the stated numbers cannot explain the refusal, trust the refusal.
+    return budget_of(limit, min(planned, room_left, ceiling))
 
 
 def stated_room(
     stated: StatedLimit, *, sent_tokens: int, max_output: int | None, exact: bool, calibration: float
 ) -> int | None:
-    """What a prompt may have at most after a refusal that states its limit, in units of our estimate.
+    """Return the maximum prompt after a refusal with a limit, in units of the proxy's estimate.
 
-    None where none is stated, and where what is stated does not explain the refusal.
+    Return None if no limit is stated, or if it does not explain the refusal.
     """
     if stated.limit is None:
         return None
@@ -206,13 +205,13 @@ def next_rung(
     smallest_sent: int,
     room: int | None = None,
 ) -> Rung:
-    """The `attempt`-th retry, counted from 0; its request must be 10 % smaller than `smallest_sent` tokens.
+    """Return the `attempt`-th retry, counted from 0. It must be 10 % smaller than `smallest_sent` tokens.
 
-    budget: with the tokens of all that is pinned, of which it gets its share.
-    room: what the limit that was stated has room for, None without one. The first retry may have all of it, however
-    little less that is: a history is cut as far as ever, but contents no further.
+    budget: with the tokens of all pins, which get their share.
+    room: the maximum that the stated limit allows; None without one. The first retry may use all of it, even if that is
+    hardly less than before. The history is cut as usual, but contents no further.
     """
-    budget = with_names(budget.behind(conversation.fixed_tokens), policy)
+    budget = with_names(budget.with_fixed(conversation.fixed_tokens), policy)
     budget = with_pins(budget, budget.pins, policy.pins.budget_ratio)
     target = min(budget.at(numbers.RETRY_TARGETS[attempt]), int(numbers.RETRY_SHRINKS * smallest_sent))
     most_of_record = int(max(numbers.RETRY_RECORD * (target - budget.fixed), numbers.RETRY_LEAST_RECORD * target))

@@ -1,4 +1,4 @@
-"""Contents that no window takes, known before anything is sent (docs/design.md, "The ladder")."""
+"""Contents too large for any window, found before anything is sent (docs/design.md, "The ladder")."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -12,14 +12,14 @@ NOTHING: Mapping[MessageIndex, float] = MappingProxyType({})
 
 
 def least_tokens(conversation: Conversation, newest: int) -> int:
-    """Return the tokens that are sent whatever is covered: tools, head, and what stands behind the newest legal cut."""
+    """Return the minimum tokens that are always sent: tools, head, and the messages after the newest legal cut."""
     return conversation.fixed_tokens + conversation.kept_tokens(newest)
 
 
 def oversized_messages(
     conversation: Conversation, budget: Budget, newest: int, harness: Mapping[MessageIndex, float] = NOTHING
 ) -> dict[MessageIndex, int]:
-    """Return the tokens that each message may keep, by index, so that what stands behind the newest legal cut fits.
+    """Return the tokens that each message may keep, by index, so that everything after the newest legal cut fits.
 
     See `limits_for`.
     """
@@ -34,7 +34,7 @@ def oversized_messages(
 
 
 def kept_behind(conversation: Conversation, covered: int) -> list[int]:
-    """Positions of what is sent as it came behind a record of the first `covered` messages."""
+    """Return the positions of messages sent unchanged with a record of the first `covered` messages."""
     return [*conversation.repeated_messages(covered), *range(covered, len(conversation.body))]
 
 
@@ -46,37 +46,37 @@ def limits_for(
     *,
     stepped: bool = False,
 ) -> dict[MessageIndex, int]:
-    """Message index -> the tokens that it may keep, so that these messages of the body take `total` together.
+    """Return the tokens that each message may keep, by index, so that the kept messages have `total` tokens together.
 
-    Results of tools are cut first, then what a harness says in a user's name, then what the model said; only where all
-    that is not enough the user's own words are, and keep half of `total` at least. harness: shares of user messages.
+    Tool results are cut first, then texts of a harness in a user's name, then texts of the model. The user's own words
+    are cut last, and keep at least half of `total`. harness: shares of harness text in user messages.
     """
     body = conversation.body
     sizes = {conversation.index(i): body[i].tokens for i in kept if body[i].role not in INSTRUCTION_ROLES}
     words = {i: _words(conversation.messages[i], harness.get(i, 0.0)) for i in sizes}
     base = total if stepped else 0
-    others: dict[MessageIndex, int] = {}
+    other_sizes: dict[MessageIndex, int] = {}
     for role in ("tool", "user", "assistant"):
-        others |= {i: size - words[i] for i, size in sizes.items() if conversation.messages[i].role == role}
-        others = {i: size for i, size in others.items() if size > 0}
-        spared = sum(sizes.values()) - sum(others.values())
-        if others and spared + numbers.OVERSIZE_LEAST * len(others) <= total:
-            most = _most(others, total - spared, base)
-            return {i: words[i] + most for i, size in others.items() if size > most}
-    spoken = {i: size for i, size in words.items() if size > 0}
-    beside = min(sum(others.values()), total // 2 if spoken else total)
-    most, most_words = _most(others, beside, base), _most(spoken, total - beside, base)
-    limits = {i: min(words[i], most_words) + min(others.get(i, 0), most) for i in sizes}
+        other_sizes |= {i: size - words[i] for i, size in sizes.items() if conversation.messages[i].role == role}
+        other_sizes = {i: size for i, size in other_sizes.items() if size > 0}
+        spared = sum(sizes.values()) - sum(other_sizes.values())
+        if other_sizes and spared + numbers.OVERSIZE_LEAST * len(other_sizes) <= total:
+            most = _most(other_sizes, total - spared, base)
+            return {i: words[i] + most for i, size in other_sizes.items() if size > most}
+    word_sizes = {i: size for i, size in words.items() if size > 0}
+    room_for_others = min(sum(other_sizes.values()), total // 2 if word_sizes else total)
+    most, most_words = _most(other_sizes, room_for_others, base), _most(word_sizes, total - room_for_others, base)
+    limits = {i: min(words[i], most_words) + min(other_sizes.get(i, 0), most) for i in sizes}
     return {i: limit for i, limit in limits.items() if limit < sizes[i]}
 
 
 def _words(message: Message, harness: float) -> int:
-    """Tokens of a message that a user says."""
+    """Return the tokens of a message that a person wrote."""
     return message.tokens - int(message.tokens * harness) if message.role == "user" else message.words
 
 
 def _most(sizes: Mapping[MessageIndex, int], room: int, base: int) -> int:
-    """The most tokens that one of these may keep; where that cuts any, the next of the steps down from `base`."""
+    """Return the maximum tokens that each of these may keep. If that cuts any, use the next lower step from `base`."""
     most = allowance([*sizes.values()], room)
     if not base or most >= max(sizes.values(), default=0):
         return most
@@ -87,11 +87,11 @@ def _most(sizes: Mapping[MessageIndex, int], room: int, base: int) -> int:
 
 
 def allowance(sizes: Sequence[int], total: int) -> int:
-    """The most tokens one message may keep, so that all of them together stay within `total`; small ones stay whole."""
-    left = total
+    """Return the maximum tokens for each message so that all stay within `total` together. Small ones stay whole."""
+    tokens_left = total
     for i, size in enumerate(sorted(sizes)):
-        share = left // (len(sizes) - i)
+        share = tokens_left // (len(sizes) - i)
         if size > share:
             return max(1, share)
-        left -= size
+        tokens_left -= size
     return max(sizes, default=0)

@@ -1,4 +1,4 @@
-"""What to do with one request, decided as a value before anything is done."""
+"""The plan for one request, decided as a value before anything is done."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +16,12 @@ from policies.settings import PolicySettings
 Trigger = Literal["proactive", "tool_execution", "overflow_retry", "manual", "background", "economy", "client"]
 
 AHEAD: frozenset[Trigger] = frozenset({"background", "economy"})
-"""Triggers of compactions that are made after an answer, and that no request waits for."""
+"""Triggers of compactions that run after a response. No request waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveCheckpoint:
-    """A checkpoint that fits this request: body[:covered] is replaced by a text of `record_tokens`."""
+    """A record that matches this request: body[:covered] is replaced by a text of `record_tokens`."""
 
     covered: int
     record_tokens: int
@@ -29,14 +29,14 @@ class ActiveCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Send the client's bytes as they came."""
+    """Send the client's bytes unchanged."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Send the standing checkpoint and the rest; no new summary."""
+    """Send the current record and the remaining messages, without a new summary."""
 
     standing: ActiveCheckpoint
     reason: str
@@ -44,13 +44,15 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Make a record of body[:cut], continuing the standing one.
+    """Make a record of body[:cut] that continues the current one.
 
-    must: failure is no option. with_model: whether a model's summary is worth its price.
-    budget: what the record and the rest of the request may take. target: what the request is to come down to, in
-    tokens, if the cut may still move to what the record leaves (`RecordBuilder.fit`); None if it may not, since the
-    request is not full. growth: tokens by which the tail of a record made ahead grows until the record is needed.
-    read_so_far: why it pays, if it is made for that.
+    must: True if the request cannot be sent without it.
+    with_model: True if a model's summary is worth its price.
+    budget: for the record and the remaining request.
+    target: intended tokens of the request, if the cut may still move when the record is smaller (`RecordBuilder.fit`).
+    None if it may not, because the request is not full.
+    growth: tokens by which the tail grows until a record made ahead is needed.
+    read_so_far: the reason, if the record is made because it pays.
     """
 
     cut: Cut
@@ -66,9 +68,9 @@ class Compact:
 
     @property
     def payoff(self) -> Payoff:
-        """With a record that takes all it may; the cache still holds tools and head."""
-        rest = self.budget.replacing + self.cut.kept
-        return payoff_of(self.tokens_before - self.budget.fixed - rest, rest)
+        """Return the payoff with a record of maximum size. Tools and head stay in the cache."""
+        remaining = self.budget.replacing + self.cut.kept
+        return payoff_of(self.tokens_before - self.budget.fixed - remaining, remaining)
 
 
 Plan = Forward | Reuse | Compact
@@ -76,7 +78,7 @@ Plan = Forward | Reuse | Compact
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What a record would take, in tokens: its working set, files of rules, and the rest of its text."""
+    """The expected tokens of a record: its text, its working set, and its files of rules."""
 
     text: int
     names: int
@@ -87,7 +89,8 @@ class Weight:
 class Limits:
     """The budgets of a request.
 
-    real: of the model's window, None if that is unknown. budget: the one to plan with.
+    real: of the model's window; None if unknown.
+    budget: the one to plan with.
     """
 
     real: Budget | None
@@ -95,27 +98,30 @@ class Limits:
 
     @property
     def known(self) -> bool:
+        """Return True if the window is known."""
         return self.real is not None
 
 
 def limits_of(real: Budget | None, policy: PolicySettings, fixed: int) -> Limits:
-    """Those of a request with so many tokens of tools and head.
+    """Return the limits of a request with `fixed` tokens of tools and head.
 
-    The policy's token limit takes the place of a larger or unknown window, so that all shares count from it.
+    The policy's token limit replaces a larger or unknown window, so that all shares count from it.
     """
-    real = real and real.behind(fixed)
-    budget = with_limit(real, _usable_for(policy.token_limit, policy, fixed)).behind(fixed)
+    real = real and real.with_fixed(fixed)
+    budget = with_limit(real, _usable_for(policy.token_limit, policy, fixed)).with_fixed(fixed)
     return Limits(real, with_names(budget, policy))
 
 
 def with_names(budget: Budget, policy: PolicySettings) -> Budget:
-    """The budget with what the policy gives the working set, where the record leaves it that of a small window."""
-    beside = max(0, int(numbers.MOST_INJECTED * budget.movable) - budget.record)
-    return _naming(budget, min(_share_of_names(budget, policy), beside))
+    """Return the budget with the policy's share for the working set, as far as the record leaves room in a small
+    window.
+    """
+    room_next_to_record = max(0, int(numbers.MOST_INJECTED * budget.movable) - budget.record)
+    return _with_rounded_names(budget, min(_share_of_names(budget, policy), room_next_to_record))
 
 
 def most_names(budget: Budget, policy: PolicySettings) -> int:
-    """Tokens that the working set may take where the rest of the record leaves them; in a tiny room, none of those."""
+    """Return the maximum tokens of the working set in the remainder of the record; in a tiny room its budget alone."""
     return budget.names if budget.movable < numbers.LEAST_FITTED_ROOM else _share_of_names(budget, policy)
 
 
@@ -126,29 +132,29 @@ def _share_of_names(budget: Budget, policy: PolicySettings) -> int:
 
 
 def is_far_below(tokens: int, window: int, calibration: float, policy: PolicySettings) -> bool:
-    """Whether a request is so small for its window that nothing is done with it, whatever else is known of it."""
+    """Return True if a request is so small for its window that nothing is done with it."""
     least = min(numbers.LEAST_USABLE * window / calibration, policy.token_limit)
     return tokens + 1 < min(attention_floor(policy), numbers.MESSAGES_COUNT_FROM) * least
 
 
 def attention_floor(policy: PolicySettings, *, is_known: bool = True) -> float:
-    """Return the share of M below which a request goes out as it came, without a look at the store.
+    """Return the share of M below which a request is forwarded without reading the store.
 
-    A record may have been made from `economy_from` on. The floor lies well below, since estimates may sink. In an
-    unknown window (`is_known`) none is made that early.
+    Records may have been made from `economy_from` on. The floor is well below, because estimates may decrease. In an
+    unknown window (`is_known`) no record is made that early.
     """
     return min(policy.apply_floor, policy.economy_from / 2) if policy.economy and is_known else policy.apply_floor
 
 
 def needs_attention(conversation: Conversation, limits: Limits, policy: PolicySettings) -> bool:
-    """Whether a request is large enough to look for a checkpoint; below, its bytes go out without store access."""
+    """Return True if a request is large enough to look for a record. Smaller ones are forwarded without the store."""
     total = conversation.total_tokens
     floor = limits.budget.at(attention_floor(policy, is_known=limits.known))
     return total >= floor or is_crowded(conversation, 0, total, limits, policy)
 
 
 def tokens_with(conversation: Conversation, standing: ActiveCheckpoint | None) -> int:
-    """What would be sent now, in tokens."""
+    """Return the tokens that would be sent now."""
     if standing is None:
         return conversation.total_tokens
     return conversation.fixed_tokens + standing.record_tokens + conversation.kept_tokens(standing.covered)
@@ -162,7 +168,7 @@ def decide(
     *,
     force: bool = False,
 ) -> Plan:
-    """The plan on the proactive path. `standing` is the checkpoint in use that matches this very prefix."""
+    """Return the plan for a request before it is sent. standing: the record in use for exactly this prefix."""
     budget = limits.budget
     now = tokens_with(conversation, standing)
     covered = standing.covered if standing else 0
@@ -170,10 +176,10 @@ def decide(
     crowded = is_crowded(conversation, covered, now, limits, policy)
     if not (full or crowded or force):
         return _keep(standing, "below_threshold")
-    if not (full or limits.known):  # nothing to measure by: the request as it is counts as one that fills its window
+    if not (full or limits.known):  # the size is unknown: presume that the request fills its window
         fixed = conversation.fixed_tokens
-        whole = with_limit(None, _usable_for(now, policy, fixed)).behind(fixed)
-        budget = replace(with_names(whole, policy), pins=budget.pins)
+        full_window = with_limit(None, _usable_for(now, policy, fixed)).with_fixed(fixed)
+        budget = replace(with_names(full_window, policy), pins=budget.pins)
     target = target_tokens(conversation, budget, policy)
     cut = choose_cut(conversation, budget, policy, covered=covered, target=target)
     if cut is None:
@@ -187,16 +193,18 @@ def decide(
     with_model = force or not is_irreducible(conversation, budget, policy)
     if not (with_model or must):
         return _keep(standing, "irreducible")
-    # R3's double check names why it looked: before a model call, or after a tool has run.
-    looked: Trigger = "tool_execution" if conversation.messages[-1].role == "tool" else "proactive"
+    # R3's double check names its cause: before a model call, or after a tool has run.
+    checked_trigger: Trigger = "tool_execution" if conversation.messages[-1].role == "tool" else "proactive"
     return Compact(
-        cut, budget, standing, must, "manual" if force else looked, now, with_model, target if full else None
+        cut, budget, standing, must, "manual" if force else checked_trigger, now, with_model, target if full else None
     )
 
 
 def soft_share(budget: Budget, policy: PolicySettings) -> float:
-    """The share of M from which on a record is made ahead: below the threshold by what may come while its summary is
-    written, which is no more in a larger window."""
+    """Return the share of M from which a record is made ahead.
+
+    It is below the threshold by the growth expected while the summary is written. That is no larger in a larger window.
+    """
     measured, soft = measured_room(budget, policy), policy.soft_threshold
     if measured == budget.movable or soft >= policy.compaction_threshold:
         return soft
@@ -206,10 +214,9 @@ def soft_share(budget: Budget, policy: PolicySettings) -> float:
 def decide_ahead(
     conversation: Conversation, limits: Limits, policy: PolicySettings, standing: ActiveCheckpoint | None
 ) -> Compact | None:
-    """The compaction to prepare in the background, None where it would not be worth it.
+    """Return the compaction to prepare in the background; None if it is not worth it.
 
-    It aims lower than one made when it is needed, by as much as the request may still grow until then: so a summary
-    lasts as long either way.
+    Its target is lower than usual by the expected growth of the request, so that the summary lasts as long.
     """
     growth = int(max(0.0, policy.compaction_threshold - soft_share(limits.budget, policy)) * limits.budget.movable)
     return _ahead(conversation, limits.budget, policy, standing, "background", growth)
@@ -222,10 +229,10 @@ def decide_economy(
     standing: ActiveCheckpoint | None,
     price: Price | None,
 ) -> Compact | None:
-    """The compaction that pays by now, None while none does.
+    """Return the compaction that pays by now; None if none does.
 
-    It pays once reading what it takes out has cost `economy` times its price. That is a function of the history and
-    of the model's price, so that all replicas decide alike.
+    It pays when reading what it would remove has cost `economy` times its price. This depends only on the history and
+    the model's price, so that all replicas decide the same.
     """
     budget, now = limits.budget, tokens_with(conversation, standing)
     if price is None or not (policy.economy and limits.known) or now < budget.at(policy.economy_from):
@@ -237,18 +244,18 @@ def decide_economy(
     plan = _ahead(conversation, budget, policy, standing, "economy", 0)
     if plan is None:
         return None
-    left = budget.fixed + plan.budget.replacing + plan.cut.kept
-    if left > target:
-        read = read_so_far(conversation, budget, standing, price, left)
+    tokens_left = budget.fixed + plan.budget.replacing + plan.cut.kept
+    if tokens_left > target:
+        read = read_so_far(conversation, budget, standing, price, tokens_left)
     return replace(plan, read_so_far=read) if read is not None and read.times >= policy.economy else None
 
 
 def read_so_far(
     conversation: Conversation, budget: Budget, standing: ActiveCheckpoint | None, price: Price, left: int
 ) -> ReadSoFar | None:
-    """Return what was read since the standing checkpoint of what a compaction down to `left` tokens would take out.
+    """Return what was read since the current record of the tokens that a compaction to `left` tokens would remove.
 
-    Requests are counted by their answers. None if what the cache serves costs nothing.
+    Each assistant message counts as one request. Return None if cached tokens are free.
     """
     now = tokens_with(conversation, standing)
     cost = price.of_compaction(now, left - budget.fixed, budget.summary)
@@ -257,11 +264,11 @@ def read_so_far(
     covered = standing.covered if standing else 0
     read = requests = 0
     for unit in reversed(conversation.units):
-        more = now - conversation.tokens_from[unit] - left
-        if unit < covered or more <= 0:
+        removable = now - conversation.tokens_from[unit] - left
+        if unit < covered or removable <= 0:
             break
         if conversation.body[unit].role == "assistant":
-            read += more
+            read += removable
             requests += 1
     return ReadSoFar(read, requests, int(cost))
 
@@ -274,7 +281,9 @@ def _ahead(
     trigger: Trigger,
     growth: int,
 ) -> Compact | None:
-    """The compaction to make in the background, by `growth` tokens below the target; None if it frees too little."""
+    """Return the compaction to make in the background with `growth` tokens below the target; None if it frees too
+    little.
+    """
     target = target_tokens(conversation, budget, policy) - growth
     now = tokens_with(conversation, standing)
     cut = choose_cut(conversation, budget, policy, covered=standing.covered if standing else 0, target=target)
@@ -288,29 +297,29 @@ def _ahead(
 
 
 def may_be_fitted(plan: Compact, conversation: Conversation, policy: PolicySettings) -> bool:
-    """Whether some record leaves room for an older cut: else none has to be weighed."""
+    """Return True if a small enough record leaves room for an older cut. Otherwise none has to be weighed."""
     return fit_cut(plan, conversation, policy, Weight(0, 0)) is not plan
 
 
 def expected_weight(before: int, covered: Sequence[Message], budget: Budget, files: int) -> Weight:
-    """Return what a record is expected to take. before: tokens of the record that it continues.
+    """Return the expected weight of a record. before: tokens of the record that it continues.
 
-    covered: the messages that it newly covers. Calls and their results bring more to a record than what is said, and
-    pictures bring nothing. files: tokens of the files in it.
+    covered: the newly covered messages. Calls and results contribute more than texts, and pictures nothing.
+    files: tokens of the files in it.
     """
     work = sum(message.tokens - message.media_tokens for message in covered if message.calls or message.results)
-    said = sum(message.tokens - message.media_tokens for message in covered) - work
-    tokens = before + int(numbers.RECORD_OF_WORK * work + numbers.RECORD_OF_WORDS * said)
+    texts = sum(message.tokens - message.media_tokens for message in covered) - work
+    tokens = before + int(numbers.RECORD_OF_WORK * work + numbers.RECORD_OF_WORDS * texts)
     tokens = min(tokens, budget.injected)
     text = min(budget.record, tokens)
     return Weight(text, tokens - text, files)
 
 
 def fit_cut(plan: Compact, conversation: Conversation, policy: PolicySettings, weight: Weight) -> Compact:
-    """The plan with an older cut where a record of this weight leaves room for it.
+    """Return the plan with an older cut if a record of this weight leaves room for it.
 
-    Up to 30 % of M, what the record does not take is the tail's. If names or words want the room, they give way to the
-    least tail, down to half, and the request may come down to half of M only.
+    The tail gets what the record leaves, up to 30 % of M. If the record needs the room, names and words give up to half
+    of theirs for the minimum tail, and the request may then have up to half of M.
     """
     if plan.target is None or plan.budget.movable < numbers.LEAST_FITTED_ROOM:
         return plan
@@ -338,22 +347,25 @@ def fit_cut(plan: Compact, conversation: Conversation, policy: PolicySettings, w
 
 
 def is_irreducible(conversation: Conversation, budget: Budget, policy: PolicySettings) -> bool:
-    """Whether tools and head alone take the threshold's share of B, or the last unit that of M: no summary can help,
-    each would be in vain."""
+    """Return True if no summary can help.
+
+    Tools and head alone then take the threshold's share of B, or the last unit takes that share of M.
+    """
     units = conversation.units
-    last = conversation.tokens_from[units[-1]] if units else 0
-    return budget.fixed >= policy.compaction_threshold * budget.usable or budget.fixed + last >= budget.at(
+    last_unit = conversation.tokens_from[units[-1]] if units else 0
+    return budget.fixed >= policy.compaction_threshold * budget.usable or budget.fixed + last_unit >= budget.at(
         policy.compaction_threshold
     )
 
 
 def is_crowded(conversation: Conversation, covered: int, now: int, limits: Limits, policy: PolicySettings) -> bool:
-    """Whether so many messages stand behind the first `covered` that their number leads to a compaction, where `now`
-    tokens would be sent."""
+    """Return True if the number of messages after the first `covered` leads to a compaction of `now` tokens."""
     if limits.known and policy.message_limit is None:
         return False
-    enough = now >= limits.budget.at(numbers.MESSAGES_COUNT_FROM) if limits.known else now >= 2 * numbers.LEAST_SPAN
-    return enough and len(conversation.body) - covered >= (policy.message_limit or numbers.MOST_MESSAGES)
+    is_large_enough = (
+        now >= limits.budget.at(numbers.MESSAGES_COUNT_FROM) if limits.known else now >= 2 * numbers.LEAST_SPAN
+    )
+    return is_large_enough and len(conversation.body) - covered >= (policy.message_limit or numbers.MOST_MESSAGES)
 
 
 def _keep(standing: ActiveCheckpoint | None, reason: str) -> Forward | Reuse:
@@ -361,8 +373,10 @@ def _keep(standing: ActiveCheckpoint | None, reason: str) -> Forward | Reuse:
 
 
 def _least_gain(budget: Budget, policy: PolicySettings, now: int, *, full: bool) -> int:
-    """A tenth of what would be sent beside tools and head, not of the whole history: that grows for ever, what can be
-    gained does not."""
+    """Return the minimum gain: a tenth of the sent tokens without tools and head.
+
+    The whole history would be the wrong base: it grows forever, the possible gain does not.
+    """
     relative = ceil(policy.min_gain.ratio * (now - budget.fixed))
     if not full:
         return relative
@@ -370,16 +384,16 @@ def _least_gain(budget: Budget, policy: PolicySettings, now: int, *, full: bool)
 
 
 def _with_room(budget: Budget, room: int) -> Budget:
-    """The budget with less for the working set, down to half, where the cut leaves less room than there should be."""
+    """Return the budget with less for the working set, down to half, if the cut leaves too little room."""
     spare = room - budget.fixed - budget.record - budget.pins
-    return _naming(budget, max(budget.names // 2, min(budget.names, spare)))
+    return _with_rounded_names(budget, max(budget.names // 2, min(budget.names, spare)))
 
 
-def _naming(budget: Budget, tokens: int) -> Budget:
-    """In steps: how a dialect or a client words the same must not decide what is carried."""
+def _with_rounded_names(budget: Budget, tokens: int) -> Budget:
+    """Return the budget with the working set rounded to steps. Small differences between clients then do not count."""
     return replace(budget, names=tokens // numbers.NAMES_STEP * numbers.NAMES_STEP)
 
 
 def _usable_for(tokens: int, policy: PolicySettings, fixed: int) -> int:
-    """The usable input of which a request of so many tokens is as large as one that is compacted."""
+    """Return the usable input for which a request of `tokens` is just large enough for a compaction."""
     return fixed + int((tokens - fixed) / policy.compaction_threshold)

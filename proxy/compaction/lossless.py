@@ -159,7 +159,7 @@ def _first(case: PlanInput, start: int) -> int:
         return start
     if window is None:
         return len(conversation.body)
-    floor = usable_input(window.tokens, None, exact=True).behind(conversation.fixed_tokens).at(policy.apply_floor)
+    floor = usable_input(window.tokens, None, exact=True).with_fixed(conversation.fixed_tokens).at(policy.apply_floor)
     total = conversation.total_tokens
     return bisect_left(conversation.tokens_from, floor - total, key=lambda behind: -behind)
 

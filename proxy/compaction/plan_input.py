@@ -324,7 +324,7 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
         """Return the budget of a window without regard to this request and recent responses, for frozen content."""
         calibration = self.calibration // _CALIBRATION_STEP * _CALIBRATION_STEP
         budget = usable_input(window, None, exact=self.route.exact, calibration=calibration)
-        return budget.behind(self.conversation.fixed_tokens)
+        return budget.with_fixed(self.conversation.fixed_tokens)
 
     @cached_property
     def binds_thinking(self) -> bool:

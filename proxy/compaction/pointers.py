@@ -281,7 +281,7 @@ def _room(case: PlanInput) -> int:
     """
     window, policy = case.route.window, case.caller.policy
     budget: Budget = case.limits.budget if window is None else usable_input(window.tokens, None, exact=True)
-    return budget.behind(case.conversation.fixed_tokens).at(policy.overflow_threshold)
+    return budget.with_fixed(case.conversation.fixed_tokens).at(policy.overflow_threshold)
 
 
 def _with_texts(

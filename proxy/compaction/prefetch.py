@@ -161,7 +161,7 @@ def _shares(case: PlanInput, sent: Prompt, usage: Usage | None) -> tuple[float, 
     if usage is None or real is None:
         estimated = budget.share(sent.tokens)
         return estimated, estimated
-    billed = real.behind(int(budget.fixed * case.calibration))
+    billed = real.with_fixed(int(budget.fixed * case.calibration))
     return billed.share(usage.prompt_tokens), billed.share(usage.prompt_tokens + usage.completion_tokens)
 
 

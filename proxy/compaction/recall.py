@@ -118,7 +118,7 @@ class Recall:
 
 def _room(case: PlanInput, window: int) -> int:
     """M of a request without a stated maximum output: what is frozen moves neither with that nor with a calibration."""
-    return usable_input(window, None, exact=True).behind(case.conversation.fixed_tokens).movable
+    return usable_input(window, None, exact=True).with_fixed(case.conversation.fixed_tokens).movable
 
 
 def _open_questions(case: PlanInput, record: Record) -> list[int]:

@@ -70,7 +70,7 @@ def test_pinned_texts_stand_beside_the_record_and_leave_the_tail_less() -> None:
 def test_pinned_texts_have_a_share_of_the_room(tokens: int, ratio: float, room: int) -> None:
     budget = with_pins(budget_of(1_000, 1_000, 100), tokens, ratio)
     assert (budget.pins, budget.replacing - budget.injected) == (room, room)
-    assert budget.behind(100).pins == room
+    assert budget.with_fixed(100).pins == room
 
 
 @pytest.mark.requirement("R0 1.2 turns", "R0 9.1 one turn")

@@ -109,7 +109,7 @@ def newest(view: Conversation) -> int:
 )
 def test_what_is_cut_is_the_largest_and_users_last(messages: list[Message], cut: set[int]) -> None:
     view = Conversation(described(messages))
-    assert oversized_messages(view, BUDGET.behind(view.fixed_tokens), newest(view)).keys() == cut
+    assert oversized_messages(view, BUDGET.with_fixed(view.fixed_tokens), newest(view)).keys() == cut
 
 
 @given(st.integers(9_000, 60_000), st.lists(st.integers(10, 1_500), min_size=1, max_size=12))
