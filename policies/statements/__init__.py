@@ -1,1 +1,1 @@
-"""The user's words as data: sentences read by tables for each language, kept, superseded and fitted."""
+"""The user's statements: sentences parsed with tables for each language, stored, superseded and fitted."""

@@ -1,4 +1,4 @@
-"""One thing a user said, as the ledger carries it."""
+"""Entries of the ledger: single statements of a user."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -10,15 +10,20 @@ from policies.conversation.transcript import escape
 Kind = Literal["task", "directive", "fact", "message", "pasted"]
 
 HARD, PREFERENCE, WEAK = 0, 1, 2
-"""Ranks of directives: bans, obligations and limits; preferences, decisions and corrections; "use", "keep"."""
+"""Ranks of directives. Hard: bans, obligations and limits. Preference: preferences, decisions and corrections. Weak:
+"use", "keep".
+"""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One sentence of a user message, verbatim. `position` is the message's index in the body.
+    """A sentence of a user message, verbatim.
 
-    kind: `task` is what the first user message says next to rules and facts; `pasted` the ends of code or a log.
-    rank: of directives, see HARD; lower goes first. used: whether tool calls used an identifier of it.
-    opening: said in the first user message. replaced: how many statements it stands in the place of.
+    position: the message's index in the body.
+    kind: `task` is text of the first user message that is neither rule nor fact; `pasted` the ends of code or a log.
+    rank: of directives, see HARD. Lower ranks are shown first.
+    used: True if tool calls used an identifier of it.
+    opening: True if it is in the first user message.
+    replaced: number of statements that it replaced.
     """
 
     kind: Kind
@@ -32,12 +37,12 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 def order_of(entry: Entry) -> tuple[int, int]:
-    """When it was said: message, then place in it."""
+    """Return the sort key of an entry: its message, then its place in the message."""
     return (entry.position, entry.order)
 
 
 def statements(entries: Iterable[Entry]) -> int:
-    """How many statements they are, with those that they replaced."""
+    """Return the number of statements, including those that they replaced."""
     return sum(1 + entry.replaced for entry in entries)
 
 
@@ -47,7 +52,7 @@ def folded(entry: Entry) -> str:
 
 
 def line(entry: Entry, also: Iterable[int] = ()) -> str:
-    """Return one entry as the record shows it. also: positions of older messages that say the same."""
+    """Return an entry as a line of the record. also: positions of older messages with the same statement."""
     mark = "> " if entry.kind == "pasted" else ""
     places = ", ".join(map(str, (*also, entry.position)))
     return f"- [{places}] {mark}{escape(' '.join(entry.text.split()))}"

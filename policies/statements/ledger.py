@@ -1,7 +1,7 @@
-"""What must not be lost: the task, rules and facts, carried as data by code (docs/design.md, "The ledger").
+"""The ledger: the user's task, rules and facts, stored verbatim by code (docs/design.md, "The ledger").
 
-Summaries lose constraints, paths and numbers first. So sentences of user messages that state a rule or hold an
-identifier are kept verbatim, with their position, through any number of compactions; no model re-tells them.
+Summaries lose constraints, paths and numbers first. Sentences of user messages with a rule or an identifier are
+therefore stored verbatim with their positions through any number of compactions. No model rewrites them.
 """
 
 import re
@@ -49,19 +49,19 @@ __all__ = [
     "without_superseded_section",
 ]
 
-# Of one message and kind, the first and the last: a pasted book is not a conversation.
+# Maximum entries of one message by kind, half of them from either end: a pasted book is no conversation.
 _MOST_OF_A_KIND = {"task": 200, "directive": 400, "fact": 200, "message": 40, "pasted": 40}
 _MOST_ENTRIES = 4_000
-# Earlier entries that a new one is compared with, for each of its words: the newest.
+# A new entry is compared with this many newest entries for each of its words.
 _COMPARED = 12
-# Two user messages with one answer between them.
+# The distance of two user messages with one assistant message in between.
 _ADJACENT = 2
 _MAX_TASK = 2_000
-# A rule is short; what is longer is told, not demanded, and would take the place of many.
+# A rule is short. A longer sentence counts as a narrative, because it would take the room of many rules.
 _LONG_RULE = 400
-# Tokens that the shortest entry takes; nothing is tried for what is left below that.
+# Tokens of the shortest entry. Less remaining room is not used.
 _LEAST_LINE = 4
-# What goes first over budget, by kind and rank.
+# The order in which entries are kept over budget, by kind and rank.
 _GROUPS: dict[tuple[Kind, int], int] = {
     ("directive", HARD): 0,
     ("task", HARD): 1,
@@ -71,7 +71,7 @@ _GROUPS: dict[tuple[Kind, int], int] = {
     ("message", WEAK): 5,
     ("pasted", WEAK): 6,
 }
-# At the end of an entry that is cut.
+# The end of a shortened entry.
 CUT_OFF = " …"
 _CLAUSE = re.compile(r"[,;，；]")
 _PART = re.compile(r"[;；]")
@@ -80,7 +80,7 @@ _MAX_ARGUMENTS = 1_500
 
 
 class LedgerEntries(NamedTuple):
-    """Entries, and the statements of a person that are not among them since there are too many."""
+    """Entries, and a person's statements that are dropped because there are too many."""
 
     entries: list[Entry]
     forgotten: list[Entry]
@@ -89,18 +89,20 @@ class LedgerEntries(NamedTuple):
 def statements_in(
     utterances: Sequence[Utterance], directives: Sequence[str], *, first_user: int | None
 ) -> Iterator[Entry]:
-    """Entries of what a person said among `utterances`; `first_user` is the position of the first message in which one
-    speaks. One by one: merged at once, a sentence is read once, however many there are.
+    """Yield the entries of a person's statements.
+
+    first_user: position of the first message of a person. Entries are yielded singly, so that a merge parses each only
+    once.
     """
-    return (entry for said in _by_message(utterances, directives, first_user) for entry in said.entries)
+    return (entry for message in _by_message(utterances, directives, first_user) for entry in message.entries)
 
 
 def said_in(utterances: Sequence[Utterance], directives: Sequence[str], *, first_user: int | None) -> LedgerEntries:
-    """Return the statements of a person, and those for which there is no room; parameters as above."""
+    """Return a person's statements, and those without room. Parameters as for `statements_in`."""
     messages = [*_by_message(utterances, directives, first_user)]
     return LedgerEntries(
-        [entry for said in messages for entry in said.entries],
-        [entry for said in messages for entry in said.forgotten],
+        [entry for message in messages for entry in message.entries],
+        [entry for message in messages for entry in message.forgotten],
     )
 
 
@@ -114,54 +116,58 @@ def _by_message(
         for word in _ARGUMENT.findall(call.arguments[:_MAX_ARGUMENTS].lower())
     }
     persons = (utterance for utterance in utterances if utterance.is_persons)
-    for position, said in groupby(persons, key=attrgetter("position")):
-        found = [*_entries([*said], directives, arguments, first=position == first_user)]
-        kept = _bound_entries(found)
-        orders = {entry.order for entry in kept} if len(kept) < len(found) else set()
-        yield LedgerEntries(kept, [entry for entry in found if entry.order not in orders] if orders else [])
+    for position, message_utterances in groupby(persons, key=attrgetter("position")):
+        message_entries = [*_entries([*message_utterances], directives, arguments, first=position == first_user)]
+        bounded = _bound_entries(message_entries)
+        orders = {entry.order for entry in bounded} if len(bounded) < len(message_entries) else set()
+        yield LedgerEntries(
+            bounded, [entry for entry in message_entries if entry.order not in orders] if orders else []
+        )
 
 
 def _entries(
-    said: Sequence[Utterance], directives: Sequence[str], arguments: set[str], *, first: bool
+    utterances: Sequence[Utterance], directives: Sequence[str], arguments: set[str], *, first: bool
 ) -> Iterator[Entry]:
-    """Of one message."""
-    spoken = ((utterance, *sentence) for utterance in said for sentence in sentences(utterance.text))
+    """Yield the entries of one message."""
+    spoken = ((utterance, *sentence) for utterance in utterances for sentence in sentences(utterance.text))
     for order, (utterance, sentence, prose) in enumerate(spoken, start=1):
         if not prose:
             yield Entry("pasted", sentence, utterance.position, order, WEAK)
             continue
         entry = Entry("task" if first else "message", sentence, utterance.position, order, WEAK)
         entry = _entry(entry, directives, arguments, first=first)
-        # What is typed while the agent works is to steer it.
+        # Text typed while the agent works is meant to steer it.
         steers = utterance.by and entry.kind == "message"
         yield msgspec.structs.replace(entry, kind="directive", rank=PREFERENCE) if steers else entry
 
 
 def _entry(entry: Entry, directives: Sequence[str], arguments: set[str], *, first: bool) -> Entry:
-    """What its sentence is. Beside hard rules and what may be stated anew, the first message is the task."""
+    """Return the entry with its kind and rank. Sentences of the first message are the task, except hard rules and
+    facts.
+    """
     statement = read_statement(entry.text)
     rank = HARD if directives and any(word in entry.text for word in directives) else _rank(statement)
     if rank is not None and len(entry.text) > _LONG_RULE:
         rank = WEAK
-    place = (entry.text, entry.position, entry.order)
+    location = (entry.text, entry.position, entry.order)
     if first and rank != HARD and not (statement.values or statement.about):
-        return Entry("task", *place)
+        return Entry("task", *location)
     if rank is not None:
-        return Entry("directive", *place, rank, opening=first)
+        return Entry("directive", *location, rank, opening=first)
     if _is_fact(statement):
-        return Entry("fact", *place, used=not arguments.isdisjoint(statement.texts | statement.about), opening=first)
-    return Entry(entry.kind, *place)
+        return Entry("fact", *location, used=not arguments.isdisjoint(statement.texts | statement.about), opening=first)
+    return Entry(entry.kind, *location)
 
 
 def sentence_of_user(text: str, position: int, order: int, *, first: bool) -> Entry:
-    """The entry of one sentence alone; `first`: of the first message in which a person speaks."""
+    """Return the entry of a single sentence. first: True if it is in the first message of a person."""
     return _entry(Entry("task" if first else "message", text, position, order, WEAK), (), set(), first=first)
 
 
 def _rank(statement: Statement) -> int | None:
-    """How binding a directive is; None for a sentence that directs nothing."""
-    said = statement.cues or statement.label or statement.stands or "budget" in statement.subject
-    if statement.question or not said:
+    """Return the rank of a directive; None for a sentence that is no directive."""
+    is_directive = statement.cues or statement.label or statement.stands or "budget" in statement.subject
+    if statement.question or not is_directive:
         return None
     if statement.hard_label or statement.permits or statement.forbids or statement.has("demands", "only", "guards"):
         return HARD
@@ -183,7 +189,7 @@ def _rank(statement: Statement) -> int | None:
 
 
 def rank_of(sentence: str) -> int | None:
-    """How binding a sentence is that stands by itself, see `HARD`; None for one that directs nothing."""
+    """Return the rank of a single sentence, see `HARD`; None if it is no directive."""
     return _rank(read_statement(sentence))
 
 
@@ -197,44 +203,44 @@ def _is_fact(statement: Statement) -> bool:
     )
 
 
-def _bound_entries(found: list[Entry]) -> list[Entry]:
-    if len(found) <= min(_MOST_OF_A_KIND.values()):
-        return found
-    kept: set[int] = set()
+def _bound_entries(entries: list[Entry]) -> list[Entry]:
+    if len(entries) <= min(_MOST_OF_A_KIND.values()):
+        return entries
+    kept_orders: set[int] = set()
     for kind, most in _MOST_OF_A_KIND.items():
-        orders = [entry.order for entry in found if entry.kind == kind]
-        kept.update(orders if len(orders) <= most else [*orders[: most // 2], *orders[-most // 2 :]])
-    return [entry for entry in found if entry.order in kept]
+        orders = [entry.order for entry in entries if entry.kind == kind]
+        kept_orders.update(orders if len(orders) <= most else [*orders[: most // 2], *orders[-most // 2 :]])
+    return [entry for entry in entries if entry.order in kept_orders]
 
 
 def merge(older: Sequence[Entry], newer: Iterable[Entry]) -> list[Entry]:
-    """Both in order; what a later entry repeats, or states anew with another value, is gone from the earlier ones.
+    """Return older and newer entries in order, without earlier ones that later ones repeat or give another value.
 
-    `newer` comes in order; `older` is the result of a merge. A fold over `newer`: one step over a history or five give
-    the same entries.
+    `newer` is in order, `older` the result of a merge. Merging a history in one step or in five gives the same entries.
     """
     return merge_ledgers(older, newer).entries
 
 
 def merge_ledgers(older: Sequence[Entry], newer: Iterable[Entry]) -> LedgerEntries:
-    """Merge new entries into those of a ledger. Return all that hold, and the oldest, for which there is no room."""
+    """Merge new entries into those of a ledger. Return all valid ones, and the oldest ones without room."""
     live = _Live(older)
     for entry in newer:
-        live.say(entry)
+        live.add_latest(entry)
     entries = live.entries()
     return LedgerEntries(entries[-_MOST_ENTRIES:], entries[:-_MOST_ENTRIES])
 
 
 class _Live:
-    """The entries that still hold, found by what they are about."""
+    """The valid entries, indexed by their subjects."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
+        """Create the index with these entries."""
         self._entries: dict[int, Entry] = {}
         self._read: dict[int, Statement] = {}
         self._by_text: dict[str, int] = {}
         self._said: Counter[int] = Counter()
         self._by_key: defaultdict[object, list[int]] = defaultdict(list)
-        self._lately: deque[int] = deque(maxlen=_COMPARED + 1)
+        self._newest: deque[int] = deque(maxlen=_COMPARED + 1)
         self._next = 0
         for entry in entries:
             self._add(entry)
@@ -242,31 +248,31 @@ class _Live:
     def entries(self) -> list[Entry]:
         return sorted(self._entries.values(), key=order_of)
 
-    def say(self, entry: Entry) -> None:
-        """Take in what was said later than all the rest."""
-        same = self._by_text.get(folded(entry))
-        if same is not None:
-            earlier = self._entries[same]
+    def add_latest(self, entry: Entry) -> None:
+        """Add an entry that is later than all others."""
+        same_text = self._by_text.get(folded(entry))
+        if same_text is not None:
+            earlier = self._entries[same_text]
             if earlier.kind == "task" and entry.kind == "message":
                 return
-            if not self._has_company(earlier):
-                self._remove(same)
+            if not self._has_other_sentences(earlier):
+                self._remove(same_text)
             entry = msgspec.structs.replace(entry, used=entry.used or earlier.used, replaced=earlier.replaced)
-        gone = 0
+        replaced_count = 0
         if entry.kind in ("directive", "fact"):
             for number in self._replaced_by(entry):
                 replaced = self._entries[number]
-                rest = _what_still_holds(replaced, self._read[number], read_statement(entry.text))
-                if rest is replaced:
+                remainder = _remaining_part(replaced, self._read[number], read_statement(entry.text))
+                if remainder is replaced:
                     continue
                 self._remove(number)
-                gone += 1 + replaced.replaced
-                if rest is not None:
-                    self._add(rest)
-        self._add(msgspec.structs.replace(entry, replaced=entry.replaced + gone) if gone else entry)
+                replaced_count += 1 + replaced.replaced
+                if remainder is not None:
+                    self._add(remainder)
+        self._add(msgspec.structs.replace(entry, replaced=entry.replaced + replaced_count) if replaced_count else entry)
 
-    def _has_company(self, entry: Entry) -> bool:
-        """Return True if its message says something else: without this sentence that would mean less."""
+    def _has_other_sentences(self, entry: Entry) -> bool:
+        """Return True if its message has other sentences, which would mean less without this one."""
         return self._said[entry.position] > 1
 
     def _remove(self, number: int) -> None:
@@ -284,40 +290,40 @@ class _Live:
             statement = self._read[number] = read_statement(entry.text)
             for numbers in map(self._by_key.__getitem__, (*_same(statement), *_words(statement))):
                 numbers.append(number)
-            self._lately.append(number)
+            self._newest.append(number)
 
     def _replaced_by(self, entry: Entry) -> list[int]:
         later = read_statement(entry.text)
-        gone: list[int] = []
-        perhaps: list[int] = []
+        replaced: list[int] = []
+        uncertain: list[int] = []
         for number in self._candidates(later):
             earlier = self._read[number]
-            other = self._entries[number]
-            if other.position >= entry.position:  # what is said in one breath replaces nothing of it
+            earlier_entry = self._entries[number]
+            if earlier_entry.position >= entry.position:  # sentences of one message do not replace each other
                 continue
             if repeats(later, earlier):
-                if folded(entry) != folded(other) or not self._has_company(other):
-                    gone.append(number)
+                if folded(entry) != folded(earlier_entry) or not self._has_other_sentences(earlier_entry):
+                    replaced.append(number)
             elif replaces(later, earlier) or (
-                entry.position - other.position <= _ADJACENT and restates_with_label(later, earlier)
+                entry.position - earlier_entry.position <= _ADJACENT and restates_with_label(later, earlier)
             ):
-                (gone if later.subject == earlier.subject else perhaps).append(number)
-        return gone + self._nearest(later, perhaps)
+                (replaced if later.subject == earlier.subject else uncertain).append(number)
+        return replaced + self._nearest(later, uncertain)
 
     def _candidates(self, later: Statement) -> list[int]:
-        """Numbers of entries that it may repeat or replace, oldest first."""
-        found = self._entries.keys() & self._lately if later.label else set()
+        """Return the numbers of entries that it may repeat or replace, oldest first."""
+        candidates = self._entries.keys() & self._newest if later.label else set()
         keys = (*_same(later), *_words(later), *later.old) if reaches_out(later) else _same(later)
         for key in keys:
             if key in self._by_key:
                 newest = islice(reversed(self._by_key[key]), 4 * _COMPARED)
-                found.update(islice(filter(self._entries.__contains__, newest), _COMPARED))
+                candidates.update(islice(filter(self._entries.__contains__, newest), _COMPARED))
         if not (later.permits or later.old or later.label):
-            found = {number for number in found if share_subject(later, self._read[number])}
-        return sorted(found)
+            candidates = {number for number in candidates if share_subject(later, self._read[number])}
+        return sorted(candidates)
 
     def _nearest(self, later: Statement, numbers: Sequence[int]) -> list[int]:
-        """Those whose subject is nearest; none if different things are equally near: code cannot tell which."""
+        """Return the numbers with the nearest subject; none if different subjects are equally near."""
         if len(numbers) < 2:
             return list(numbers)
         subjects = {number: self._read[number].subject for number in numbers}
@@ -326,19 +332,24 @@ class _Live:
         return nearest if len({subjects[number] for number in nearest}) == 1 else []
 
 
-def _what_still_holds(replaced: Entry, earlier: Statement, later: Statement) -> Entry | None:
-    """What is left of a statement when a later one gives its value anew.
+def _remaining_part(replaced: Entry, earlier: Statement, later: Statement) -> Entry | None:
+    """Return the part of a statement that is still valid after a later one gives its value anew.
 
-    The rules beside it ("the budget is 500, ask me before you exceed it"), what is a sentence of its own, or all of it,
-    where what else it says may need the words around the value ("the api listens on 8080 and the admin on 9090").
+    That is its rules ("the budget is 500, ask me before you exceed it") or its independent sentences. The whole
+    statement
+    stays if the remainder may need the words around the value ("the api listens on 8080 and the admin on 9090").
     """
     values = given_anew(earlier, later)
-    clauses, beside = parts_of(JOINT if values else _CLAUSE, replaced.text, values or earlier.texts)
-    rules = [clause for clause in beside if _rank(read_statement(clause)) == HARD] if len(beside) < len(clauses) else []
+    clauses, other_clauses = parts_of(JOINT if values else _CLAUSE, replaced.text, values or earlier.texts)
+    rules = (
+        [clause for clause in other_clauses if _rank(read_statement(clause)) == HARD]
+        if len(other_clauses) < len(clauses)
+        else []
+    )
     if values and not (later.permits or repeats(later, earlier)):
-        parts, others = parts_of(_PART, replaced.text, values)
-        if len(others) < len(parts) and (own := [part for part in others if tells_more(part, later)]):
-            return msgspec.structs.replace(replaced, text="; ".join(own))
+        parts, other_parts = parts_of(_PART, replaced.text, values)
+        if len(other_parts) < len(parts) and (independent := [part for part in other_parts if tells_more(part, later)]):
+            return msgspec.structs.replace(replaced, text="; ".join(independent))
         if holds_more(replaced.text, earlier, later, beside=rules):
             return replaced
     if not rules:
@@ -352,60 +363,66 @@ def _same(statement: Statement) -> tuple[object, object]:
 
 
 def _words(statement: Statement) -> Iterable[str]:
-    """Single words, and the kinds of values where a statement is about nothing else: "use Rust"."""
-    said = (*statement.content, *(statement.texts - statement.content))
-    return said if statement.subject else {*said, *(f"kind {kind}" for kind in statement.classes)}
+    """Return single words, and the kinds of values if there is no other subject: "use Rust"."""
+    words = (*statement.content, *(statement.texts - statement.content))
+    return words if statement.subject else {*words, *(f"kind {kind}" for kind in statement.classes)}
 
 
 def fit(entries: Sequence[Entry], budget: int, count: CountTokens) -> list[Entry]:
-    """Return the entries that stay within `budget` tokens, in order, each whole unless one alone exceeds the budget.
+    """Return the entries within `budget` tokens, in order. An entry is shortened only if it exceeds the budget alone.
 
-    First the task's first sentence, then hard rules (first message ahead, up to a third of the budget; general ones
-    before those for what is at hand, the oldest and the newest first), the rest of the task (head and tail, up to a
-    third of the budget and _MAX_TASK), preferences, weaker directives, facts that tool calls used or the first message
-    holds, other facts, other messages; of each the newest first.
+    The order of precedence is:
+    1. the first sentence of the task,
+    2. hard rules: first those of the first message (up to a third of the budget), then general ones before those for
+    the
+       current work, the oldest and newest first,
+    3. the rest of the task from both ends (up to a third of the budget and _MAX_TASK),
+    4. preferences, then weaker directives,
+    5. facts that tool calls used or the first message has, then other facts,
+    6. other messages.
+    Within each group the newest come first.
     """
-    kept: list[Entry] = []
-    left = budget
+    fitted: list[Entry] = []
+    tokens_left = budget
     task_left = min(budget // 3, _MAX_TASK)
     for entry in by_precedence(entries, budget, count):
-        if left < _LEAST_LINE:
+        if tokens_left < _LEAST_LINE:
             break
-        whole = _cut(entry, budget, count) if not kept else entry
-        cost = count(line(whole)) + 1
-        if cost > left or (entry.kind == "task" and kept and cost > task_left):
+        candidate = _cut(entry, budget, count) if not fitted else entry
+        cost = count(line(candidate)) + 1
+        if cost > tokens_left or (entry.kind == "task" and fitted and cost > task_left):
             continue
-        kept.append(whole)
-        left -= cost
+        fitted.append(candidate)
+        tokens_left -= cost
         task_left -= cost if entry.kind == "task" else 0
-    return sorted(kept, key=order_of)
+    return sorted(fitted, key=order_of)
 
 
 def _opening_rules(entries: Sequence[Entry], budget: int, count: CountTokens) -> set[int]:
-    """Orders of the hard rules of the first message that go ahead of all others."""
-    ahead: set[int] = set()
+    """Return the orders of hard rules in the first message that precede all others."""
+    orders: set[int] = set()
     for entry in entries:
         if entry.opening and entry.rank == HARD and (cost := count(line(entry)) + 1) <= budget:
-            ahead.add(entry.order)
+            orders.add(entry.order)
             budget -= cost
-    return ahead
+    return orders
 
 
 def by_precedence(entries: Sequence[Entry], budget: int, count: CountTokens) -> list[Entry]:
     """Return the entries in the order in which they fill `budget` tokens, see `fit`."""
-    ahead = _opening_rules(entries, budget // 3, count)
+    opening_orders = _opening_rules(entries, budget // 3, count)
     task = sorted((entry for entry in entries if entry.kind == "task"), key=order_of)
-    place = _from_both_ends(task) | _from_both_ends(sorted(filter(_is_general, entries), key=order_of))
+    rank_within_group = _from_both_ends(task) | _from_both_ends(sorted(filter(_is_general, entries), key=order_of))
 
     def precedence(entry: Entry) -> tuple[float, float, int, int]:
         if entry.kind == "task":
-            first = entry is task[0]
-            return (-1 if first else _GROUPS["task", HARD], place[id(entry)], 0, 0)
+            is_first = entry is task[0]
+            return (-1 if is_first else _GROUPS["task", HARD], rank_within_group[id(entry)], 0, 0)
         group: float = _GROUPS.get((entry.kind, entry.rank), _GROUPS[entry.kind, WEAK])
-        if entry.opening and entry.rank == HARD and entry.order in ahead:
+        if entry.opening and entry.rank == HARD and entry.order in opening_orders:
             group -= 0.5
-        if id(entry) in place:
-            return (group, place[id(entry)], entry.position, entry.order)
+        if id(entry) in rank_within_group:
+            return (group, rank_within_group[id(entry)], entry.position, entry.order)
         if entry.kind == "directive" and entry.rank == HARD:
             group += 0.5
         return (group, not (entry.used or entry.opening), -entry.position, entry.order)
@@ -414,14 +431,14 @@ def by_precedence(entries: Sequence[Entry], budget: int, count: CountTokens) -> 
 
 
 def _is_general(entry: Entry) -> bool:
-    """A hard rule, not a permission."""
+    """Return True for a hard rule that is no permission."""
     return entry.kind == "directive" and entry.rank == HARD and not read_statement(entry.text).permits
 
 
 def _from_both_ends(entries: Sequence[Entry]) -> dict[int, float]:
-    """By identity, what goes first of entries in order, highest: the middle; head and tail are kept as 60 to 40."""
-    last = len(entries) - 1
-    return {id(entry): min(i / 0.6, (last - i) / 0.4) for i, entry in enumerate(entries)}
+    """Return precedences by identity: both ends first, the middle last. Head and tail are kept as 60 to 40."""
+    last_index = len(entries) - 1
+    return {id(entry): min(i / 0.6, (last_index - i) / 0.4) for i, entry in enumerate(entries)}
 
 
 def _cut(entry: Entry, budget: int, count: CountTokens) -> Entry:

@@ -1,4 +1,4 @@
-"""Superseded statements that a summarizer names by number: shown as numbered lines, its answer read, then checked."""
+"""Superseded statements that a summarizer names by number in its response. Each is checked before it is dropped."""
 
 import re
 from collections import Counter
@@ -9,10 +9,10 @@ from policies.statements.entries import HARD, Entry, order_of
 from policies.statements.statements import Statement, read_statement
 from policies.statements.superseding import asserts, differ_in_names
 
-# Shown to the summarizer: the newest statements, each cut to a length that tells what it is about.
+# Limits of the list for the summarizer: the newest statements, each shortened to what identifies it.
 _MOST_SHOWN = 200
 _MOST_CHARACTERS = 300
-# One new value rarely replaces more; a summarizer that names everything is not believed.
+# A new value rarely replaces more statements. A summarizer that names everything is not trusted.
 _MOST_REPLACED = 3
 _MOST_LINES = 400
 
@@ -32,7 +32,7 @@ _LIST = re.compile(r"\A\s{0,9}(?:[-*•]\s)?[\[\]()#\d\s,;，、和and]++[.。]?
 
 
 def numbered_lines(entries: Sequence[Entry]) -> list[str]:
-    """Directives and facts as lines "12. [position] text" for the summarizer, oldest first; see `supersede`."""
+    """Return directives and facts as lines "12. [position] text" for the summarizer, oldest first; see `supersede`."""
     lines = [
         f"{number}. [{entry.position}] {escape(' '.join(entry.text.split())[:_MOST_CHARACTERS])}"
         for number, entry in _numbers(entries).items()
@@ -45,41 +45,51 @@ def _numbers(entries: Sequence[Entry]) -> dict[int, Entry]:
 
 
 def supersede(entries: Sequence[Entry], answer: str) -> list[Entry]:
-    """The entries without those that `answer` names as superseded, where the naming can be believed.
+    """Return the entries without those that `answer` plausibly names as superseded.
 
-    Read, under a heading or a line "Superseded" (also 被取代, 已取代): "3 -> 12", "3 by 12", "[3] superseded by [12]",
-    "3 被 12 取代"; lone numbers "3, 7" and "- 3: …". Believed only if a later statement about the same can be shown:
-    it shares a word of the subject (a rule needs another rule, not qualified otherwise) or, for what is no hard rule
-    and named with its replacement, a kind of value. At most _MOST_REPLACED for one later entry.
+    Under a heading or line "Superseded" (also 被取代, 已取代) it reads "3 -> 12", "3 by 12", "[3] superseded by [12]",
+    "3 被 12 取代", and lone numbers: "3, 7" and "- 3: …". It is trusted only if a later statement has the same
+    subject. The two share a word of the subject, and only a rule replaces a rule. They may also share a kind of value,
+    unless the earlier one is a hard rule. One later entry replaces at most _MOST_REPLACED.
     """
-    known = _numbers(entries)
-    gone: set[int] = set()
+    statements = _numbers(entries)
+    superseded: set[int] = set()
     replaced: Counter[int] = Counter()
     for earlier, later in _named_options(answer):
-        if earlier not in known or earlier in gone:
+        if earlier not in statements or earlier in superseded:
             continue
-        number = later if later is not None else _successor(known, earlier)
-        if number in known and replaced[number] < _MOST_REPLACED and _is_believed(known[earlier], known[number]):
-            gone.add(earlier)
+        number = later if later is not None else _successor(statements, earlier)
+        if (
+            number in statements
+            and replaced[number] < _MOST_REPLACED
+            and _is_plausible(statements[earlier], statements[number])
+        ):
+            superseded.add(earlier)
             replaced[number] += 1
-    dropped = {id(known[number]) for number in gone}
+    dropped = {id(statements[number]) for number in superseded}
     return [entry for entry in entries if id(entry) not in dropped]
 
 
-def _is_believed(earlier: Entry, later: Entry) -> bool:
-    one, other = read_statement(earlier.text), read_statement(later.text)
-    if order_of(later) <= order_of(earlier) or not asserts(other) or differ_in_names(one, other):
+def _is_plausible(earlier: Entry, later: Entry) -> bool:
+    earlier_statement, later_statement = read_statement(earlier.text), read_statement(later.text)
+    if (
+        order_of(later) <= order_of(earlier)
+        or not asserts(later_statement)
+        or differ_in_names(earlier_statement, later_statement)
+    ):
         return False
-    if not _words(one).isdisjoint(_words(other)):
+    if not _words(earlier_statement).isdisjoint(_words(later_statement)):
         return earlier.rank != HARD or earlier.kind == "fact" or later.kind == "directive"
-    return not (earlier.kind == "directive" and earlier.rank == HARD) and not _kinds(one).isdisjoint(_kinds(other))
+    return not (earlier.kind == "directive" and earlier.rank == HARD) and not _kinds(earlier_statement).isdisjoint(
+        _kinds(later_statement)
+    )
 
 
-def _successor(known: dict[int, Entry], number: int) -> int:
-    """The next later statement that shares subject and sort of value with it; 0 if there is none."""
-    earlier = read_statement(known[number].text)
-    for later in range(number + 1, len(known) + 1):
-        statement = read_statement(known[later].text)
+def _successor(statements: dict[int, Entry], number: int) -> int:
+    """Return the next later statement with the same subject and kind of value; 0 if there is none."""
+    earlier = read_statement(statements[number].text)
+    for later in range(number + 1, len(statements) + 1):
+        statement = read_statement(statements[later].text)
         if not _words(earlier).isdisjoint(_words(statement)) and not earlier.classes.isdisjoint(statement.classes):
             return later
     return 0
@@ -90,15 +100,15 @@ def _words(statement: Statement) -> frozenset[str]:
 
 
 def _kinds(statement: Statement) -> frozenset[str]:
-    """Kinds of its values that say something about a subject: any two statements may hold a number."""
+    """Return the kinds of its values that identify a subject. Any two statements may contain a number."""
     return frozenset(kind for kind, _ in statement.values) - {"number"}
 
 
 def _named_options(answer: str) -> Iterator[tuple[int, int | None]]:
     for text in _split(answer)[1][:_MOST_LINES]:
-        found = _PAIR.findall(text[:1_000])
-        if found:
-            yield from ((int(earlier), int(later)) for earlier, later in found)
+        pairs = _PAIR.findall(text[:1_000])
+        if pairs:
+            yield from ((int(earlier), int(later)) for earlier, later in pairs)
         elif _LIST.match(text[:1_000]):
             yield from ((int(number), None) for number in re.findall(r"\d{1,5}", text[:1_000]))
         elif lone := _LONE.match(text[:1_000]):
@@ -106,16 +116,16 @@ def _named_options(answer: str) -> Iterator[tuple[int, int | None]]:
 
 
 def without_superseded_section(text: str) -> str:
-    """The summary without what `supersede` reads, which is about the list it was shown and nothing to remember."""
+    """Return the summary without the section that `supersede` reads. It only concerns the list in the prompt."""
     return "\n".join(_split(text)[0]).strip()
 
 
 def _split(text: str) -> tuple[list[str], list[str]]:
-    """The lines of the summary and those of the section, from its title to the next heading.
+    """Return the lines of the summary, and the lines of the section from its title to the next heading.
 
-    Under a title that is no heading ("Superseded: 3 -> 12") only lines with numbers belong to it.
+    If the title is no heading ("Superseded: 3 -> 12"), only lines with numbers belong to it.
     """
-    kept: list[str] = []
+    summary_lines: list[str] = []
     section: list[str] = []
     inside: str | None = None
     for text_line in text.splitlines():
@@ -127,8 +137,8 @@ def _split(text: str) -> tuple[list[str], list[str]]:
             section.append(text_line)
         else:
             inside = None
-            kept.append(text_line)
-    return kept, section
+            summary_lines.append(text_line)
+    return summary_lines, section
 
 
 def _is_naming(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Cuts a sentence into words, values by their shape, and what separates clauses."""
+"""Splitting of a sentence into words, values recognized by their shape, and clause separators."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from policies.statements import words
 
-# Plain words first (most tokens are), values by their shape, and what separates clauses. Every repetition is bounded:
-# time stays linear on hostile input.
+# Plain words come first because most tokens are words. Every repetition is bounded, so time stays linear for hostile
+# input.
 _TOKEN = re.compile(
     r"(?P<word>[A-Za-z]{1,24}(?![\w./:@'’\\#-]))"
     r"|(?P<quoted>`[^`\n]{1,120}`|[\"“「『《][^\"“”「」『』《》\n]{1,80}[\"”」』》])"
@@ -29,21 +29,21 @@ _TOKEN = re.compile(
     r"|(?P<stop>[:：=;；,，]|->|→)",
     re.ASCII,
 )
-# Where a token may hold a space: quotes, "$ 5", "5 pm", "5 元".
+# Texts in which a token may contain a space: quotes, "$ 5", "5 pm", "5 元".
 _SPACED = re.compile(r"[`\"“「『《$€£¥0-9](?:(?<![$€£¥0-9])| (?:[0-9]|[ap]m|[万元块美欧]))")
-# Up to which digits alone are a number for _TOKEN too.
+# The maximum digits that _TOKEN accepts as a number.
 _LONGEST_NUMBER = 20
-# Up to which a word is remembered: hundreds of characters without a space are data, and of many tokens.
+# The maximum length of cached words. Hundreds of characters without a space are data of many tokens.
 _LONGEST_WORD = 40
-# Words that may begin a cue though no table of phrases has them.
+# Words that may begin a cue although no table of phrases has them.
 _OPENING = ("only", "no", "to")
 
 
 class Token(NamedTuple):
-    """One token of a sentence.
+    """A token of a sentence.
 
-    concept: what a plain word means, "" for a stop word, None if the word needs more context. cueing: True if a cue may
-    begin with it.
+    concept: the meaning of a plain word; "" for a stop word; None if the word needs more context.
+    cueing: True if a cue may begin with it.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Token(NamedTuple):
 
 
 def scan(text: str) -> Sequence[Token]:
-    """Most texts are few words, so each word is looked at once; only where a token may hold a space all are."""
+    """Return the tokens of a text. Words are cached singly unless a token may contain a space."""
     if _SPACED.search(text):
         return _matches(text)
     return [token for part in text.split(" ") for token in (_part if len(part) <= _LONGEST_WORD else _matches)(part)]
@@ -85,7 +85,7 @@ def _token(kind: str, text: str) -> Token:
 
 
 def _plain(text: str, word: str) -> str | None:
-    """The concept of a word that is nothing else whatever stands beside it."""
+    """Return the concept of a word whose meaning does not depend on its neighbours; None for other words."""
     if word in words.NUMBERS or word in words.KINDS or word in words.MONTHS:
         return None
     if word in words.STOP or word.removesuffix("s") in words.STOP:

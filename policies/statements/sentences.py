@@ -1,4 +1,4 @@
-"""A user's message as sentences: prose apart from what was pasted into it."""
+"""Splitting of a user's message into sentences: prose, and pasted text."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -8,11 +8,11 @@ from policies.conversation.transcript import shorten
 from policies.memo import memoize
 
 _MAX_MESSAGE = 400_000
-# Characters of messages whose prose is remembered.
+# Characters of messages in the cache of prose.
 _REMEMBERED = 200_000
 _MAX_SENTENCE = 600
 _MAX_PASTED = 200
-# A sentence beyond this is cut at commas: a rule in the middle of a breathless message is an entry of its own.
+# A longer sentence is split at commas, so that a rule within it becomes an entry of its own.
 _LONG = 240
 _LONG_CHINESE = 80
 
@@ -26,7 +26,7 @@ _PASTED = re.compile(
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[?\d\d:\d\d:\d\d"
     r"|(?:import|from|def|class|return|const|let|var|function|package|#include|public|private|export|async|func|fn)\b.*[;:({)]\s*$)"
 )
-# Traces, diffs, statements of SQL and logs, by how a line of them begins. None ends like a sentence.
+# Beginnings of lines of traces, diffs, SQL statements and logs. None of them ends like a sentence.
 _OUTPUT = re.compile(
     r"\A\s*(?:Exception in thread \"|Caused by: [\w.]+\b|panic: |goroutine \d+ \[|\[signal SIG"
     r"|thread '[^']{1,60}' panicked|stack backtrace:|Stack trace:|PHP (?:Fatal|Warning|Notice|Parse)"
@@ -43,7 +43,7 @@ _OUTPUT = re.compile(
 _TRACE = re.compile(r"\s{0,40}Traceback ")
 _FRAME = re.compile(r"\s{0,40}File \"")
 _SENTENCE_END = re.compile(r"[.!?。！？](?<!\.\.)\s*\Z")
-# Right below such a line, also these.
+# Additional beginnings for the line right below such a line.
 _OUTPUT_BELOW = re.compile(
     r"\A\s*(?:(?:error|fatal|warning|help|remote): |note: run with |!? ?\[rejected\]"
     r"|hint: Updates |FAIL +\S+[/.]|thrown in /|(?:\w{1,60} ){1,3}(?:NOT NULL|PRIMARY KEY)|[-+](?:\s{2,}|[^\s\d-]))"
@@ -56,7 +56,10 @@ _STATEMENT_BELOW = re.compile(
 
 
 class _Block(NamedTuple):
-    """Lines that are pasted if at least so many in a row have a form, and one of them has what it needs."""
+    """A form of pasted lines.
+
+    least: the minimum number of such lines in a row. needs: a pattern that one of them must contain.
+    """
 
     least: int
     form: re.Pattern[str]
@@ -70,7 +73,7 @@ _BLOCKS = (
         re.compile(r"\A\s*(?:- )?[\"']?[\w./-]{1,60}[\"']?:(?:\s+\S{1,80})?\s*\Z|\A\s+- \S{1,80}\s*\Z"),
         re.compile(r"(?m)^[ \t]+(?:- )?[\"']?[\w./-]{1,60}[\"']?:"),
     ),
-    # Cells between commas.
+    # Comma-separated cells.
     _Block(
         3, re.compile(r"\A[^\s,]{1,80}(?:,[^\s,]{0,80}){2,40}\s*\Z"), re.compile(r"(?m)^[^\s,]{1,80},[^\s,]{0,80},")
     ),
@@ -95,25 +98,25 @@ _BLOCKS = (
         re.compile(r"(?m)^FROM \S+(?: AS \w+)?[ \t]*$"),
     ),
 )
-# A line of code ends like one and holds a sign of it; a sentence has more words.
+# A line of code ends like code and contains a sign of it. A sentence has more words.
 _CODE_END = re.compile(r"[;{}]\s*\Z")
 _CODE_SIGN = re.compile(r"[=(){}<>\[\]]|\w[:.]\s?\w")
 _WORD = re.compile(r"(?<!\S)[^\W\d_]{2,}(?!\S)")
 _MOST_WORDS = 3
-# Within a run, what is indented, calls something, names an error or ends like code is of it.
+# After a line of code, a line is code if it is indented, calls something, names an error or ends like code.
 _CODE_NEXT = re.compile(
     r"\A(?:\s{2,}|\t|[\w.]{1,80}\(|[\w.]{1,80}(?:Error|Exception|Warning)\b|FAIL|PASS|ok\b|not ok\b)"
 )
 _CODE_NEXT_END = re.compile(r"[;{},)\]]\s*\Z")
 _BULLET = re.compile(r"\A\s*(?:[-*•+]|#{1,6}|\(?\d{1,3}[.)、])\s+")
-# The character that ends a sentence comes first, so that all others are passed over in one go; then what follows it,
-# which most that end none lack.
+# The final character of a sentence comes first, so that others are skipped in one pass; then what follows it, which is
+# rarely there otherwise.
 _END = re.compile(
     r"[.!?。！？；](?:(?<=[。！？；])|(?=[\"')\]\s])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\bSt\.)(?<!\bvs\.)(?<!e\.g\.)"
     r"(?<!i\.e\.)(?<!\bNo\.)(?<!approx\.)[\"')\]]?\s+)"
 )
 _PAUSE = re.compile(r"(?<=[,;，；])\s*| (?=(?:and|but|so|btw|also|because|then) )")
-# "The A is B and the C is D" states two things, which change apart; not so under a condition or in a rule.
+# "The A is B and the C is D" states two things that change separately. A condition or a rule does not.
 _TWO = re.compile(
     r",? and (?=(?:the|our|my) (?:[\w-]{1,30} ){1,4}(?:is|are) )|, (?=(?:the|our|my) (?:[\w-]{1,30} ){1,6}(?:is|are) )"
     r"|，(?=[^，。]{1,12}(?:是|为|叫|在)[^，。]{1,20}[。]?\Z)",
@@ -132,9 +135,9 @@ _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
 def sentences(text: str) -> Iterator[tuple[str, bool]]:
-    """Return the sentences of a message in order, whitespace folded. The flag is False for what was pasted.
+    """Yield the sentences of a message in order with whitespace folded, and False for pasted text.
 
-    Of code, a log or a terminal that was pasted, the first and the last line are told.
+    Of pasted code, logs and terminal output only the first and the last line are yielded.
     """
     pasted: list[str] = []
     for line, prose in _lines(shorten(text, _MAX_MESSAGE)):
@@ -152,12 +155,12 @@ def sentences(text: str) -> Iterator[tuple[str, bool]]:
 
 @memoize(characters=_REMEMBERED)
 def prose_of(text: str) -> list[str]:
-    """Return the sentences of a message without what was pasted. It is asked for more than once a compaction."""
+    """Return the sentences of a message without pasted text. Cached, as a compaction needs it several times."""
     return [sentence for sentence, is_prose in sentences(text) if is_prose]
 
 
 def _ends(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Return the first and the last line of what was pasted. A trace begins with its newest frame, not its heading."""
+    """Yield the first and the last line of pasted text. For a trace, the newest frame replaces the heading."""
     frames = [line for line in lines if _FRAME.match(line)] if lines and _TRACE.match(lines[0]) else []
     for line in dict.fromkeys([*(frames[-1:] or lines[:1]), *lines[-1:]]):
         yield shorten(" ".join(line.split()), _MAX_PASTED), False
@@ -172,7 +175,7 @@ def _ended_sentences(line: str) -> Iterator[str]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, bool]]:
-    """Return the lines that are not empty. The parts of a sentence that was wrapped are one line."""
+    """Yield the nonempty lines, and False for pasted ones. A wrapped sentence is joined into one line."""
     fenced = False
     is_pasted = False
     wrapped = ""
@@ -209,8 +212,8 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _in_blocks(text: str, lines: Sequence[str]) -> Collection[int]:
-    """Return the numbers of the lines that are pasted since their neighbours look alike."""
-    found: set[int] = set()
+    """Return the numbers of lines that are pasted because their neighbours look alike."""
+    pasted: set[int] = set()
     for block in _BLOCKS:
         if not block.needs.search(text):
             continue
@@ -219,16 +222,17 @@ def _in_blocks(text: str, lines: Sequence[str]) -> Collection[int]:
             if block.form.match(line[:400]):
                 run.append(number)
             elif run:
-                if len(run) >= block.least and any(block.needs.search(lines[each][:400]) for each in run):
-                    found.update(run)
+                if len(run) >= block.least and any(block.needs.search(lines[run_number][:400]) for run_number in run):
+                    pasted.update(run)
                 run = []
-    return found
+    return pasted
 
 
 def _is_pasted(line: str, *, is_in_run: bool, is_below: bool) -> bool:
-    """Return True if a line is of code, a log or a terminal.
+    """Return True for a line of code, a log or a terminal.
 
-    is_in_run: the last line that is not empty is pasted. is_below: and it is the line right above.
+    is_in_run: True if the last nonempty line is pasted.
+    is_below: True if that line is right above.
     """
     if _PASTED.match(line) or (_OUTPUT.match(line) and not _SENTENCE_END.search(line)):
         return True
@@ -247,8 +251,12 @@ def _statements(sentence: str) -> list[str]:
     joined = ", " in sentence or "，" in sentence or " and " in sentence.lower()
     if not joined or len(sentence) > _LONG:
         return [sentence]
-    first, *others = _TWO.split(sentence)
-    return [first, *others] if others and _FIRST_OF_TWO.match(first) and not _ONE.search(sentence) else [sentence]
+    first_part, *other_parts = _TWO.split(sentence)
+    return (
+        [first_part, *other_parts]
+        if other_parts and _FIRST_OF_TWO.match(first_part) and not _ONE.search(sentence)
+        else [sentence]
+    )
 
 
 def _parts(sentence: str) -> Iterator[str]:

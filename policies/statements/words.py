@@ -1,7 +1,7 @@
-"""What single words say about a sentence: the tables of each language, ready to be looked up.
+"""The tables of words for each language, prepared for lookup.
 
-Words of a subject with the same meaning share a concept; a word of a kind is a value (a weekday, a
-color); a cue says what the sentence does (forbids, corrects, adds, asks).
+Words of a subject with the same meaning share a concept. A word of a kind is a value (a weekday, a color). A cue says
+what the sentence does (forbids, corrects, adds, asks).
 """
 
 import re
@@ -45,7 +45,7 @@ Table = Mapping[str, Sequence[str]]
 
 
 class Language(NamedTuple):
-    """One file of `languages`. The fields are its tables."""
+    """A file of `languages`. The fields are its tables."""
 
     script: str
     stop: frozenset[str]
@@ -83,8 +83,8 @@ def _language(data: Mapping[str, Any]) -> Language:
 def _languages() -> dict[str, Language]:
     """Return the languages by the names of their files."""
     folder = files("policies.statements").joinpath("languages")
-    found = sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
-    return {name: _language(read_table("policies.statements", f"languages/{name}")) for name in found}
+    names = sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+    return {name: _language(read_table("policies.statements", f"languages/{name}")) for name in names}
 
 
 LANGUAGES = _languages()
@@ -95,12 +95,17 @@ _ASCII, _HAN = _BY_SCRIPT["ascii"], _BY_SCRIPT["han"]
 
 @lru_cache(maxsize=8_192)
 def stem(word: str) -> str:
-    """A word without its ending, so that "reports", "reported" and "reporting" are one; lower case in and out."""
+    """Return a lower-case word without its ending: "report" for "reports", "reported" and "reporting"."""
     word = word.removesuffix("'s").removesuffix("’s")
     for ending, put in (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ied", "y"), ("ed", ""), ("s", "")):
-        left = word.removesuffix(ending) + put
-        if word.endswith(ending) and len(left) > 2 and _VOWEL.search(left) and not word.endswith(("ss", "us", "is")):
-            word = left
+        shortened = word.removesuffix(ending) + put
+        if (
+            word.endswith(ending)
+            and len(shortened) > 2
+            and _VOWEL.search(shortened)
+            and not word.endswith(("ss", "us", "is"))
+        ):
+            word = shortened
             if ending in ("ing", "ed") and len(word) > 3 and word[-1] == word[-2] and word[-1] in "bdgmnprt":
                 word = word[:-1]
             break
@@ -108,6 +113,7 @@ def stem(word: str) -> str:
 
 
 def as_cue(name: str) -> Cue:
+    """Return the name as a cue. Raises ValueError for an unknown one."""
     if name not in get_args(Cue):
         raise ValueError(name)
     return cast("Cue", name)
@@ -115,12 +121,12 @@ def as_cue(name: str) -> Cue:
 
 def by_first_word(table: Table) -> dict[str, list[tuple[tuple[str, ...], str]]]:
     """Return first word -> (the words after it, meaning), longest first."""
-    found: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+    rows_by_word: dict[str, list[tuple[tuple[str, ...], str]]] = {}
     for meaning, phrases in table.items():
         for phrase in phrases:
-            first, *rest = phrase.split()
-            found.setdefault(first, []).append((tuple(rest), meaning))
-    return {first: sorted(rows, key=lambda row: -len(row[0])) for first, rows in found.items()}
+            first_word, *following_words = phrase.split()
+            rows_by_word.setdefault(first_word, []).append((tuple(following_words), meaning))
+    return {first_word: sorted(rows, key=lambda row: -len(row[0])) for first_word, rows in rows_by_word.items()}
 
 
 _SETS = {name: frozenset(row) for name, row in _ASCII.sets.items()}
@@ -129,13 +135,13 @@ CONCEPTS: Mapping[str, str] = {stem(word): name for name, row in _ASCII.concepts
 
 
 def concept(word: str) -> str:
-    """What an English word is compared by; lower case in."""
+    """Return the concept of a lower-case English word, by which it is compared."""
     base = stem(word)
     return CONCEPTS.get(base, base)
 
 
 STOP = _ASCII.stop
-# What says that something changed is not what changed.
+# Words that report a change, which are not its subject.
 WEAK = frozenset(stem(word) for word in _ASCII.weak) | frozenset(
     stem(word) for name in ("corrects", "updates") for word in _ASCII.cues[name] if " " not in word
 )
@@ -166,7 +172,7 @@ THINGS = frozenset(map(stem, _SETS["things"])) | TURNS
 REPLIES = _SETS["replies"]
 MEASURES = _SETS["measures"]
 PARTS = _SETS["parts"]
-# An imperative with none of these is about what is at hand.
+# An imperative without any of these concerns only the current work.
 RECURRING = REPLIES | MEASURES | REPLYING | frozenset({"every", "each", "your", "you"})
 QUESTION_WORDS = frozenset(_ASCII.cues["asks"])
 CUES = {
@@ -176,19 +182,19 @@ CUES = {
 
 
 def _lexicon() -> dict[str, list[tuple[str, str]]]:
-    """Chinese word -> [(what it is, which one)]; several if it is a cue and part of a subject."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for what, table in (("cue", _HAN.cues), ("concept", _HAN.concepts), ("kind", _HAN.kinds)):
+    """Return Chinese word -> [(table, name)]. A word may be both a cue and part of a subject."""
+    lexicon: dict[str, list[tuple[str, str]]] = {}
+    for table_name, table in (("cue", _HAN.cues), ("concept", _HAN.concepts), ("kind", _HAN.kinds)):
         for name, row in table.items():
             for word in row:
-                found.setdefault(word, []).append((what, name))
+                lexicon.setdefault(word, []).append((table_name, name))
     for word in _HAN.stop:
-        found.setdefault(word, [])
-    return found
+        lexicon.setdefault(word, [])
+    return lexicon
 
 
 LEXICON_HAN: Mapping[str, list[tuple[str, str]]] = _lexicon()
-# The longest word first; what no table knows comes as single characters.
+# The longest word first. Other characters match singly.
 HAN = re.compile(
     "|".join(f"(?P<{name}>{shape})" for name, shape in _HAN.shapes.items() if name != "number")
     + "|(?P<word>"
