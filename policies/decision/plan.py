@@ -113,9 +113,7 @@ def limits_of(real: Budget | None, policy: PolicySettings, fixed: int) -> Limits
 
 
 def with_names(budget: Budget, policy: PolicySettings) -> Budget:
-    """Return the budget with the policy's share for the working set, as far as the record leaves room in a small
-    window.
-    """
+    """Return the budget with the policy's share for the working set, as far as the record leaves room."""
     room_next_to_record = max(0, int(numbers.MOST_INJECTED * budget.movable) - budget.record)
     return _with_rounded_names(budget, min(_share_of_names(budget, policy), room_next_to_record))
 
@@ -281,9 +279,7 @@ def _ahead(
     trigger: Trigger,
     growth: int,
 ) -> Compact | None:
-    """Return the compaction to make in the background with `growth` tokens below the target; None if it frees too
-    little.
-    """
+    """Return the compaction to make in the background, `growth` tokens below the target; None if not worth it."""
     target = target_tokens(conversation, budget, policy) - growth
     now = tokens_with(conversation, standing)
     cut = choose_cut(conversation, budget, policy, covered=standing.covered if standing else 0, target=target)

@@ -261,9 +261,7 @@ class _BisectionCounters:
         return pending[-min(1, self.calls_left) :] if self.calls_left else []
 
     def _merges_of(self, leaves: list[_Leaf], chosen: list[int]) -> int:
-        """Return the calls needed to merge everything after `asked` is summarized and other pending leaves are left
-        out.
-        """
+        """Return the calls needed to merge everything, if only the leaves `chosen` are still summarized."""
         sizes: list[int] = []
         was_left_out = False
         for i, leaf in enumerate(leaves):

@@ -142,9 +142,7 @@ def _entries(
 
 
 def _entry(entry: Entry, directives: Sequence[str], arguments: set[str], *, first: bool) -> Entry:
-    """Return the entry with its kind and rank. Sentences of the first message are the task, except hard rules and
-    facts.
-    """
+    """Return the entry with its kind and rank. The first message is the task, except for hard rules and facts."""
     statement = read_statement(entry.text)
     rank = HARD if directives and any(word in entry.text for word in directives) else _rank(statement)
     if rank is not None and len(entry.text) > _LONG_RULE:
