@@ -1,1 +1,1 @@
-"""Messages and what their form says: outline, digests, timestamps, transcripts."""
+"""Messages and their structure: outline, digests, timestamps, transcripts."""

@@ -1,4 +1,4 @@
-"""A conversation as the policies see it: references and index ranges over the client's messages, never copies."""
+"""A conversation for the policies: references to the client's messages and ranges of indexes, never copies."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -11,18 +11,20 @@ from policies.cached import cached_property
 from policies.conversation.message import Message
 from policies.conversation.outline import Outline
 
-# Of a message among all that a request holds. A plain number is a position in the body, behind the head.
+# The index of a message in the whole request. A plain number is a position in the body, after the head.
 MessageIndex = NewType("MessageIndex", int)
-# Messages that load tools and are looked at for one cut: no session has half as many.
+# Maximum messages that load tools to consider for one cut. Real sessions have fewer than half as many.
 _MOST_LOADING = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """Tokens that covered messages may take which are sent all the same; None for any number.
+    """Maximum tokens of covered messages that are sent all the same; None for no maximum.
 
-    loading: those that load tools. task: what the user said that is at work. rules: files of rules. oversize: from here
-    on a message fits no window anyway, and is cut itself.
+    loading: for messages that load tools.
+    task: for the user's current words.
+    rules: for files of rules.
+    oversize: a message above this fits no window anyway and is shortened itself.
     """
 
     loading: int | None = None
@@ -35,7 +37,7 @@ NO_LIMITS = Rooms()
 
 
 class Span(NamedTuple):
-    """Tokens that are sent in addition if the cut is at a position after `after` and not after `until`."""
+    """Tokens that are sent in addition if the cut is after `after` and not after `until`."""
 
     after: int
     until: int
@@ -44,11 +46,12 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What an upstream takes of a conversation of which a part is left out.
+    """The order that an upstream requires of a conversation with a part left out.
 
-    thinking:     where it may begin inside of a turn: anywhere, before a signed message of that turn (`signed`), or
+    thinking:     where thinking may begin within a turn: anywhere, before a signed message of that turn (`signed`), or
                   directly before one (`leading`).
-    instructions: where those of the covered part go: before the record, or behind the user message that follows it.
+    instructions: where instructions of the covered part go: before the record, or after the user message that follows
+    it.
     """
 
     thinking: Literal["free", "signed", "leading"] = "signed"
@@ -59,11 +62,11 @@ CHAT_ORDER = Order()
 
 
 class Conversation:
-    """Head, units, rounds and turns of one request.
+    """The head, units, rounds and turns of one request.
 
-    The head is always sent: instructions at the beginning, and everything up to a provider's own compaction, with the
-    round that it stands in. All positions are indices into `body`, which is the rest. Lists of positions are
-    ascending; `tokens_from[i]` is what body[i:] weighs.
+    The head is always sent. It consists of the instructions at the beginning, or of everything up to a provider's own
+    compaction with its round. All positions are indexes into `body`, the messages after the head. Lists of positions
+    are ascending. `tokens_from[i]` is the number of tokens of body[i:].
     """
 
     def __init__(
@@ -79,11 +82,13 @@ class Conversation:
         spans: Sequence[Span] = (),
         barred: frozenset[int] = frozenset(),
     ) -> None:
-        """`instructions_covered`: system and developer messages of the body are summarized like all others.
+        """Create the conversation of these messages.
 
-        `outline`: of these messages, if it is there already. `carried`: position of a record of ours that the client
-        carries, of what is before it. `spans`: texts that other cuts put back (policies/pointers.py). `barred`: cuts
-        that are not legal, since their records were undone.
+        instructions_covered: True if system and developer messages of the body are summarized like all others.
+        outline: of these messages, if it exists already.
+        carried: position of a record that the client carries for the messages before it.
+        spans: texts that other cuts restore (policies/pointers.py).
+        barred: cuts that are not legal because their records were undone.
         """
         self.messages = messages
         self.tools_tokens = tools_tokens
@@ -98,11 +103,11 @@ class Conversation:
         self.body = messages[self.head_length :]
 
     def with_messages(self, messages: Sequence[Message]) -> "Conversation":
-        """The same conversation with other weights."""
+        """Return the same conversation with other token counts."""
         return self._with(messages, self.rooms, self.spans)
 
     def with_rooms(self, rooms: Rooms) -> "Conversation":
-        """The same conversation, of which as much is repeated as these have room for."""
+        """Return the same conversation with other limits for repeated messages."""
         return self._with(self.messages, rooms, self.spans)
 
     def with_spans(self, spans: Sequence[Span]) -> "Conversation":
@@ -124,184 +129,195 @@ class Conversation:
 
     @property
     def indexes(self) -> Sequence[MessageIndex]:
-        """Of all messages."""
+        """Return the indexes of all messages."""
         return cast("Sequence[MessageIndex]", range(len(self.messages)))
 
     def index(self, position: int) -> MessageIndex:
-        """Of the message at this position of the body."""
+        """Return the index of the message at this position of the body."""
         return MessageIndex(self.head_length + position)
 
     @cached_property
     def head_tokens(self) -> int:
-        """What stands before a provider's compaction is no part of the prompt."""
+        """Return the tokens of the head. Messages before a provider's compaction are not part of the prompt."""
         return sum(m.tokens for m in self.messages[self.outline.barrier : self.head_length])
 
     @property
     def fixed_tokens(self) -> int:
-        """What every request carries whatever is cut: tools and head."""
+        """Return the tokens that every request has, whatever is cut: tools and head."""
         return self.tools_tokens + self.head_tokens
 
     @cached_property
     def tokens_from(self) -> list[int]:
+        """Return the tokens of body[i:] for every i."""
         return [*accumulate(map(attrgetter("tokens"), reversed(self.body)), initial=0)][::-1]
 
     @property
     def total_tokens(self) -> int:
-        """N: tools, head and body."""
+        """Return N: the tokens of tools, head and body."""
         return self.fixed_tokens + self.tokens_from[0]
 
     @property
     def units(self) -> list[int]:
-        """Start of every unit."""
+        """Return the start of every unit."""
         return self.outline.units
 
     @property
     def turns(self) -> list[int]:
-        """Start of every turn: a message in which a person speaks, and that does not follow another one."""
+        """Return the start of every turn: a message of a person that does not directly follow another one."""
         return self.outline.turns
 
     @property
     def users(self) -> list[int]:
+        """Return the positions of messages in the user role."""
         return self.outline.users
 
     def anchors(self, cut: int) -> list[int]:
-        """What of body[:cut] a person said that is at work at the cut, and is sent verbatim after the record, in order.
+        """Return the positions in body[:cut] whose words of a person still apply, in order. They are sent verbatim.
 
-        The newest request, what was said since the last time the agent had stopped, and the client's own summary, as
-        far as there is room; nothing where the cut is at a new request.
+        These are the newest task, what was said since the agent last stopped, and the client's own summary, as far as
+        there is room. There are none if the cut is at a new task.
         """
         if cut == 0 or cut >= len(self.body):
             return []
-        wanted = [*self._at_work(cut), *self.outline.summaries[: bisect_left(self.outline.summaries, cut)][-1:]]
-        found, left, oversize = [], self.rooms.task, self.rooms.oversize
-        for position in dict.fromkeys(wanted):
+        candidates = [
+            *self._current_words(cut),
+            *self.outline.summaries[: bisect_left(self.outline.summaries, cut)][-1:],
+        ]
+        fitting, room_left, oversize = [], self.rooms.task, self.rooms.oversize
+        for position in dict.fromkeys(candidates):
             tokens = self.body[position].words or self.body[position].tokens
-            if left is None or tokens <= left or (oversize is not None and tokens > oversize):
-                found.append(position)
-                left = None if left is None else left - tokens
-        return sorted(found)
+            if room_left is None or tokens <= room_left or (oversize is not None and tokens > oversize):
+                fitting.append(position)
+                room_left = None if room_left is None else room_left - tokens
+        return sorted(fitting)
 
-    def _at_work(self, cut: int) -> list[int]:
-        """Positions of what a person said that is at work at the cut, what matters most first."""
+    def _current_words(self, cut: int) -> list[int]:
+        """Return the positions of a person's words that still apply at the cut, the most important first."""
         outline = self.outline
-        if not outline.spoken or outline.spoken[0] >= cut:  # what is said behind the cut changes nothing before it
+        if not outline.spoken or outline.spoken[0] >= cut:  # words after the cut change nothing before it
             return self._last_user(cut)
-        if _holds(outline.tasks, cut):
+        if _contains(outline.tasks, cut):
             return []
         tasks = bisect_left(outline.tasks, cut)
         task = outline.tasks[tasks - 1] if tasks else outline.spoken[0]
-        if _holds(outline.openers, cut):
+        if _contains(outline.openers, cut):
             return [task] if task < cut else []
         openers = bisect_left(outline.openers, cut)
-        begun = outline.openers[openers - 1] if openers else 0
-        since = outline.spoken[bisect_left(outline.spoken, begun) : bisect_left(outline.spoken, cut)]
-        last = outline.heard[: bisect_left(outline.heard, cut)][-1:]
-        return [position for position in (task, *last, *reversed(since)) if position < cut]
+        opener_start = outline.openers[openers - 1] if openers else 0
+        since = outline.spoken[bisect_left(outline.spoken, opener_start) : bisect_left(outline.spoken, cut)]
+        newest_heard = outline.heard[: bisect_left(outline.heard, cut)][-1:]
+        return [position for position in (task, *newest_heard, *reversed(since)) if position < cut]
 
     def _last_user(self, cut: int) -> list[int]:
         if self.body[cut].role == "user":
             return []
-        before = bisect_left(self.users, cut)
-        return [self.users[before - 1]] if before else []
+        count = bisect_left(self.users, cut)
+        return [self.users[count - 1]] if count else []
 
     def repeated_messages(self, cut: int) -> list[int]:
-        """Return the anchors of body[:cut] in their order, without those that load tools and are sent anyway."""
+        """Return the anchors of body[:cut] in order, without those that load tools and are sent anyway."""
         return sorted({*self.anchors(cut)}.difference(self.loading(cut)))
 
     def rules(self, cut: int) -> list[int]:
-        """Messages of body[:cut] whose files of rules are sent as they are, of every file the newest, as far as there
-        is room; without those that are sent anyway."""
-        found: dict[str, int] = {}
+        """Return the messages of body[:cut] whose files of rules are sent unchanged, the newest of every file.
+
+        Leave out those without room and those that are sent anyway.
+        """
+        newest_by_file: dict[str, int] = {}
         for position in self.outline.rules[: bisect_left(self.outline.rules, cut)]:
-            found |= dict.fromkeys(self.body[position].rules, position)
-        kept, left = [], self.rooms.rules
-        for position in sorted({*found.values()}.difference(self.repeated_messages(cut))):
+            newest_by_file |= dict.fromkeys(self.body[position].rules, position)
+        fitting, room_left = [], self.rooms.rules
+        for position in sorted({*newest_by_file.values()}.difference(self.repeated_messages(cut))):
             tokens = self.body[position].rule_tokens
-            if left is None or tokens <= left:
-                kept.append(position)
-                left = None if left is None else left - tokens
-        return kept
+            if room_left is None or tokens <= room_left:
+                fitting.append(position)
+                room_left = None if room_left is None else room_left - tokens
+        return fitting
 
     def loading(self, cut: int) -> list[int]:
-        """Messages of body[:cut] by which tools are there: sent as they are, of every tool the newest, calls and
-        results together, as far as there is room."""
+        """Return the messages of body[:cut] that load tools and are sent unchanged, the newest of every tool.
+
+        Calls and their results stay together. Those without room are left out.
+        """
         loads = self.outline.loading
         return self._loading(bisect_left(loads, cut)) if loads else []
 
     def _loading(self, count: int) -> list[int]:
-        """Of the first so many messages that load tools."""
-        found: set[int] = set()
-        seen: set[str] = set()
+        """Return those among the first `count` messages that load tools."""
+        loading: set[int] = set()
+        loaded: set[str] = set()
         tokens = 0
         for position in reversed(self.outline.loading[max(0, count - _MOST_LOADING) : count]):
             names = self.body[position].loads
-            if seen.issuperset(names):
+            if loaded.issuperset(names):
                 continue
-            together = self._linked_messages(position) - found
-            tokens += sum(self.body[i].tokens for i in together)
+            linked = self._linked_messages(position) - loading
+            tokens += sum(self.body[i].tokens for i in linked)
             if self.rooms.loading is not None and tokens > self.rooms.loading:
                 break
-            seen.update(names)
-            found |= together
-        return sorted(found)
+            loaded.update(names)
+            loading |= linked
+        return sorted(loading)
 
     def _linked_messages(self, position: int) -> set[int]:
-        """Messages of a unit that make, or hold the results of, the calls that this one does."""
+        """Return the messages of the unit that are linked to this one by calls and results."""
         at = bisect_right(self.units, position)
         unit = range(self.units[at - 1], self.units[at] if at < len(self.units) else len(self.body))
-        found, ids, size = {position}, set(_ids(self.body[position])), -1
+        linked, ids, size = {position}, set(_ids(self.body[position])), -1
         while len(ids) > size:
             size = len(ids)
             for i in unit:
                 if not ids.isdisjoint(_ids(self.body[i])):
-                    found.add(i)
+                    linked.add(i)
                     ids.update(_ids(self.body[i]))
-        return found
+        return linked
 
     def covered_instructions(self, cut: int) -> list[int]:
-        """System and developer messages inside body[:cut] that go upstream as they are, with their authority: of those
-        that say the same the newest, and none that has lapsed."""
-        found: dict[object, int] = {}
+        """Return the system and developer messages in body[:cut] that are sent unchanged, with their authority.
+
+        Of equal ones only the newest is returned, and none that has lapsed.
+        """
+        newest_by_name: dict[object, int] = {}
         for i in self._instructions[: bisect_left(self._instructions, cut)]:
             message = self.body[i]
             if message.lapses and self._next_user(i) <= cut:
                 continue
             name = message.loose or i
-            found.pop(name, None)
-            found[name] = i
-        return [*found.values()]
+            newest_by_name.pop(name, None)
+            newest_by_name[name] = i
+        return [*newest_by_name.values()]
 
     @cached_property
     def _instructions(self) -> list[int]:
-        """What changes the tools is never covered."""
-        found = self.outline.instructions
-        return [i for i in found if self.body[i].loads] if self.instructions_covered else found
+        """Return the positions of instructions that are never covered, such as those that change the tools."""
+        instructions = self.outline.instructions
+        return [i for i in instructions if self.body[i].loads] if self.instructions_covered else instructions
 
     def _next_user(self, position: int) -> int:
-        """The first user message behind a position."""
+        """Return the first user message after a position."""
         at = bisect_right(self.users, position)
         return self.users[at] if at < len(self.users) else len(self.body) + 1
 
     @cached_property
     def _instruction_tokens(self) -> list[int]:
-        """For every cut, the tokens of the instructions that it covers and that go upstream."""
+        """Return for every cut the tokens of the covered instructions that are still sent."""
         total, lapsing = 0, 0
         weights: dict[bytes, int] = {}
-        found = []
-        theirs = set(self._instructions)
+        tokens_by_cut = []
+        sent_instructions = set(self._instructions)
         for i, message in enumerate(self.body):
             lapsing = 0 if message.is_user else lapsing
-            found.append(total + lapsing)
-            if i in theirs and message.lapses:
+            tokens_by_cut.append(total + lapsing)
+            if i in sent_instructions and message.lapses:
                 lapsing += message.tokens
-            elif i in theirs:
+            elif i in sent_instructions:
                 total += message.tokens - (weights.get(message.loose, 0) if message.loose else 0)
                 weights |= {message.loose: message.tokens} if message.loose else {}
-        return [*found, total + lapsing]
+        return [*tokens_by_cut, total + lapsing]
 
     @cached_property
-    def _put_back(self) -> list[int]:
-        """For every cut, the tokens that its spans add."""
+    def _span_tokens(self) -> list[int]:
+        """Return for every cut the tokens that its spans add."""
         steps = [0] * (len(self.body) + 2)
         for span in self.spans:
             steps[span.after + 1] += span.tokens
@@ -309,42 +325,42 @@ class Conversation:
         return [*accumulate(steps)]
 
     def kept_tokens(self, cut: int) -> int:
-        """Tokens of the messages that still go upstream when body[:cut] is replaced by a record."""
-        kept = self.tokens_from[cut]
+        """Return the tokens of the messages that are still sent if a record replaces body[:cut]."""
+        tokens = self.tokens_from[cut]
         if self.spans:
-            kept += self._put_back[cut]
+            tokens += self._span_tokens[cut]
         if self._instructions:
-            kept += self._instruction_tokens[cut]
+            tokens += self._instruction_tokens[cut]
         if self.outline.loading:
-            kept += sum(self.body[i].tokens for i in self.loading(cut))
+            tokens += sum(self.body[i].tokens for i in self.loading(cut))
         if self.outline.rules:
-            kept += sum(self.body[i].rule_tokens for i in self.rules(cut))
-        return kept + sum(self.body[i].words or self.body[i].tokens for i in self.repeated_messages(cut))
+            tokens += sum(self.body[i].rule_tokens for i in self.rules(cut))
+        return tokens + sum(self.body[i].words or self.body[i].tokens for i in self.repeated_messages(cut))
 
     @property
     def tools_answered(self) -> list[tuple[str | None, ...]]:
-        """Of every message, which tools its results are of, in their order; None where a result answers no call."""
+        """Return for every message the tools of its results, in order; None for a result without a call."""
         return self.outline.answers
 
     def late_results(self, start: int) -> set[int]:
-        """Positions from `start` on of results whose calls stand before it."""
-        made = {call.id for message in self.body[:start] for call in message.calls}
+        """Return the positions from `start` on of results whose calls precede `start`."""
+        open_calls = {call.id for message in self.body[:start] for call in message.calls}
         late = set()
         for position in range(start, len(self.body)):
             message = self.body[position]
-            made.difference_update(call.id for call in message.calls)
-            if not made.isdisjoint(message.results):
+            open_calls.difference_update(call.id for call in message.calls)
+            if not open_calls.isdisjoint(message.results):
                 late.add(position)
         return late
 
     def first_spoken(self) -> int | None:
-        """The first message in which a person speaks."""
+        """Return the first message in which a person speaks."""
         spoken = self.outline.spoken or self.users
         return spoken[0] if spoken else None
 
 
-def _holds(positions: Sequence[int], position: int) -> bool:
-    """Whether it is one of these, which ascend."""
+def _contains(positions: Sequence[int], position: int) -> bool:
+    """Return True if the ascending positions contain this one."""
     at = bisect_left(positions, position)
     return at < len(positions) and positions[at] == position
 

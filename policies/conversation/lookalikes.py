@@ -1,14 +1,14 @@
-"""Signs that look like an ASCII sign, for comparisons: what a reader, and so a model, may take one text for."""
+"""Folding of characters that look like an ASCII character, for comparisons of what a reader or model may confuse."""
 
 import re
 import unicodedata
 from collections.abc import Iterator
 
-# What Unicode itself says is a form of an ASCII sign lies in these blocks: with accents, in circles, full-width,
-# mathematical, small, raised.
+# Blocks with variants of ASCII characters by Unicode decomposition: accented, circled, full-width, mathematical, small,
+# superscript.
 _FORMS = ((0xA0, 0x2500), (0xFE30, 0xFE70), (0xFF00, 0xFFF0), (0x1D400, 0x1D800), (0x1F100, 0x1F1F0))
-# What it holds for letters of their own, after its list of confusables: Cyrillic, Greek, Armenian, Cherokee, Lisu,
-# small capitals; and for brackets, bars and slashes of their own.
+# Letters of their own from Unicode's list of confusables (Cyrillic, Greek, Armenian, Cherokee, Lisu, small capitals),
+# and similar brackets, bars and slashes.
 _ALIKE = {
     "a": "аɑαᴀᎪꓮАΑ",
     "b": "вьʙβᏴꓐВΒ",
@@ -47,19 +47,20 @@ _ALIKE = {
 
 
 def _forms() -> Iterator[tuple[str, str]]:
-    for first, end in _FORMS:
-        for sign in map(chr, range(first, end)):
+    for start, end in _FORMS:
+        for sign in map(chr, range(start, end)):
             base = [part for part in unicodedata.normalize("NFKD", sign) if not unicodedata.combining(part)]
             if len(base) == 1 and "!" <= base[0] <= "~":
                 yield sign, base[0]
 
 
 _TABLE = str.maketrans({**dict(_forms()), **{sign: plain for plain, signs in _ALIKE.items() for sign in signs}})
-# Signs beyond the first plane apart: `re` has a table for a set of those within it, and compares one by one otherwise.
+# Characters beyond the first plane are a separate set: `re` has a table for a set within that plane, and otherwise
+# compares one by one.
 _WITHIN = re.escape("".join(chr(sign) for sign in _TABLE if sign <= 0xFFFF))
 _signs = re.compile(f"[{_WITHIN}]+|[\U0001d400-\U0001d7ff\U0001f100-\U0001f1ef]+").sub
 
 
 def fold_lookalikes(text: str) -> str:
-    """The text with an ASCII sign for every one that looks like it: as long as it was, sign for sign."""
-    return text if text.isascii() else _signs(lambda found: found[0].translate(_TABLE), text)
+    """Return the text with ASCII characters for those that look like one. Its length stays the same."""
+    return text if text.isascii() else _signs(lambda match: match[0].translate(_TABLE), text)

@@ -1,4 +1,4 @@
-"""One message as the policies see it."""
+"""A message as the policies see it."""
 
 from typing import Literal, NamedTuple
 
@@ -12,9 +12,9 @@ INSTRUCTION_ROLES = frozenset({"system", "developer"})
 
 
 class Call(NamedTuple):
-    """A tool call: its id, by which its result names it, and the tool it calls.
+    """A tool call: its id, which the result repeats, and its tool.
 
-    is_foreign: whether it is a shell's that may show what strangers wrote.
+    is_foreign: True for a shell call that may show strangers' text.
     """
 
     id: str
@@ -23,31 +23,32 @@ class Call(NamedTuple):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """What the decisions need to know of one message; its bytes stay with the wire layer.
+    """The facts about one message that decisions need. Its bytes stay in the wire layer.
 
-    digest:  content digest of the canonical form, without links to other messages (docs/design.md, "Digests and keys").
+    digest:  of the canonical form, without links to other messages (docs/design.md, "Digests and keys").
     calls:   the tool calls it makes.
-    results: ids of the calls whose results it holds.
-    words:   beside results, tokens of what a user says in the same message; 0 for nothing.
-    joins:   continues the round of the message before it. continues: does so where that is the model's too: its answer.
-    silent:  says nothing of its own, and clients drop it or keep it: read as a part of the message behind it.
-    signed:  carries what some providers verify: `sealed` goes out as it came or not at all, `bound` holds only behind
-             the very prompt that it was made for.
-    media:   carries something that is no text. media_tokens: of pictures and papers in its results.
-    loose:   of an instruction, what it shares with one that differs in digits alone. None: with no other.
-    lapses:  of an instruction that holds until the next user message only.
-    loads:   names of tools that are there for as long as the history holds this message.
-    speech:  what a person says in it; None: what its role says, all that a user message holds.
-    is_typed: what a person says was typed into a result.
-    is_known: holds what only a client does that puts nothing bare into the user role but what a person typed.
-    opens:   the unknown element of which it is made: what is made of the same again is no person's.
-    patterns: digests of the bare texts that a person typed, with their digits masked.
-    rules:   names of the files of rules in it, which count `rule_tokens`. is_summary: the client's own summary.
-    text_tool: `call`: an answer that ends as with a tool call in its text. `result`: begins as the result of one.
-    scripts: calls of scripts that the provider runs, by which calls in this message were made.
-    stored:  refers to what only the provider has. barrier: the provider's own compaction of what stands before it.
-    bypass:  why a request that holds it goes out as it came; None for no reason.
-    compacts: holds what only a provider's compaction knows: an item that it has made, or a question for one.
+    results: ids of the calls whose results it has.
+    words:   tokens of a user's text next to results; 0 for none.
+    joins:   continues the round of the previous message. continues: does so if that one is an assistant's.
+    silent:  has no content of its own. Clients may drop it, so it counts as a part of the next message.
+    signed:  has content that some providers verify: `sealed` must be sent unchanged or not at all, `bound` is only
+    valid
+             after the prompt it was made for.
+    media:   has content other than text. media_tokens: of pictures and papers in its results.
+    loose:   for an instruction, a digest shared with those that differ only in digits; None if there are none.
+    lapses:  for an instruction that applies only until the next user message.
+    loads:   names of tools that are available while the history has this message.
+    speech:  a person's words in it; None: as its role implies, all of a user message.
+    is_typed: a person's words were typed into a result.
+    is_known: its content shows a client that puts no unmarked text into the user role except a person's.
+    opens:   the unknown element that makes up the message. A further message of the same element is not a person's.
+    patterns: digests of a person's unmarked texts, with digits masked.
+    rules:   names of the files of rules in it, of `rule_tokens` tokens. is_summary: the client's own summary.
+    text_tool: `call`: ends like a tool call in text. `result`: begins like the result of one.
+    scripts: script calls, run by the provider, that made the calls in this message.
+    stored:  refers to content that only the provider has. barrier: the provider's own compaction of all before it.
+    bypass:  why a request with it is forwarded unchanged; None for no reason.
+    compacts: has content of a provider's compaction: its result, or a request for one.
     """
 
     role: Role
@@ -82,12 +83,12 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_user(self) -> bool:
-        """Whether it stands in the user role, or says something there beside results."""
+        """Return True if it is in the user role, or has a user's text next to results."""
         return self.role == "user" or self.words > 0
 
     @property
     def said(self) -> Speech:
-        """What a person says in it, as far as it tells by itself."""
+        """Return the speech of a person in it, as far as the message alone shows."""
         if self.speech is not None:
             return self.speech
         return "full" if self.is_user else "none"

@@ -1,7 +1,7 @@
-"""Digests that name a prefix of a conversation: equal for what means the same, different for anything else.
+"""Digests of conversation prefixes: equal for equal meaning, otherwise different.
 
-A checkpoint is found by the digest of the messages it covers, so no session id is needed and an edited history can
-never meet a summary that was made from another one (docs/design.md, "Digests and keys"; invariant 11).
+A record is looked up by the digest of the messages it covers. So no session id is needed, and an edited history never
+matches a summary of another one (docs/design.md, "Digests and keys"; invariant 11).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from policies.conversation.message import Message
 from policies.conversation.outline import links_of
 
 _VERSION = b"v1"
-# First links under which one history is looked up.
+# Maximum first links for which digests of one history are stored.
 _MOST_NAMES = 8
-# A scope is a caller's.
+# Maximum scopes to cache. Each caller has one.
 _SCOPES = 1_000
 INSTRUCTIONS = b"instructions"
 LINK_BYTES = 32
@@ -30,17 +30,17 @@ NAME_DIGITS = 16
 
 @lru_cache(_SCOPES)
 def _root(scope: bytes) -> bytes:
-    """d_0."""
+    """Return d_0 of a scope."""
     return hashlib.sha256(_VERSION + scope).digest()
 
 
 def digest_of(seed: bytes, form: object) -> bytes:
-    """SHA-256 of an item's canonical form, 32 bytes. `seed` tells the dialects apart: no item of one is another's."""
+    """Return the SHA-256 of an item's canonical form, 32 bytes. seed: distinguishes the dialects."""
     return hashlib.sha256(seed + msgspec.json.encode(form, order="sorted")).digest()
 
 
 def set_apart(link: bytes, mark: bytes) -> bytes:
-    """Another name for what a first link names: of the same messages, of which nothing is to be found by the old."""
+    """Return a different name for the same messages, under which nothing stored by the old name is found."""
     return hashlib.sha256(link + mark).digest()
 
 
@@ -51,10 +51,10 @@ def prefix_digests(
     links: Sequence[bytes] | None = None,
     known: Sequence[bytes] = (),
 ) -> list[bytes]:
-    """Return d_0 … d_n: d_i names body[:i] under `scope`.
+    """Return d_0 … d_n: d_i names body[:i] within `scope`.
 
-    links: of every message, which calls its results answer (`policies.conversation.outline`). known: the first of these
-    digests.
+    links: for every message the calls of its results (`policies.conversation.outline`).
+    known: the first of these digests.
     """
     links = links_of(body) if links is None else links
     digests = [*known] or [_root(scope)]
@@ -64,35 +64,38 @@ def prefix_digests(
 
 
 class Digests(msgspec.Struct):
-    """The digests of the first `length` messages of a body, by the first link: requests that continue it have them."""
+    """The digests of the first `length` messages of a body, by first link. Requests that continue it share them."""
 
     length: int = 0
-    _found: dict[bytes, list[bytes]] = {}
+    _digests_by_link: dict[bytes, list[bytes]] = {}
 
     def longer(self, length: int) -> Digests:
-        return Digests(length, self._found.copy())
+        """Return a copy for a longer history."""
+        return Digests(length, self._digests_by_link.copy())
 
     def known(self, first: bytes) -> Sequence[bytes]:
-        return self._found.get(first, ())
+        """Return the stored digests for a first link."""
+        return self._digests_by_link.get(first, ())
 
     def keep(self, first: bytes, digests: Sequence[bytes]) -> None:
-        if len(self._found) >= _MOST_NAMES:
-            self._found.clear()
-        self._found[first] = [*digests[: self.length + 1]]
+        """Store digests for a first link."""
+        if len(self._digests_by_link) >= _MOST_NAMES:
+            self._digests_by_link.clear()
+        self._digests_by_link[first] = [*digests[: self.length + 1]]
 
 
 class Chain(msgspec.Struct, frozen=True, dict=True):
-    """The names of one request's conversation: of its prefixes, of its session, and of the place where both are kept.
+    """The names of one request's conversation: of its prefixes, its session, and their place in the store.
 
-    scope:  the caller's: nothing of one scope is found from another.
+    scope:  the caller's scope. Nothing of one scope is found from another.
     body:   the messages without the head.
-    mark:   of the label that the client gives its session; empty where it gives none.
-    covers_instructions: whether records may cover instructions: they never meet requests that keep theirs.
-    links:  of every message, which calls its results answer; None where nobody has looked.
-    seen:   digests of the messages that other requests began with too.
-    link:   from which the keys of what is stored of its session are derived; None if no epoch was looked up.
-    undone: digests, in hex, of the records that were undone for its session, as far as they were looked up.
-    first:  the conversation's first link, where that is known without the scope, as an operator knows a session's id.
+    mark:   of the label that the client gives its session; empty without one.
+    covers_instructions: True if records may cover instructions. Such records never match requests that keep theirs.
+    links:  for every message the calls of its results; None if not computed.
+    seen:   digests of messages that other requests begin with too.
+    link:   source of the keys of everything stored for the session; None if no epoch was looked up.
+    undone: hex digests of the session's records that were undone, as far as looked up.
+    first:  the conversation's first link, if known without the scope, such as from a session id.
     """
 
     scope: bytes
@@ -107,47 +110,47 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def first_link(self) -> bytes:
-        """Names the conversation, at the price of one message."""
+        """Return the name of the conversation, which costs one message."""
         if self.first is not None:
             return self.first
-        first = self.body[:1]
-        links = links_of(first) if first and first[0].results else [b""]
-        return prefix_digests(self.scope, first, links=links)[-1]
+        first_message = self.body[:1]
+        links = links_of(first_message) if first_message and first_message[0].results else [b""]
+        return prefix_digests(self.scope, first_message, links=links)[-1]
 
     @property
     def session(self) -> bytes:
-        """The session's name: the conversation as it began, and the mark of its label."""
+        """Return the session's name: the beginning of the conversation, and the mark of its label."""
         return self.first_link + self.mark
 
     @cached_property
     def name(self) -> str:
-        """The conversation's name for people."""
+        """Return the conversation's name for people."""
         return name_of(self.first_link)
 
     @property
     def own_link(self) -> bytes:
-        """The link of this session, as far as it was looked up."""
+        """Return the link of this session, as far as it was looked up."""
         return self.link or link_of_label(self.first_link, self.mark)
 
     @cached_property
     def digests(self) -> list[bytes]:
-        """`digests[i]` names body[:i], whatever the session's label or epoch."""
-        first = set_apart(self.first_link, INSTRUCTIONS) if self.covers_instructions else self.first_link
-        known = self.seen.known(first) or [_root(self.scope), first][: len(self.body) + 1]
-        digests = prefix_digests(self.scope, self.body, links=self.links, known=known)
-        self.seen.keep(first, digests)
+        """Return the digests: `digests[i]` names body[:i] for every label and epoch of the session."""
+        link = set_apart(self.first_link, INSTRUCTIONS) if self.covers_instructions else self.first_link
+        stored = self.seen.known(link) or [_root(self.scope), link][: len(self.body) + 1]
+        digests = prefix_digests(self.scope, self.body, links=self.links, known=stored)
+        self.seen.keep(link, digests)
         return digests
 
     @cached_property
     def barred(self) -> frozenset[int]:
-        """The cuts whose records were undone: no record is used, or made, that covers just so many messages."""
+        """Return the cuts whose records were undone. No record with exactly this coverage is used or made."""
         if not self.undone:
             return frozenset()
         return frozenset(cut for cut, digest in enumerate(self.digests) if digest.hex() in self.undone)
 
     @property
     def tag(self) -> str:
-        """The hash tag of all that is stored of the session."""
+        """Return the hash tag of everything stored for the session."""
         return hash_tag(self.own_link)
 
 
@@ -157,7 +160,7 @@ def name_of(first: bytes) -> str:
 
 
 def mark_of(key: bytes, label: str) -> bytes:
-    """What stands for a label in the store, empty for none: only who has the key can say which label that is."""
+    """Return the mark of a label in the store; empty for no label. Only the owner of the key can derive it."""
     return hmac.digest(key, label.encode(), "sha256")[:MARK_BYTES] if label else b""
 
 
@@ -167,12 +170,14 @@ def link_of_label(first: bytes, mark: bytes) -> bytes:
 
 
 def hash_tag(first: bytes) -> str:
-    """What the keys of everything that belongs to one conversation share, by its first link: so they share a cluster
-    slot, and can be erased together."""
+    """Return the hash tag of all keys of one conversation, from its first link.
+
+    The keys share a cluster slot and can be erased together.
+    """
     return first.hex()[:32]
 
 
 def is_session(text: str) -> bool:
-    """Whether this names a session, in hex: by the first link of its conversation, and the mark of its label if any."""
+    """Return True if the text is a session id in hex: the first link of its conversation, and the mark of its label."""
     lengths = (2 * LINK_BYTES, 2 * (LINK_BYTES + MARK_BYTES))
     return len(text) in lengths and all(digit in "0123456789abcdef" for digit in text)

@@ -1,4 +1,4 @@
-"""The part of a conversation that is to be summarized, as text: data for a summarizer, never messages to it."""
+"""The part of a conversation to summarize, as text. For a summarizer it is data, not messages to it."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,29 +21,30 @@ HEAD_SHARE = 0.6
 
 OPENING = "<transcript>"
 CLOSING = "</transcript>"
-# Every tag of ours; the same characters in anybody's text are escaped, so that nothing can close or imitate them.
+# The proxy's own tags. In other text they are escaped, so that no text can close or imitate them.
 MARKERS = ("transcript", "previous_summary", "conversation_record", "timeline", "part", "statements", "recalled")
 
-# Controls, terminal sequences, reading directions, invisible letters: no reader sees them, a tokenizer does. Joiners
-# and variation selectors stay, since languages and emoji are written with them.
+# Control characters, terminal sequences, text directions and invisible letters: readers do not see them, tokenizers do.
+# Joiners and variation selectors stay, because languages and emoji need them.
 _UNSEEN = re.compile(
     r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|\r\n"
     "|[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
-# What may stand between the letters of a word, and leave it the same to a reader: joiners, accents of their own.
+# Characters that may occur between the letters of a word without changing it for a reader: joiners and combining
+# accents.
 _BETWEEN = "[\u200c\u200d\ufe00-\ufe0f\u0300-\u036f]{0,4}"
 _GAP = r"[\s\u200c\u200d\ufe00-\ufe0f]{0,8}+"
-# Signs in the place of a letter that are signs of their own elsewhere.
+# Characters that may replace a letter but also have their own meaning.
 _LETTERS = {"i": "[il1|]", "l": "[il1|]", "o": "[o0]", "_": r"[\W_]{0,4}"}
-# What chat templates of models put around messages: Gemma, Llama 2, Mistral, GLM, Cohere, Qwen, Nemotron, Seed, Kimi,
-# EXAONE. Some servers take it for the end of a message, wherever it stands. ChatML and its kin: `<|` and `|>`.
+# Markers of chat templates: Gemma, Llama 2, Mistral, GLM, Cohere, Qwen, Nemotron, Seed, Kimi, EXAONE. Some servers
+# parse them as the end of a message, wherever they occur. ChatML and similar: `<|` and `|>`.
 _TEMPLATE_TAG = (
     r"(?:start|end)_of_(?:turn|image)|(?:bos|eos|pad|unk)(?:_token)?|s|sys|[se]op|tool_(?:call|response)"
     r"|(?:extra_id|special)_\d{1,4}|seed:\w{1,20}"
 )
-# What agents' harnesses say their own words with: in a tool's result it is somebody's who wants to be taken for one.
-# By first letters, since a pattern tries the names one by one.
+# Tags of agents' harnesses. In a tool's result they may be an attempt to imitate one. Grouped by first letters, since a
+# pattern tries alternatives one by one.
 _HARNESS_TAG = "|".join(
     f"{letter}(?:{'|'.join(re.sub('[-_ :]', '[-_ :]', name[1:]) for name in names)})"
     for letter, names in groupby(sorted({name.lower() for name in DISTINCT}), key=itemgetter(0))
@@ -55,15 +56,15 @@ def _spell_marker(marker: str) -> str:
     return _BETWEEN.join(_LETTERS.get(sign, sign) for sign in marker)
 
 
-# Over folded text, in which what looks like a sign is that sign: our tags as a lenient reader takes them, and those of
-# chat templates as they are.
+# For folded text, without lookalikes: the proxy's tags as a lenient reader sees them, and exact markers of chat
+# templates.
 _TAG = re.compile(
     rf"<(?={_GAP}/?{_GAP}(?:{'|'.join(map(_spell_marker, MARKERS))}|(?:{_HARNESS_TAG})\b)|/?(?:{_TEMPLATE_TAG})>"
     r"|\|/?\w[\w -]{0,40}\|>)"
     rf"|\[(?=/?(?:{_TEMPLATE_WORD})\])",
     re.IGNORECASE,
 )
-# Of what came in a user's name, whose words it is, to a summarizer.
+# The labels of texts in a user's name by their voice, for a summarizer.
 _VOICES: Mapping[Voice, str] = {
     "person": "user",
     "harness": "harness",
@@ -72,14 +73,18 @@ _VOICES: Mapping[Voice, str] = {
     "instructions": "rules",
 }
 _BY = 80
-# What `render` puts before an utterance and its calls.
+# The label that `render` puts before an utterance and its calls.
 _LABEL = re.compile(r"^(?=[ \t]*(?:\[\d+\] [a-z]|called [\w.-]+\(|thought: ))", re.MULTILINE)
 _INSTEAD = {"<": "&lt;", "[": "&#91;", "": "> "}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call an assistant made; arguments as the JSON text it wrote, and the id by which a result names it."""
+    """A call of an assistant.
+
+    arguments: the JSON text as written.
+    id: repeated by its result.
+    """
 
     name: str
     arguments: str
@@ -88,11 +93,12 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """What one role says in one message of the covered span: text without media, reasoning apart.
+    """The text of one role in one message of the covered span, without media. Reasoning is separate.
 
-    position: of the message, in the body. answers, tool: of a result, the id of its call and the tool that was called.
-    voice:    of one in a user's name, whose words it is. by: which element, file or client, where it is no person's.
-    error:    of a result, whether the protocol says that it is one; None if that says nothing.
+    position: of the message in the body.
+    answers, tool: for a result, the id of its call and the tool.
+    voice:    for a text in a user's name, its author. by: the element, file or client, unless it is a person's.
+    error:    for a result, True if the protocol marks it as an error; None if the protocol has no mark.
     """
 
     position: int
@@ -108,13 +114,16 @@ class Utterance:
 
     @property
     def is_persons(self) -> bool:
-        """Return True for a person's words, False for what a client or a model has put there."""
+        """Return True for a person's words, False for text of a client or a model."""
         return self.role == "user" and self.voice == "person"
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One utterance, rendered. A span may be cut before it unless it continues a round."""
+    """A rendered utterance.
+
+    cut_before: True if a span may be cut before it. False if it continues a round.
+    """
 
     text: str
     tokens: int
@@ -122,33 +131,32 @@ class Block:
 
 
 def escape(text: str) -> str:
-    """Make our own tags and those of chat templates harmless in somebody else's text, however they are spelled; without
-    what cannot be seen."""
+    """Return foreign text without invisible characters, with the proxy's and chat templates' tags made harmless."""
     if text.isascii() and text.isprintable() and "<" not in text and "[" not in text:  # as nearly every line
         return text
     return disarm(visible(text))
 
 
 def disarm(text: str) -> str:
-    """Make the same tags harmless, and leave all else of the text as it is."""
+    """Return the text with these tags made harmless and everything else unchanged."""
     return _mark_matches(_TAG, text)
 
 
 def visible(text: str) -> str:
-    """The text without what cannot be seen; lines end with \\n alone."""
-    return _UNSEEN.sub(_seen_as, text)
+    """Return the text without invisible characters. Lines end with \\n only."""
+    return _UNSEEN.sub(_replace_unseen, text)
 
 
-def _seen_as(unseen: re.Match[str]) -> str:
+def _replace_unseen(unseen: re.Match[str]) -> str:
     if unseen[0] == "\r\n":
         return "\n"
     return " " if unseen[0].isspace() else ""
 
 
 def shorten(text: str, limit: int | None, left_out: int = 0) -> str:
-    """Head (60 %) and tail (40 %) of a text of over `limit` characters, visibly marked; the text itself below.
+    """Return the head (60 %) and tail (40 %) of a text above `limit` characters with a mark; a shorter text unchanged.
 
-    left_out: characters that are missing from its middle already.
+    left_out: characters already missing from its middle.
     """
     if limit is None or len(text) <= limit:
         return text
@@ -159,20 +167,20 @@ def shorten(text: str, limit: int | None, left_out: int = 0) -> str:
 
 
 def newest_within(lines: Sequence[str], budget: int, count: CountTokens) -> list[str]:
-    """The newest lines that fit, in their order."""
-    kept: list[str] = []
+    """Return the newest lines that fit, in their order."""
+    newest: list[str] = []
     for text in reversed(lines):
         budget -= count(text) + 1
         if budget < 0:
             break
-        kept.append(text)
-    return kept[::-1]
+        newest.append(text)
+    return newest[::-1]
 
 
 def render(utterances: Sequence[Utterance], count: CountTokens, whole: Sequence[Part] = ("text",)) -> list[Block]:
-    """One block an utterance, oldest first.
+    """Return one block for each utterance, oldest first.
 
-    What is not of the parts that stay `whole` is capped, head and tail; reasoning is left out then (R3's partsToKeep).
+    Parts not in `whole` are shortened to head and tail, and reasoning is left out (R3's partsToKeep).
     """
     blocks = []
     for utterance in utterances:
@@ -198,7 +206,7 @@ def _lines(utterance: Utterance, whole: Sequence[Part]) -> str:
 
 
 def _label(utterance: Utterance) -> str:
-    """Whose words they are: a person's, or which client's, tool's or file's that stand in the user's role."""
+    """Return the label of an utterance. In the user's role it names the author: a person, client, tool or file."""
     if utterance.role != "user" or utterance.voice == "person":
         return utterance.role
     by = " ".join(utterance.by.split())[:_BY]
@@ -206,12 +214,12 @@ def _label(utterance: Utterance) -> str:
 
 
 def _quote_lines(text: str) -> str:
-    """With a mark before lines that look like another utterance's."""
+    """Return the text with a mark before lines that look like another utterance's label."""
     return _mark_matches(_LABEL, text)
 
 
 def _mark_matches(pattern: re.Pattern[str], text: str) -> str:
-    """The text with something else in the place of every match in its folded form."""
+    """Return the text with a replacement for every match in its folded form."""
     parts, end = [], 0
     for match in pattern.finditer(fold_lookalikes(text)):
         parts += [text[end : match.start()], _INSTEAD[match[0]]]
