@@ -1,1 +1,1 @@
-"""Whose words a text in a user's name is: a person's, a harness's, a report, a client's summary, or rules."""
+"""Authors of texts in a user's name: a person, a harness, a report, a client's summary, or rules."""

@@ -1,4 +1,4 @@
-"""The arguments of a tool call: JSON inside a string, which is read only where little is made of it."""
+"""Arguments of a tool call: JSON inside a string, parsed only if the result is small enough."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -7,17 +7,17 @@ import msgspec
 
 from policies.vocabulary import arguments_of_sort
 
-# As Python's, objects and lists take a hundred times their text, and nothing else runs while they are made.
+# Parsed objects and lists take a hundred times the memory of their text, and parsing blocks all threads.
 MOST_BRACKETS = 10_000
 MOST_COMMAS = 200_000
 
 
 class UnreadError(ValueError):
-    """These arguments are no JSON, or too much of it."""
+    """The arguments are not JSON, or too large."""
 
 
 def read(arguments: str) -> object:
-    """The value that the text of the arguments stands for; raises UnreadError."""
+    """Return the value of the arguments' text. Raises UnreadError."""
     if len(arguments) > MOST_BRACKETS and (
         arguments.count("{") + arguments.count("[") > MOST_BRACKETS or arguments.count(",") > MOST_COMMAS
     ):
@@ -29,7 +29,7 @@ def read(arguments: str) -> object:
 
 
 def strings_in(value: object) -> Iterator[str]:
-    """Every string of a JSON value, at any depth, in order; not the names of members."""
+    """Yield every string of a JSON value, at any depth, in order. Names of members are not included."""
     match value:
         case str():
             yield value
@@ -43,7 +43,7 @@ def strings_in(value: object) -> Iterator[str]:
             pass
 
 
-# As clients spell it, in lower case and without underscores.
+# Names of arguments in lower case without underscores.
 _PATH_KEYS = frozenset(arguments_of_sort("path"))
 _LISTS_OF_FILES = arguments_of_sort("files")
 _MOST_FILES = 50
@@ -51,12 +51,12 @@ _MOST_FILES = 50
 
 @lru_cache(512)
 def is_path_key(name: str) -> bool:
-    """Whether an argument of this name is a file."""
+    """Return True if an argument of this name is a path."""
     return name.replace("_", "").lower() in _PATH_KEYS
 
 
 def path_of(arguments: object) -> str | None:
-    """The file that the arguments of a call name."""
+    """Return the file that the arguments of a call name; None if they name none."""
     if isinstance(arguments, dict):
         for key, value in arguments.items():
             if isinstance(value, str) and value and is_path_key(key):
@@ -65,12 +65,12 @@ def path_of(arguments: object) -> str | None:
 
 
 def paths_in(arguments: object) -> list[str]:
-    """The files that a call names: one, or one in each part of a list of files or edits."""
+    """Return the files that a call names: a single one, or one in each part of a list of files or edits."""
     if not isinstance(arguments, dict):
         return []
     parts = [part for key in _LISTS_OF_FILES for part in _parts(arguments.get(key))]
-    found = [path_of(arguments), *map(path_of, parts[:_MOST_FILES])]
-    return [*dict.fromkeys(path for path in found if path)]
+    paths = [path_of(arguments), *map(path_of, parts[:_MOST_FILES])]
+    return [*dict.fromkeys(path for path in paths if path)]
 
 
 def _parts(value: object) -> Iterator[object]:

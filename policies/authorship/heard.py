@@ -1,4 +1,4 @@
-"""What the decisions need to know of whose words a message holds."""
+"""Facts about the authors of a message, for the decisions."""
 
 import hashlib
 import re
@@ -17,14 +17,17 @@ _PATTERN_BYTES = 8
 
 
 class Heard(NamedTuple):
-    """speech:    of a person in it; `unsure` where only its place in the conversation can tell.
-    is_known:   it holds what only a client does that puts nothing bare into the user role but what a person typed.
-    opens:      the name of the first of the unknown elements of which all of it is made; empty where it is not.
-    rules:      the files of rules in it. words, text_of_rules: what a person typed, and those files, as texts.
-    is_summary: the client's own summary of what came before.
-    patterns:   digests of the texts that a person typed, with their digits masked. Empty if a text consists of unknown
-                elements only, since that is no bare text.
-    is_result:  it begins as the result of a tool call in text.
+    """The facts about the authors of one message.
+
+    speech:     of a person; `unsure` if only the conversation can show it.
+    is_known:   True if its content shows a client that puts no unmarked text into the user role except a person's.
+    opens:      the first of the unknown elements that make up the whole message; else empty.
+    rules:      the files of rules in it. words, text_of_rules: the texts of a person and of those files.
+    is_summary: True for the client's own summary of earlier messages.
+    patterns:   digests of a person's texts, with digits masked. Empty if a text has only unknown elements, since it is
+    then
+                not unmarked.
+    is_result:  True if it begins like the result of a tool call in text.
     """
 
     speech: Speech = "none"
@@ -39,8 +42,8 @@ class Heard(NamedTuple):
 
 
 def heard_in(blocks: Sequence[str]) -> Heard:
-    """Of a message in the user role that consists of these texts."""
-    if len(blocks) == 1 and is_bare(blocks[0]):  # most are, and taking them apart takes as long as counting them
+    """Return the facts about a message in the user role that consists of these texts."""
+    if len(blocks) == 1 and is_bare(blocks[0]):  # most are, and splitting takes as long as counting tokens
         words = blocks[0].strip()
         return Heard(speech_of(words), words=words, patterns=(_pattern_of(words),), is_result=begins_as_result(words))
     by_block = parts_by_block(blocks)
@@ -48,7 +51,7 @@ def heard_in(blocks: Sequence[str]) -> Heard:
     words = words_of(parts)
     rules = [part for part in parts if part.voice == "instructions"]
     unsure = next((part for part in parts if not part.is_sure), None)
-    # Of an empty message nobody else can be meant.
+    # An empty message can only be a person's.
     speech = speech_of(words) if any(map(str.strip, blocks)) else "brief"
     return Heard(
         speech if speech != "none" or unsure is None else "unsure",
@@ -64,19 +67,19 @@ def heard_in(blocks: Sequence[str]) -> Heard:
 
 
 def heard_in_results(texts: Sequence[str]) -> Heard:
-    """Of the results of tools with these texts, whichever tools they are of."""
+    """Return the facts about tool results with these texts, for any tools."""
     typed = [part for text in texts for part in typed_in_result(text, "") if part.voice == "person"]
     words = words_of(typed)
     return Heard(speech_of(words), words=words)
 
 
 def introduces_itself(instructions: str) -> bool:
-    """Whether a system prompt is that of a client that is known."""
+    """Return True if a system prompt is that of a known client."""
     return wrappers.INTRODUCTIONS.search(instructions[:600]) is not None
 
 
 def words_of(parts: Sequence[Part]) -> str:
-    """What a person typed of these."""
+    """Return the text of a person in these parts."""
     return "\n".join(part.text.strip() for part in parts if part.voice == "person")
 
 
@@ -85,7 +88,7 @@ def _patterns_of(parts: Sequence[Part]) -> tuple[bytes, ...]:
 
 
 def _pattern_of(text: str) -> bytes:
-    """Return a digest of the text that is equal for texts that differ in digits and spaces only."""
+    """Return a digest that is equal for texts that differ only in digits and spaces."""
     joined = " ".join(text.split())
     if joined.isascii():  # nearly all are, and a pattern takes ten times as long
         masked = joined.encode().translate(_ZEROS)
@@ -96,7 +99,7 @@ def _pattern_of(text: str) -> bytes:
 
 
 def _element_of(part: Part) -> str:
-    """The element that is all of a file of rules; empty for any other part."""
+    """Return the element that makes up a file of rules; empty for any other part."""
     return part.text[1:].partition(">")[0] if part.voice == "instructions" and part.text.startswith("<") else ""
 
 

@@ -1,6 +1,6 @@
-"""Takes a text of the user role apart by whose words it holds, and finds a person's words inside of a result.
+"""Splitting of a text in the user role by author, and detection of a person's words within a result.
 
-By the tables; beyond them by form, and what is not known by its form is marked so.
+The tables decide. Unknown texts are judged by their form and marked as unsure.
 """
 
 import re
@@ -35,26 +35,27 @@ path pre q rect s samp script section select small span strike strong style sub 
 textarea tfoot th thead time title tr u ul var video
 """
 _HTML = frozenset(_HTML_NAMES.split())
-# As people name no element.
+# Characters in names of elements that people do not use.
 _COMPOUND = re.compile(r"[-_:.]")
-# A command's arguments and what it printed; its own text stands between them.
+# The elements of a command's arguments and output. The text of the command is between them.
 _COMMAND, _PRINTED = "command-name", frozenset({"local-command-stdout", "local-command-stderr"})
-# Where a person's words may be found in a result: within so much of its end.
+# A person's words in a result are searched for in this many characters at its end.
 _END = 200_000
-# Characters at the end of a text in which a row of `endings` is looked for.
+# Rows of `endings` are matched in this many characters at the end of a text.
 _ENDING = 800
 REMINDER = "system-reminder"
 _ASKING = tools_of_sort("ask")
-# Of tools that bring what strangers wrote a reminder at the end of a result may be forged.
+# Tools that show strangers' text. A reminder at the end of their results may be forged.
 _FOREIGN = pattern_of_parts("foreign")
 _REMINDER = f"<{REMINDER}>"
 _REMINDER_END = f"</{REMINDER}>"
 
 
 class Part(NamedTuple):
-    """A piece of a text. by: which file, element or client; is_sure: whether a table says so.
+    """A piece of a text.
 
-    A part that is not sure is a person's only if nothing else in the conversation can be.
+    by: its file, element or client.
+    is_sure: True if a table decided. An unsure part is a person's only if nothing else in the conversation can be.
     """
 
     voice: Voice
@@ -64,13 +65,13 @@ class Part(NamedTuple):
 
 
 def parts_of(blocks: Sequence[str]) -> list[Part]:
-    """The parts of a message in the user role that consists of these texts, in order."""
+    """Return the parts of a message in the user role that consists of these texts, in order."""
     return [part for parts in parts_by_block(blocks) for part in parts]
 
 
 def parts_by_block(blocks: Sequence[str]) -> list[list[Part]]:
-    """The same, by text."""
-    found: list[list[Part]] = []
+    """Return the parts of each text of a message in the user role."""
+    parts_of_blocks: list[list[Part]] = []
     command = ""
     is_result = False
     for block in blocks:
@@ -84,24 +85,24 @@ def parts_by_block(blocks: Sequence[str]) -> list[list[Part]]:
             if any(part.voice in ("person", "instructions") and part.by != "command-args" for part in parts)
             else command
         )
-        found.append(parts)
-    return found
+        parts_of_blocks.append(parts)
+    return parts_of_blocks
 
 
 def is_bare(text: str) -> bool:
-    """Whether a text is a person's as a whole: no element, no line and no beginning that a client writes is in it."""
+    """Return True if a text is entirely a person's: it has no element, line or beginning of a client."""
     return (
         "<" not in text
-        and not _holds_lines(text)
+        and not _may_have_client_lines(text)
         and wrappers.EDITOR.match(text) is None
         and wrappers.ANY_FRAME.match(text) is None
-        and _whole(text) is None
+        and _whole_text_part(text) is None
         and bool(text.strip())
     )
 
 
 def _expansion(block: str, command: str) -> list[Part] | None:
-    """What a command stands for is rules that a person has called for by its name."""
+    """Return the text that a command expands to, as rules; None if the block begins with an element."""
     if _OPENING.match(block):
         return None
     name = command.partition(f"<{_COMMAND}>")[2].partition("<")[0].strip()
@@ -109,7 +110,7 @@ def _expansion(block: str, command: str) -> list[Part] | None:
 
 
 def _parts(text: str) -> Iterator[Part]:
-    """Of one text."""
+    """Yield the parts of one text."""
     if not text.strip():
         return
     if (setup := wrappers.EDITOR.match(text)) is not None:
@@ -127,8 +128,8 @@ def _parts(text: str) -> Iterator[Part]:
     if not typed and spans and not text[: spans[0].start].strip() and spans[0].name in wrappers.ALONE:
         yield Part("report", text, spans[0].name)
         return
-    if (known := _whole(text)) is not None and not typed:
-        yield known
+    if (whole_part := _whole_text_part(text)) is not None and not typed:
+        yield whole_part
         return
     at = 0
     is_whole = not any(outer.strip() for outer in _texts_outside(text, spans))
@@ -140,7 +141,7 @@ def _parts(text: str) -> Iterator[Part]:
 
 
 class _PartSpan(NamedTuple):
-    """is_first: nothing stands before it."""
+    """The range of an element. is_first: True if nothing precedes it."""
 
     name: str
     is_first: bool
@@ -151,59 +152,63 @@ class _PartSpan(NamedTuple):
 
 
 def _elements(text: str) -> Iterator[_PartSpan]:
-    """The outermost elements of a harness, or of nobody known, that begin a line, each up to the last of its closings
-    before the next one of its name: a closing tag within it ends nothing."""
+    """Yield the outermost elements of harnesses, and unknown ones, that begin a line.
+
+    Each extends to the last of its closing tags before the next element of its name: a closing tag within it is
+    ignored.
+    """
     at = 0
     is_first = True
     tags: _Tags | None = None
-    while (found := _OPENING.search(text, at)) is not None:
-        name = found["name"]
-        at = found.end()
+    while (opening := _OPENING.search(text, at)) is not None:
+        name = opening["name"]
+        at = opening.end()
         if name.lower() in _HTML and name not in wrappers.ELEMENTS:
             continue
         if tags is None:
-            tags, is_first = _Tags(text), not text[: found.start()].strip()
+            tags, is_first = _Tags(text), not text[: opening.start()].strip()
         closing = tags.closing_of(name, at)
         if closing is not None:
             inner_end, end = closing
-            yield _PartSpan(name, is_first, found.start(), at, inner_end, end)
+            yield _PartSpan(name, is_first, opening.start(), at, inner_end, end)
             at = end
-        elif name in wrappers.ELEMENTS:  # cut off: what began is not the person's
-            yield _PartSpan(name, is_first, found.start(), at, len(text), len(text))
+        elif name in wrappers.ELEMENTS:  # an element that is cut off: its text is not the person's
+            yield _PartSpan(name, is_first, opening.start(), at, len(text), len(text))
             return
         is_first = False
 
 
 class _Tags:
-    """Where the tags of a text stand, by name. A search for each element would read the rest of the text each time."""
+    """The positions of tags in a text by name. A search for each element would read the remaining text each time."""
 
     def __init__(self, text: str) -> None:
-        self._openings = _places(_NEXT_OPENING, text)
-        self._closings = _places(_CLOSING, text)
+        """Find the tags of a text."""
+        self._openings = _tag_starts(_NEXT_OPENING, text)
+        self._closings = _tag_starts(_CLOSING, text)
 
     def closing_of(self, name: str, at: int) -> tuple[int, int] | None:
-        """Return where the closing tag begins and ends of an element whose inner text begins here; None without one.
+        """Return the start and end of the closing tag for an element whose inner text begins at `at`; None without one.
 
-        It is the last one before the next element of this name that begins a line, else the first one behind that.
+        This is the last one before the next element of this name that begins a line, else the first one after that.
         """
         closed = name if " " not in name or name in self._closings else name.partition(" ")[0]
         closings = self._closings.get(closed, ())
-        first = bisect_left(closings, at)
-        if first == len(closings):
+        first_at = bisect_left(closings, at)
+        if first_at == len(closings):
             return None
         openings = self._openings.get(name, ())
         following = bisect_left(openings, at)
-        behind = bisect_left(closings, openings[following]) if following < len(openings) else len(closings)
-        start = closings[max(first, behind - 1)]
+        limit = bisect_left(closings, openings[following]) if following < len(openings) else len(closings)
+        start = closings[max(first_at, limit - 1)]
         return start, start + len(f"</{closed}>")
 
 
-def _places(tag: re.Pattern[str], text: str) -> Mapping[str, Sequence[int]]:
-    """Return where the tags begin that match, in order, by their names."""
-    places: defaultdict[str, list[int]] = defaultdict(list)
-    for found in tag.finditer(text):
-        places[found["name"]].append(found.start())
-    return places
+def _tag_starts(tag: re.Pattern[str], text: str) -> Mapping[str, Sequence[int]]:
+    """Return the start of every matching tag, in order, by name."""
+    starts: defaultdict[str, list[int]] = defaultdict(list)
+    for match in tag.finditer(text):
+        starts[match["name"]].append(match.start())
+    return starts
 
 
 def _is_typed(span: _PartSpan, text: str) -> bool:
@@ -215,7 +220,7 @@ def _is_typed(span: _PartSpan, text: str) -> bool:
 
 
 def _is_written_by_hand(text: str, spans: Sequence[_PartSpan]) -> bool:
-    """Whether somebody writes prompts with elements: words around them, and nothing that a client puts there."""
+    """Return True if a person writes prompts with elements: words around them, and nothing of a client."""
     if any(span.name in wrappers.ELEMENTS for span in spans) or wrappers.ANSWER_HEADER.search(
         text[max(0, spans[0].start - 400) : spans[0].start]
     ):
@@ -224,7 +229,7 @@ def _is_written_by_hand(text: str, spans: Sequence[_PartSpan]) -> bool:
 
 
 def _texts_outside(text: str, spans: Sequence[_PartSpan]) -> Iterator[str]:
-    """Return what stands before, between and behind the elements of a text."""
+    """Return the texts before, between and after the elements of a text."""
     ends = [0, *(span.end for span in spans)]
     starts = [*(span.start for span in spans), len(text)]
     return (text[end:start] for end, start in zip(ends, starts, strict=True))
@@ -237,7 +242,7 @@ def _element(span: _PartSpan, text: str, outside: Voice, *, is_whole: bool) -> I
         if inner:
             yield Part("person", inner, span.name)
     elif voice == "harness":
-        yield from _of_harness(inner, span.name)
+        yield from _harness_parts(inner, span.name)
     elif voice == "summary":
         yield Part("summary" if is_whole else "person", inner if is_whole else text[span.start : span.end], span.name)
     elif voice is not None:
@@ -251,14 +256,14 @@ def _element(span: _PartSpan, text: str, outside: Voice, *, is_whole: bool) -> I
         yield Part("person", text[span.start : span.end], span.name)
 
 
-def _of_harness(inner: str, name: str) -> Iterator[Part]:
-    """A reminder may hold what a person typed meanwhile, or a file of rules."""
-    if said := typed_while_working(inner):
-        yield Part("person", said, name)
+def _harness_parts(inner: str, name: str) -> Iterator[Part]:
+    """Yield the parts of a harness element. It may contain what a person typed meanwhile, or a file of rules."""
+    if typed := typed_while_working(inner):
+        yield Part("person", typed, name)
         return
     if (within := wrappers.TYPED_WITHIN.get(name)) and f"<{within}>" in inner:
-        said = inner.partition(f"<{within}>")[2].partition(f"</{within}>")[0].strip()
-        yield Part("person", said, within)
+        typed = inner.partition(f"<{within}>")[2].partition(f"</{within}>")[0].strip()
+        yield Part("person", typed, within)
     if _RULES.search(inner) is not None:
         file = _FILE.search(inner)
         yield Part("instructions", f"<{name}>\n{inner}\n</{name}>", file["path"].rstrip(":") if file else name)
@@ -276,20 +281,20 @@ def _outside(text: str, voice: Voice) -> Iterator[Part]:
 
 
 def _bare(text: str) -> Iterator[Part]:
-    """A text without elements: a person's, but for single lines."""
-    if _holds_lines(text):
+    """Yield a text without elements. It is a person's, except for single lines."""
+    if _may_have_client_lines(text):
         text = wrappers.LINES.sub("", text)
     if text.strip():
         yield Part("person", text)
 
 
-def _holds_lines(text: str) -> bool:
-    """Whether single lines of it may be a client's."""
+def _may_have_client_lines(text: str) -> bool:
+    """Return True if single lines of it may be a client's."""
     return "[Request int" in text or " loaded." in text
 
 
-def _whole(text: str) -> Part | None:
-    """Return what a text is as a whole by how it begins or ends; None if no row says so."""
+def _whole_text_part(text: str) -> Part | None:
+    """Return the author of a whole text by its beginning or end; None if no row of a table matches."""
     if wrappers.ANY_BEGINNING.match(text) is not None:
         for voice, by, pattern in wrappers.BEGINNINGS:
             if pattern.match(text):
@@ -303,7 +308,7 @@ def _whole(text: str) -> Part | None:
 
 
 def _framed(text: str) -> list[Part]:
-    """Return the parts of a text in which a client frames what a person typed; none of any other text."""
+    """Return the parts of a text in which a client frames a person's words; an empty list for any other text."""
     if wrappers.ANY_FRAME.match(text) is None:
         return []
     for frame in wrappers.FRAMES:
@@ -313,70 +318,70 @@ def _framed(text: str) -> list[Part]:
         backs = [*frame.ends.finditer(text, front.end())]
         if backs or frame.is_open:
             end = backs[-1].start() if backs else len(text)
-            before, typed, behind = front[0], text[front.end() : end].strip(), text[end:]
+            frame_start, typed, frame_end = front[0], text[front.end() : end].strip(), text[end:]
             parts = (
-                Part("harness", before, frame.client),
+                Part("harness", frame_start, frame.client),
                 Part("person", typed),
-                Part("harness", behind, frame.client),
+                Part("harness", frame_end, frame.client),
             )
             return [part for part in parts if part.text]
     return []
 
 
 def typed_while_working(text: str) -> str:
-    """What a person typed while the agent worked, of a reminder that says so; empty for any other text."""
-    found = wrappers.WHILE_WORKING.match(text)
-    if found is None:
+    """Return what a person typed while the agent worked from a reminder about it; empty for any other text."""
+    match = wrappers.WHILE_WORKING.match(text)
+    if match is None:
         return ""
-    said = found["said"]
-    closing = wrappers.CLOSING.search(said)
-    return (said[: closing.start()] if closing else said).strip()
+    typed = match["said"]
+    closing = wrappers.CLOSING.search(typed)
+    return (typed[: closing.start()] if closing else typed).strip()
 
 
 def typed_in_result(text: str, tool: str | None, *, is_brought: bool = False) -> list[Part]:
-    """What a person typed, of the result of a tool: at its end, as a client adds it; why a call was refused; answers.
+    """Return a person's words in a tool result: text added by a client, the reason for a refusal, or a reply.
 
-    What strangers wrote may end in the same words, so of tools that bring such it is a report. is_brought: so does this
-    call of a shell, see `brings_foreign_text`.
+    Strangers' text may end in the same words. For tools that show such text, the words are a report.
+    is_brought: True if this shell call shows such text, see `brings_foreign_text`.
     """
-    found: list[Part] = []
+    parts: list[Part] = []
     if _REMINDER_END in text[-2_000:]:
-        found += _reminders(text.rstrip(), "report" if tool is None or is_brought or is_foreign(tool) else "person")
-    if not is_foreign(tool) and (said := wrappers.REJECTED.match(text[:_END])) is not None:
-        words = _without_reminders(said["said"])
+        parts += _reminders(text.rstrip(), "report" if tool is None or is_brought or is_foreign(tool) else "person")
+    if not is_foreign(tool) and (rejected := wrappers.REJECTED.match(text[:_END])) is not None:
+        words = _without_reminders(rejected["said"])
         closing = wrappers.CLOSING.search(f"{words}\n")
         voice: Voice = "report" if is_brought else "person"
-        found.append(Part(voice, words[: closing.start()].strip() if closing else words, "refusal"))
+        parts.append(Part(voice, words[: closing.start()].strip() if closing else words, "refusal"))
     elif is_asking(tool) and not wrappers.FAILED_ANSWER.match(text[:200]):
         answer = wrappers.ANSWERED.match(text[:_END])
-        said_so = _without_reminders(answer["said"] if answer else text[:_END])
-        if said_so:
-            found.append(Part("person", wrappers.ANSWERED_CLOSING.sub("", said_so).strip(), tool or ""))
-    return found
+        reply = _without_reminders(answer["said"] if answer else text[:_END])
+        if reply:
+            parts.append(Part("person", wrappers.ANSWERED_CLOSING.sub("", reply).strip(), tool or ""))
+    return parts
 
 
 def is_foreign(tool: str | None) -> bool:
-    """Whether a tool brings what strangers wrote."""
+    """Return True if a tool shows strangers' text."""
     return tool is not None and _FOREIGN.search(tool) is not None
 
 
 def is_asking(tool: str | None) -> bool:
-    """Whether a tool asks the person at the keyboard."""
+    """Return True if a tool asks the person at the keyboard."""
     if tool is None or tool.startswith("mcp__"):
         return False
     return bare_name(tool) in _ASKING
 
 
 def _reminders(text: str, voice: Voice) -> Iterator[Part]:
-    """Of the reminders that end a result."""
+    """Yield the words in the reminders at the end of a result."""
     end = len(text)
     while text.endswith(_REMINDER_END, 0, end):
         start = text.rfind(_REMINDER, 0, end)
         if start < 0 or not (start == 0 or text[start - 1] == "\n"):
             return
         inner = text[start + len(_REMINDER) : end - len(_REMINDER_END)]
-        if said := typed_while_working(inner):
-            yield Part(voice, said, REMINDER)
+        if typed := typed_while_working(inner):
+            yield Part(voice, typed, REMINDER)
         end = start
         while end and text[end - 1].isspace():
             end -= 1

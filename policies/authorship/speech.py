@@ -1,16 +1,16 @@
-"""What the words of a person are to the work: a request, or a word to go on."""
+"""The kind of a person's words: a request, or a word to continue."""
 
 import re
 from typing import Literal
 
 Speech = Literal["none", "unsure", "brief", "full"]
-"""Of a message: nothing of a person, perhaps something, a word to go on, or more."""
+"""A person's words in a message: none, perhaps some, a word to continue, or more."""
 
 _LONGEST = 60
 _WORD = re.compile(r"[^\W_]+")
 _SIGN = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-# Words of which a message that says nothing new consists: English, German, Spanish, French, Portuguese, Italian,
-# Polish, Dutch, Turkish, Russian, Vietnamese, Indonesian.
+# The words of a message without new information: English, German, Spanish, French, Portuguese, Italian, Polish, Dutch,
+# Turkish, Russian, Vietnamese, Indonesian.
 _GOING_ON = """
 go on ahead continue proceed next yes yep yeah yup ok okay k sure fine good great nice thanks thank you please pls do it
 that now then keep going carry resume retry again try more done right correct perfect lgtm approved y no nope sounds
@@ -40,7 +40,7 @@ _GOING_ON_IN_SIGNS = re.compile(
 
 
 def speech_of(text: str) -> Speech:
-    """Of what a person typed; `none` for an empty text."""
+    """Return the kind of a person's text; `none` if it is empty."""
     text = text.strip()
     if not text:
         return "none"
