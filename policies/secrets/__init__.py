@@ -1,1 +1,1 @@
-"""Secrets in texts: their formats, and masks in their place."""
+"""Secrets in texts: their formats, and masks that replace them."""

@@ -1,4 +1,4 @@
-"""Formats of providers' keys, read from `formats.toml`: a key of a known provider needs no name next to it."""
+"""Formats of providers' keys, from `formats.toml`. A key of a known provider needs no name next to it."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from policies.tables import read_table
 
-# What stands before a key: no letter or digit, but the letter of an escape (`\nsk-`) is none.
+# Conditions before a key: no letter or digit, except the letter of an escape (`
+# sk-`).
 _LEFT = {
     "": re.compile(r"(?<![\w-])|(?<=\\[nrt])", re.ASCII),
     "base64": re.compile(r"(?<![\w+/-])|(?<=\\[nrt])", re.ASCII),
@@ -15,7 +16,7 @@ _LEFT = {
 
 
 class Format(NamedTuple):
-    """One form of keys: `lead` characters stand before `begin`, and `left` matches at the first of them."""
+    """A format of keys: `lead` characters precede `begin`, and `left` matches at the first of them."""
 
     kind: str
     left: re.Pattern[str]
@@ -33,4 +34,4 @@ FORMATS = {
     for row in read_table("policies.secrets", "formats")["formats"]
     for begin in row["begins"]
 }
-"""The formats, by what their keys begin with."""
+"""The formats by the beginnings of their keys."""

@@ -1,7 +1,7 @@
-"""Secrets in texts, masked as `[secret:kind:last4]`: the same text always gives the same bytes.
+"""Masking of secrets in texts as `[secret:kind:last4]`. The same text always gives the same bytes.
 
-Three kinds are found: what providers' keys look like; what stands in addresses, headers and files of keys; and values
-beside the name of a secret, which must not be a type, a placeholder, an identifier of code, or a word of a sentence.
+Three kinds are found: formats of providers' keys; secrets in addresses, headers and key files; and values next to the
+name of a secret. Such a value must not be a type, a placeholder, an identifier of code, or a word of a sentence.
 """
 
 import re
@@ -18,31 +18,31 @@ from policies.secrets.formats import FORMATS, Format
 from policies.secrets.prefilter import Form, Prefilter
 
 _LAST = 4
-# Of what is shorter, its last characters would be most of it.
+# The last characters of a shorter value would be most of it.
 _LEAST_SHOWN = 6
 # Characters of a value by which it is judged.
 _JUDGED = 200
-# A mask may complete what another one is found by; more often than this that is nobody's text.
+# A mask may complete the context of another secret. More passes than this mean that the text is constructed.
 _MOST_PASSES = 10
 _MASK = "[secret:"
-# Letters beyond ASCII and Latin controls, but no halves of what takes two.
+# Escaped letters beyond ASCII and Latin-1 controls, without surrogates.
 _ESCAPED = re.compile(r"\\{1,7}u((?!00|d[89a-f]|D[89A-F])[0-9a-fA-F]{4}|00[c-fC-F][0-9a-fA-F])")
 _NOT_SHOWN = re.compile(r"[^\w+/=.!#$%~-]")
 _NO_KEY = re.compile(r"-----?[A-Z0-9 ]+-----?|\\[nr]|[^A-Za-z0-9+/=]")
 _ALPHABET = "abcdefghijklmnopqrst"
-# Changes between large and small letters, of a text at random.
+# The share of changes between upper and lower case in random text.
 _RANDOM_SWITCHES = 0.36
 
 
 class _SecretSpan(NamedTuple):
-    """A secret: where it stands in the text, and what it is."""
+    """The range and kind of a secret in a text."""
 
     start: int
     end: int
     kind: str
 
 
-# Of SSH2, four dashes and a space.
+# SSH2 has four dashes and a space.
 _PEM_BEGIN = re.compile(r"-----?(?: (?=BEGIN SSH2))?BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)? ?-----?")
 _PEM_END = re.compile(r"-----?(?: (?=END SSH2))?END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)? ?-----?")
 _PEM_LINES = re.compile(
@@ -55,7 +55,7 @@ _PEM_CUT_BEGIN = re.compile(r"(?:\A|(?<=[\n\"'…]))(?:(?:P?R)?I)?V?ATE KEY(?: B
 _REVERSED_LINES = re.compile(
     r"(?:[nr]\\{1,7}){0,2}(?:[\s\"'+,>|#\\→]{0,12}(?:\d{1,5}\s{1,8})?[A-Za-z0-9+/=]{16,}){0,400}"
 )
-# PKCS #1, PKCS #8 of RSA, EC and Ed25519, and OpenSSH: what a key's DER or magic bytes are in base64.
+# The base64 beginnings of DER and magic bytes: PKCS #1, PKCS #8 of RSA, EC and Ed25519, and OpenSSH.
 _KEY_DATA = re.compile(
     r"(?<![A-Za-z0-9+/=-])(?:MII[A-Za-z0-9+/]{3}IBA(?:DANBgkqhkiG9w0BAQEFAASC|AKC)|MHcCAQEEI|MIG[A-Z]AgEAMBMGByqGSM49"
     r"|MC4CAQAwBQYDK2Vw|b3BlbnNzaC1rZXktdjE)"
@@ -118,7 +118,7 @@ _OF_WINDOWS = re.compile(
     r"(?:[ \t]/r?p(?:ass(?:word)?)?:|[ \t]/user:[\w\\.@-]{1,60}[ \t]{1,4}"
     r"|\bnet[ \t]{1,4}user[ \t]{1,4}[\w.-]{1,60}[ \t]{1,4})[\"']?(?P<value>[^\s\"'/\\][^\s\"'\\]{3,200})"
 )
-# What takes a secret from its standard input.
+# Commands that read a secret from standard input.
 _READER_OF_INPUT = (
     r"(?:--password-stdin|--with-token|--passphrase-fd|--data-file=-|\bpasswd[ \t]{1,4}--stdin|--key-file[ =]-"
     r"|\bsecrets?[ \t]{1,4}(?:set|put|add|create)|\benv[ \t]{1,4}add"
@@ -152,7 +152,7 @@ _PGPASS = re.compile(
     r"(?<![\w.:/-])[\w.*-]{1,100}:(?:54\d\d|6432|6543|2506\d|26257|\*):[\w.*-]{1,60}:(?!password:|user:password)"
     r"[\w.*@-]{1,60}:(?P<value>[^\s:\"'`\\]{4,200})(?=[\s\"'`\\]|\Z)"
 )
-# At any other port: the host is an address or has three labels, as a file in front of a line number seldom has.
+# Any other port: the host must be an address or have three labels, which a file before a line number seldom has.
 _PGPASS_ELSEWHERE = re.compile(
     r"(?:(?<![\w.:/-])|(?<=\\n))(?:localhost|[\w-]{1,63}(?:\.[\w-]{1,63}){2,8}):\d{4,5}:[a-zA-Z*][\w.*-]{0,60}:"
     r"(?!password:|user:password)[a-zA-Z*][\w.*@-]{0,60}:(?P<value>[^\s:\"'`\\]{4,200})(?=[\s\"'`\\]|\Z)"
@@ -164,9 +164,9 @@ _SQL = re.compile(
 _SHADOW = re.compile(
     r"(?:^|(?<=[\s\"'`])|(?<=\\n))[a-z_][\w.-]{0,31}:!?(?P<value>\$(?:\d|2[abxy]|g?y|sha1|md5)\$[\w./$=,+-]{8,400}):(?=\d{0,6}:)"
 )
-# What stands in it behind the number or name of an algorithm.
+# The text of such a line after the number or name of an algorithm.
 _SHADOW_SIGNS = tuple(f"{sign}$" for sign in "0123456789abxy")
-# The private members of a key in JSON, which a member "kty" makes one.
+# The private members of a JSON key, which has a member "kty".
 _JSON_OBJECT = re.compile(r"\{(?P<members>[^{}]{1,12000})")
 _JWK_MEMBER = re.compile(
     r"\"(?:d|k|p|q|dp|dq|qi)\\{0,7}\"\s{0,8}:\s{0,8}\\{0,7}\"(?P<value>[\w-]{16,1400}={0,2})(?=\\{0,7}\")"
@@ -196,7 +196,7 @@ _HEAD_NAME = re.compile(
     r"(?i)(?:[\w ]{0,20}[ _-])?(?:password|passwd|pwd|pass|pw|token|secret|(?:api|secret|access)[ _-]?key)\Z"
 )
 
-# The names of secrets. Of the strong ones a plain word may be the value; of others it must look like one of a machine.
+# The names of secrets. A plain word may be the value of a strong name. Other values must look machine-made.
 _STRONG = (
     *("pwd", "kennwort", "contrase\\u00f1a", "contrasena", "senha", "wachtwoord", "heslo", "salasana", "adgangskode"),
     "kata sandi",
@@ -250,12 +250,12 @@ _WEAK_ABROAD = (
     *("schlüssel", "clé api", "clé d'api", "مفتاح"),
 )
 _PASS = re.compile(r"pass(?:word|wd|phrase|[_-]?code|wort|ord\b)|(?<=mot[ _]de[ _])passe|(?P<weak>(?<=[_-])pass)")
-# Short names that are words of their own, and parts of names that end with `pass`. The pattern begins with a letter,
-# which makes it fast. What stands before is checked afterwards.
+# Short names that are words of their own, and parts of names that end with `pass`. Beginning with a letter makes the
+# pattern fast. The characters before it are checked afterwards.
 _SHORT = re.compile(r"p(?:w|sk|(?P<pass>ass)|(?P<weak>at))(?![a-z])")
 _BEFORE_PASS = ("pg", "db", "key", "user", "root", "smtp", "mail", "store", "admin")
 _WORD_SIGNS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
-# What stands before `key`, whatever is before that.
+# Words before `key` that make it a secret, whatever precedes them.
 _KEYS_OF = """
 api access private account auth secret encrypt encryption sign signing master license service storage client app deploy
 consumer admin webhook subscription application function functions session shared fernet recovery server wallet root
@@ -265,7 +265,7 @@ _KEY_OF = tuple(_KEYS_OF.split())
 # chosen: may be a password, and must look like one.
 Strength = Literal["strong", "chosen", "weak", "faint"]
 _PREFIX = re.compile(r"[\w.-]{0,40}\Z")
-# What may follow in a name; these make it the name of something else, and so do those before it.
+# Suffixes that may follow in a name; then suffixes and prefixes that make it the name of something else.
 _SUFFIX = re.compile(r"(?:[_-][\w-]{1,30}|(?i:key|value|base)(?![a-z])|\d{1,2}(?!\w))?")
 _OTHER_SUFFIX = re.compile(
     r"(?i)(?:[_-][a-z]{1,20})?[_-](?:id|name|file|path|dir|url|uri|type|ref|counts?|len(?:gth)?|size"
@@ -280,12 +280,12 @@ _OTHER_PREFIX = re.compile(
     r"|completion|total|cached?|max|min|num|n|per|public|primary|foreign)[_-]?\Z"
 )
 _OTHER_WORD = re.compile(r"(?i)\b(?:public|primary|foreign|partition|cache|sort|object|host)[ _-]\Z")
-# Between the name and its value. The words stand for a sentence: "the password for the box is", "密码改成了".
+# The text between the name and its value. The words are for sentences: "the password for the box is", "密码改成了".
 _OF = r"(?:[ \t]?\([^()\n]{1,40}\)|[ \t](?:for|of|to|on|del?|da|für)[ \t][\w.@'-]{1,40}(?:[ \t][\w.@'-]{1,40}){0,3}?)?"
 _SPACE, _NEW_LINE = r"(?:\s|\\{1,7}[nrt])", r"(?:\r?\n|\\{1,7}n)"
 _BLOCK = rf"(?:N(?='))?(?:[|>][+-]?{_NEW_LINE}[ \t]{{1,16}})?"
 _TRIPLE = r"(?:\\{0,7}\"\\{0,7}\"(?=\\{0,7}\")|''(?='))?"
-# The type of a constant between its name and its value: `apiKey: String = "..."`, of Go without a colon.
+# The type of a constant between its name and its value: `apiKey: String = "..."`, in Go without a colon.
 _TYPED = (
     r"(?:[ \t]?[:?][ \t:]{0,4}(?:&(?:'static[ \t])?)?[A-Za-z][\w.]{0,40}(?:[<\[][^\n=\"']{1,40})?[?!]?"
     r"(?:[ \t]?\|[ \t]?[A-Za-z]{1,20}){0,3}|[ \t]{1,4}(?:string|String|str|text|const char\*))"
@@ -308,7 +308,7 @@ _OPERATOR = re.compile(
     rf"|</(?:key|[Nn]ame)>{_SPACE}{{0,20}}<(?:string|[Vv]alue)>(?=[^\s<>=])"
     r"|[ \t](?=\\{0,7}[\"'][^\s\"'])|(?<=[码令钥牌])[ \t](?=[\w!-~]{0,40}\d)"
 )
-# The default of a variable or parameter that has the name: of Terraform and JSON, and of YAML.
+# The default of a variable or parameter with the name: in Terraform and JSON, and in YAML.
 _DEFAULT = re.compile(
     r"\\{0,7}[\"']?[ \t]{0,4}[:=,]?[ \t]{0,4}\{(?:"
     r"(?<=[=:] )\\{0,7}\"[^\"\\\n{}]{0,200}[{}][^\"\\\n]{0,200}\\{0,7}\"|\{[^{}]{0,300}\}"
@@ -340,20 +340,20 @@ _FLAG = re.compile(r"[ \t](?:--?[a-z]{1,10}[ \t=])?(?=[^\s-])")
 # A name that is itself the value of a member: `"type": "token", "value": ...`.
 _OF_KIND = re.compile(r"(?i:type|kind|tag|role|class|category)\\{0,7}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,7}[\"']?\Z")
 _COLOR = re.compile(r"#(?:[0-9a-fA-F]{3,4}|[0-9a-fA-F]{6}|[0-9a-fA-F]{8})\Z")
-# A key's identifier and its secret.
+# The identifier and secret of a key.
 _KEY_PAIR = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:[0-9a-f]{32,64}\Z")
 _LOOSE_STRENGTHS: dict[Strength, Strength] = {"strong": "chosen"}
 _CLOSED = {quote: re.compile(rf"(?P<value>(?:[^\n{quote}\\]|\\.){{1,500}}){quote}") for quote in "\"'`"}
 _OPEN = re.compile(r"(?:[bBrRuUfF]{0,2}(?=\\{0,7}[\"']))?(?P<escape>\\{0,7})(?P<quote>[\"'`])")
 _LONGEST_QUOTED = 500
-# Of elements and of Lua's strings, by what stands before them.
+# Values of elements and of Lua strings, by the character before them.
 _ENCLOSED = {">": re.compile(r"[^\s<>\"'\\]{1,500}(?=<)"), "[": re.compile(r"[^\s\[\]\"'\\]{1,500}(?=\])")}
 _ASIAN = "\u3000-\u9fff\uac00-\ud7af\uff00-\uffef"
 _BARE = re.compile(rf"(?:[^\s\"'`\\,;&<>{_ASIAN}]{{1,2000}}|\\(?![nrtu\"'\\])){{1,20}}")
 _OF_SHELL = re.compile(rf"(?:[^\s\"'`\\<>{_ASIAN}]{{1,2000}}|\\(?![nrtu\"'\\])){{1,20}}")
 _ENDING = re.compile(r"(?<![.)\]}:,;&|])[.)\]}:,;&|]++\Z")
 
-# What stands in the place of a secret.
+# Placeholders in place of a secret.
 _PLACEHOLDER = re.compile(
     r"\A(?:(?:\$\w+(?:/\S*)?|\$\{.*|\$\(.*|\$\{\{.*|%\w+%?|%[({].*|\{.*|<.*|\[.*|\(.*|\*+|&\w+|!\w.*"
     r"|@\w+@?|\.{2,}.*|-+|\|.*|\#\{.*)\Z"
@@ -400,7 +400,7 @@ _NAMES_ONE = re.compile(r"(?i)passw|passphrase|secret|token|pwd|cred|api_?key|au
 _OF_ENV = re.compile(r"\A[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\Z")
 _LOCATION = re.compile(r"(?:\.{0,2}|~|[A-Za-z]:)[/\\]")
 _PART = re.compile(r"[-_./: ]")
-# Names of algorithms, encodings and kinds, which hold digits.
+# Names of algorithms, encodings and kinds, which contain digits.
 _ALGORITHM = re.compile(
     r"(?i)(?:sha|md|base|utf|argon|pbkdf|oauth|http|ipv|rfc|aes|rsa|[bs]crypt|ed|x|pkcs|python|node|v|tls"
     r"|int|uint|float"
@@ -410,39 +410,41 @@ _CHOSEN_SIGNS = frozenset("!@#$%^&*+~?")
 _CODE_WORD = re.compile(r"\A(?:[A-Za-z]+|v?\d{1,4}|[A-Z]?[a-z]+\d{1,2}|[A-Z]+\d{1,2})\Z")
 
 
-def mask_utterances(said: Sequence[Utterance]) -> list[Utterance]:
-    """Return what roles say, think and give to calls, without secrets. Many at once take less time."""
-    texts = [_texts_of(each) for each in said]
-    masked = iter(_mask_texts([text for each in texts for text in each]))
+def mask_utterances(utterances: Sequence[Utterance]) -> list[Utterance]:
+    """Return the utterances with masked texts, reasoning and call arguments. One call for many is faster."""
+    texts = [_texts_of(utterance) for utterance in utterances]
+    masked = iter(_mask_texts([text for utterance in texts for text in utterance]))
     return [
-        each if (found := [next(masked) for _ in of]) == of else _with_texts(each, found)
-        for each, of in zip(said, texts, strict=True)
+        utterance if (masked_texts := [next(masked) for _ in of]) == of else _with_texts(utterance, masked_texts)
+        for utterance, of in zip(utterances, texts, strict=True)
     ]
 
 
-def _texts_of(said: Utterance) -> list[str]:
-    return [said.text, said.reasoning, *(call.arguments for call in said.calls)]
+def _texts_of(utterance: Utterance) -> list[str]:
+    return [utterance.text, utterance.reasoning, *(call.arguments for call in utterance.calls)]
 
 
-def _with_texts(said: Utterance, texts: Sequence[str]) -> Utterance:
+def _with_texts(utterance: Utterance, texts: Sequence[str]) -> Utterance:
     text, reasoning, *arguments = texts
-    calls = tuple(replace(call, arguments=given) for call, given in zip(said.calls, arguments, strict=True))
-    return replace(said, text=text, calls=calls, reasoning=reasoning)
+    calls = tuple(
+        replace(call, arguments=arguments_text) for call, arguments_text in zip(utterance.calls, arguments, strict=True)
+    )
+    return replace(utterance, text=text, calls=calls, reasoning=reasoning)
 
 
 def masked_within(value: object) -> object:
-    """A decoded JSON value without secrets in its strings."""
+    """Return a decoded JSON value with the secrets in its strings masked."""
     if isinstance(value, str):
         return mask_secrets(value)
     if isinstance(value, list):
-        return [masked_within(each) for each in value]
+        return [masked_within(item) for item in value]
     if isinstance(value, dict):
-        return {key: masked_within(each) for key, each in value.items()}
+        return {key: masked_within(item) for key, item in value.items()}
     return value
 
 
 def mask_secrets(text: str) -> str:
-    """The text with a mask in the place of every secret; words around them stay. Masking again changes nothing."""
+    """Return the text with a mask in place of every secret. Masking again changes nothing."""
     return _mask_texts([text])[0]
 
 
@@ -451,28 +453,28 @@ def _mask_texts(texts: Sequence[str]) -> list[str]:
 
 
 def _mask_text(text: str, forms: Sequence[int]) -> str:
-    text = _without_secrets(text, forms)
+    text = _mask_forms(text, forms)
     if "\\u" not in text:
         return text
-    # JSON in ASCII: "密码" is a name as well where it is escaped.
-    plain = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
-    return text if plain == text or (found := _without_secrets(plain, _forms_in(plain))) == plain else found
+    # JSON in ASCII: an escaped "密码" is a name, too.
+    plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+    return text if plain == text or (masked := _mask_forms(plain, _forms_in(plain))) == plain else masked
 
 
-def _without_secrets(text: str, forms: Sequence[int]) -> str:
-    """Return the text without secrets as it stands. forms: numbers of those that may stand in it."""
+def _mask_forms(text: str, forms: Sequence[int]) -> str:
+    """Return the text with masks, without undoing escapes. forms: numbers of those that may occur in it."""
     for _ in range(_MOST_PASSES):
         if not (spans := _spans(text, forms)):
             break
-        text = _without(text, spans)
+        text = _replace_spans(text, spans)
         forms = _forms_in(text)
     return text
 
 
 def values_in(text: str) -> dict[str, str]:
-    """The secrets of a text, with what stands in their place, but for short ones: for where they stand alone."""
-    found = ((text[start:end], kind) for start, end, kind in _spans(text, _forms_in(text)))
-    return {value: _mask(kind, value) for value, kind in found if len(value) >= _LEAST_SHOWN}
+    """Return the secrets of a text with their masks, to find them where they occur alone. Short ones are left out."""
+    secrets = ((text[start:end], kind) for start, end, kind in _spans(text, _forms_in(text)))
+    return {value: _mask(kind, value) for value, kind in secrets if len(value) >= _LEAST_SHOWN}
 
 
 def _forms_in(text: str) -> Sequence[int]:
@@ -480,15 +482,15 @@ def _forms_in(text: str) -> Sequence[int]:
 
 
 def _spans(text: str, forms: Sequence[int]) -> list[_SecretSpan]:
-    """Return the secrets in a text. forms: numbers of those that may stand in it."""
-    found = [span for number in forms if number < len(_FINDERS) for span in _FINDERS[number][1](text)]
+    """Return the secrets in a text. forms: numbers of those that may occur in it."""
+    spans = [span for number in forms if number < len(_FINDERS) for span in _FINDERS[number][1](text)]
     if names := [_NAMES[number - len(_FINDERS)][1] for number in forms if number >= len(_FINDERS)]:
-        found += _by_name(text, names)
-    return sorted(found, key=lambda span: (span.start, -span.end))
+        spans += _find_by_name(text, names)
+    return sorted(spans, key=lambda span: (span.start, -span.end))
 
 
-def _without(text: str, spans: list[_SecretSpan]) -> str:
-    """Of spans that overlap, the first holds, and grows over the others."""
+def _replace_spans(text: str, spans: list[_SecretSpan]) -> str:
+    """Return the text with masks. The first of overlapping spans decides the kind, and extends over the others."""
     parts, end, at = list[str](), 0, 0
     while at < len(spans):
         start, stop, kind = spans[at]
@@ -508,8 +510,8 @@ def _mask(kind: str, value: str) -> str:
     return f"{_MASK}{kind}:{shown}]"
 
 
-def _places(text: str, part: str) -> Iterator[int]:
-    """Where a part stands in a text; much quicker than a pattern."""
+def _positions_of(text: str, part: str) -> Iterator[int]:
+    """Yield the positions of a part in a text, much faster than a pattern."""
     at = text.find(part)
     while at >= 0:
         yield at
@@ -517,7 +519,7 @@ def _places(text: str, part: str) -> Iterator[int]:
 
 
 class _Text(NamedTuple):
-    """A text as it is written and in lower case, of the same length."""
+    """A text as written and in lower case, of the same length."""
 
     written: str
     small: str
@@ -536,67 +538,69 @@ class _Key:
     form: Format
 
     def __call__(self, text: str) -> Iterator[_SecretSpan]:
+        """Yield the keys in a text."""
         kind, left, pattern, lead = self.form
-        for place in _places(text, self.begin):
-            found = pattern.match(text, place - lead) if place >= lead else None
-            if found is None or not left.match(text, found.start()):
+        for position in _positions_of(text, self.begin):
+            match = pattern.match(text, position - lead) if position >= lead else None
+            if match is None or not left.match(text, match.start()):
                 continue
-            start = found.end("before") if "before" in pattern.groupindex else found.start()
-            key = text[start : found.end()]
+            start = match.end("before") if "before" in pattern.groupindex else match.start()
+            key = text[start : match.end()]
             if not _PLACEHOLDER.match(key) and not _is_words(key[:_JUDGED]):
-                yield _SecretSpan(start, found.end(), kind)
+                yield _SecretSpan(start, match.end(), kind)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Finds secrets that stand in a place for them."""
+    """Finds secrets at a place for secrets."""
 
     pattern: re.Pattern[str]
     kind: str
     is_secret: Callable[[str], bool]
 
     def __call__(self, text: str) -> Iterator[_SecretSpan]:
-        for found in self.pattern.finditer(text):
-            if self.is_secret(found["value"]):
-                yield _SecretSpan(*found.span("value"), self.kind)
+        """Yield the secrets in a text."""
+        for match in self.pattern.finditer(text):
+            if self.is_secret(match["value"]):
+                yield _SecretSpan(*match.span("value"), self.kind)
 
 
-def _by_port(text: str) -> Iterator[_SecretSpan]:
+def _find_by_port(text: str) -> Iterator[_SecretSpan]:
     if _PORT.search(text):
         yield from _Place(_PGPASS_ELSEWHERE, "value", _is_chosen)(text)
 
 
 def _cookies(text: str) -> Iterator[_SecretSpan]:
     """Yield the random values of cookies."""
-    for found in _COOKIE.finditer(text):
-        for pair in _COOKIE_VALUE.finditer(found["value"]):
+    for match in _COOKIE.finditer(text):
+        for pair in _COOKIE_VALUE.finditer(match["value"]):
             if _is_random(pair["value"]):
-                start = found.start("value")
+                start = match.start("value")
                 yield _SecretSpan(start + pair.start("value"), start + pair.end("value"), "cookie")
 
 
 def _jwk_members(text: str) -> Iterator[_SecretSpan]:
-    """Yield the private members of keys in JSON."""
-    for found in _JSON_OBJECT.finditer(text):
-        if '"kty' in found["members"]:
-            for member in _JWK_MEMBER.finditer(text, *found.span("members")):
+    """Yield the private members of JSON keys."""
+    for match in _JSON_OBJECT.finditer(text):
+        if '"kty' in match["members"]:
+            for member in _JWK_MEMBER.finditer(text, *match.span("members")):
                 yield _SecretSpan(*member.span("value"), "private_key")
 
 
 def _columns(text: str) -> Iterator[_SecretSpan]:
-    """Yield the values below a column of secrets: of a table with a line below its head, and of CSV."""
+    """Yield the values in columns of secrets: in a table with a line below its head, and in CSV."""
     at = line = looked_at = 0
     headless = -1
     if not has_any(text, _SEPARATORS):
         return
     small = _lower(text)
-    for place in sorted(place for name in _COLUMN_NAMES for place in _places(small, name)):
-        if place < at:
+    for position in sorted(position for name in _COLUMN_NAMES for position in _positions_of(small, name)):
+        if position < at:
             continue
-        # Only what follows the place before can begin another line: a text may be one line of a megabyte.
-        escaped = text.rfind("\\n", max(looked_at - 1, 0), place)
-        line = max(line, text.rfind("\n", looked_at, place) + 1, escaped + 2 if escaped >= 0 else 0)
-        looked_at = place
+        # Only the text after the previous position can begin another line: a text may be one line of a megabyte.
+        escaped = text.rfind("\\n", max(looked_at - 1, 0), position)
+        line = max(line, text.rfind("\n", looked_at, position) + 1, escaped + 2 if escaped >= 0 else 0)
+        looked_at = position
         if line == headless:
             continue
         may_be_head = text.find("|", line, line + _LONGEST_HEAD) >= 0 or _CSV_BEGIN.match(text, line)
@@ -617,73 +621,73 @@ def _columns(text: str) -> Iterator[_SecretSpan]:
 
 
 def _cells(cells: list[str], columns: set[int], start: int) -> Iterator[_SecretSpan]:
-    """Yield the secrets of one row, which begins at `start`."""
+    """Yield the secrets of the row that begins at `start`."""
     for number, cell in enumerate(cells):
         value = cell.strip(_AROUND_CELL)
         if number in columns and not _is_code(value, "", is_quoted=False) and _is_random_or_chosen(value):
-            place = start + cell.index(value)
-            yield _SecretSpan(place, place + len(value), "value")
+            position = start + cell.index(value)
+            yield _SecretSpan(position, position + len(value), "value")
         start += len(cell) + 1
 
 
 def _pem(text: str) -> Iterator[_SecretSpan]:
-    """Yield whole blocks, and what is left of blocks that are cut off at their beginning or end."""
+    """Yield whole blocks, and the remainders of blocks that are cut off at their beginning or end."""
     closed_ends = set[int]()
-    for found in _PEM_BEGIN.finditer(text):
-        following = _PEM_BEGIN.search(text, found.end(), found.end() + _MOST_PEM)
-        limit = following.start() if following else found.end() + _MOST_PEM
-        closed = _PEM_END.search(text, found.end(), limit)
-        lines = _PEM_LINES.match(text, found.end())
-        end = closed.end() if closed else lines.end() if lines else found.end()
+    for match in _PEM_BEGIN.finditer(text):
+        following = _PEM_BEGIN.search(text, match.end(), match.end() + _MOST_PEM)
+        limit = following.start() if following else match.end() + _MOST_PEM
+        closed = _PEM_END.search(text, match.end(), limit)
+        lines = _PEM_LINES.match(text, match.end())
+        end = closed.end() if closed else lines.end() if lines else match.end()
         if closed:
             closed_ends.add(closed.start())
-        if end > found.end() + 16:
-            yield _SecretSpan(found.start(), end, "private_key")
+        if end > match.end() + 16:
+            yield _SecretSpan(match.start(), end, "private_key")
     yield from _pem_without_begin(text, closed_ends)
-    for found in _PEM_CUT_BEGIN.finditer(text):
-        lines = _PEM_LINES.match(text, found.end())
-        if lines and lines.end() > found.end() + 16:
-            yield _SecretSpan(found.end(), lines.end(), "private_key")
+    for match in _PEM_CUT_BEGIN.finditer(text):
+        lines = _PEM_LINES.match(text, match.end())
+        if lines and lines.end() > match.end() + 16:
+            yield _SecretSpan(match.end(), lines.end(), "private_key")
 
 
 def _pem_without_begin(text: str, closed_ends: set[int]) -> Iterator[_SecretSpan]:
-    """Yield the lines before an end that has no beginning, read backwards from it."""
+    """Yield the lines before an end without a beginning, read backwards from it."""
     passed = 0
-    for found in _PEM_END.finditer(text):
-        begin, passed = max(passed, found.start() - _MOST_PEM), found.end()
-        lines = _REVERSED_LINES.match(text[begin : found.start()][::-1])
-        if found.start() in closed_ends or lines is None or lines.end() <= 16:
+    for match in _PEM_END.finditer(text):
+        begin, passed = max(passed, match.start() - _MOST_PEM), match.end()
+        lines = _REVERSED_LINES.match(text[begin : match.start()][::-1])
+        if match.start() in closed_ends or lines is None or lines.end() <= 16:
             continue
-        start = found.start() - lines.end()
+        start = match.start() - lines.end()
         start += text[start - 1 : start] == "\\"  # the letter of an escape
-        yield _SecretSpan(start, found.end(), "private_key")
+        yield _SecretSpan(start, match.end(), "private_key")
 
 
 def _key_data(text: str) -> Iterator[_SecretSpan]:
-    """Yield private keys in base64 without the lines around them: by how their data begins, and those of PuTTY."""
-    for found in _KEY_DATA.finditer(text):
-        lines = _PEM_LINES.match(text, found.start())
-        if lines and lines.end() > found.start() + 40:
-            yield _SecretSpan(found.start(), lines.end(), "private_key")
-    for found in _PUTTY.finditer(text):
-        yield _SecretSpan(*found.span("value"), "private_key")
+    """Yield base64 private keys without the lines around them, by the beginning of their data, and those of PuTTY."""
+    for match in _KEY_DATA.finditer(text):
+        lines = _PEM_LINES.match(text, match.start())
+        if lines and lines.end() > match.start() + 40:
+            yield _SecretSpan(match.start(), lines.end(), "private_key")
+    for match in _PUTTY.finditer(text):
+        yield _SecretSpan(*match.span("value"), "private_key")
 
 
-def _by_name(text: str, names: Sequence[_FindNames]) -> Iterator[_SecretSpan]:
+def _find_by_name(text: str, names: Sequence[_FindNames]) -> Iterator[_SecretSpan]:
     passed = 0
     both = _Text(text, _lower(text))
-    for start, stem, strength in sorted(place for name in names for place in name(both)):
+    for start, stem, strength in sorted(name_span for name in names for name_span in name(both)):
         if start < passed:
             continue
         prefix, suffix = _prefix(text, start), None if strength == "faint" else _SUFFIX.match(text, stem)
-        before = start - len(prefix)
+        prefix_start = start - len(prefix)
         if _is_other_name(text, start, stem, prefix, strength):
             continue
         end = suffix.end() if suffix else stem
         name = prefix + text[start:end]
-        is_flag = prefix.startswith("-") or bool(_SETTING.search(text, max(0, before - 40), before))
+        is_flag = prefix.startswith("-") or bool(_SETTING.search(text, max(0, prefix_start - 40), prefix_start))
         operator = _operator(text, end, is_flag=is_flag)
-        is_kind = strength == "weak" and _OF_KIND.search(text, max(0, before - 30), before)
+        is_kind = strength == "weak" and _OF_KIND.search(text, max(0, prefix_start - 30), prefix_start)
         is_loose = operator is None or bool(is_kind)
         operator = operator or _LOOSE.match(text, end)
         if operator is None:
@@ -694,7 +698,7 @@ def _by_name(text: str, names: Sequence[_FindNames]) -> Iterator[_SecretSpan]:
         )
         if value is None or (text[value.start - 1] == "`" and " " in text[value.start : value.end]):  # a command
             continue
-        if value.end - value.start > _LONGEST_QUOTED:  # names in what is as long are looked at once, with it
+        if value.end - value.start > _LONGEST_QUOTED:  # names within a longer text are skipped together with it
             passed = value.end
         needed = _LOOSE_STRENGTHS.get(strength, strength) if is_loose else strength
         is_telling = not is_loose or needed != "weak" or _is_long_and_random(text[value.start : value.end][:_JUDGED])
@@ -703,17 +707,17 @@ def _by_name(text: str, names: Sequence[_FindNames]) -> Iterator[_SecretSpan]:
 
 
 def _is_other_name(text: str, start: int, stem: int, prefix: str, strength: Strength) -> bool:
-    """Return True if the name is of something else, of an address, or in a mask."""
+    """Return True if the name belongs to something else, to an address, or to a mask."""
     if text.endswith(("://", _MASK), 0, start - len(prefix)) or text.startswith(_MASK, start - 1):
         return True
-    if strength == "weak" and not prefix and text[start - 1 : start] == ":":  # of an ARN
+    if strength == "weak" and not prefix and text[start - 1 : start] == ":":  # part of an ARN
         return True
     is_other = _OTHER_SUFFIX.match(text, stem) or _OTHER_PREFIX.search(prefix)
     return bool(is_other or _OTHER_WORD.search(text, max(0, start - 12), start))
 
 
 def _operator(text: str, end: int, *, is_flag: bool) -> re.Match[str] | None:
-    """Return what stands between a name and its value, or None."""
+    """Return the match between a name and its value, or None."""
     has_default = text.find("efault", end, end + _MOST_OF_DEFAULT) >= 0
     operator = (_DEFAULT.match(text, end) if has_default else None) or _OPERATOR.match(text, end)
     return operator or (_FLAG.match(text, end) if is_flag else None)
@@ -721,66 +725,67 @@ def _operator(text: str, end: int, *, is_flag: bool) -> re.Match[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """Finds the places of one name of a secret."""
+    """Finds the positions of one name of a secret."""
 
     name: str
     strength: Strength
 
     def __call__(self, text: _Text) -> Iterator[tuple[int, int, Strength]]:
-        for start in _places(text.small, self.name):
+        """Yield start, end and strength of each occurrence."""
+        for start in _positions_of(text.small, self.name):
             yield start, start + len(self.name), self.strength
 
 
 def _pass_names(text: _Text) -> Iterator[tuple[int, int, Strength]]:
-    for start in _places(text.small, "pass"):
-        if found := _PASS.match(text.small, start):
-            yield start, found.end(), "weak" if found["weak"] else "strong"
+    for start in _positions_of(text.small, "pass"):
+        if match := _PASS.match(text.small, start):
+            yield start, match.end(), "weak" if match["weak"] else "strong"
 
 
 def _short_names(text: _Text) -> Iterator[tuple[int, int, Strength]]:
     small = text.small
-    for found in _SHORT.finditer(small):
-        start, end = found.span()
+    for match in _SHORT.finditer(small):
+        start, end = match.span()
         is_word = small[start - 1 : start] not in _WORD_SIGNS and small[end : end + 1] not in _WORD_SIGNS
-        if is_word or (found["pass"] and small.endswith(_BEFORE_PASS, 0, start)):
-            yield start, end, "weak" if found["weak"] else "chosen"
+        if is_word or (match["pass"] and small.endswith(_BEFORE_PASS, 0, start)):
+            yield start, end, "weak" if match["weak"] else "chosen"
 
 
 def _lower(text: str) -> str:
-    """Return the text in lower case with the same length: a few letters would become two."""
-    small = text.lower().replace("ſ", "s")  # as patterns without case read it
+    """Return the text in lower case with the same length. A few letters would become two."""
+    small = text.lower().replace("ſ", "s")  # as case-insensitive patterns read it
     if len(small) == len(text):
         return small
     return "".join(sign.lower() if len(sign.lower()) == 1 else sign for sign in text).replace("ſ", "s")
 
 
 def _key_names(text: _Text) -> Iterator[tuple[int, int, Strength]]:
-    """Yield where `key` stands for a secret key, or for any key."""
+    """Yield the positions where `key` means a secret key, or any key."""
     written = text.written
-    for start in _places(text.small, "key"):
-        before = written[max(0, start - 2) : start]
+    for start in _positions_of(text.small, "key"):
+        preceding = written[max(0, start - 2) : start]
         end = start - (text.small[start - 1 : start] in (" ", "_", "-"))
         if text.small.endswith(_KEY_OF, 0, end):
             yield start, start + 3, "weak"
         elif (
             written[start - 1 : start + 3] == "_KEY"
-            or before in ("\\n", "\\r", "\\t")
-            or not (before[-1:].isalnum() or before[-1:] in ("_", "-"))
+            or preceding in ("\\n", "\\r", "\\t")
+            or not (preceding[-1:].isalnum() or preceding[-1:] in ("_", "-"))
         ):
             yield start, start + 3, "faint"
 
 
 def _prefix(text: str, start: int) -> str:
-    """What of the same name stands before this place."""
-    before = _PREFIX.search(text[max(0, start - 40) : start])
-    prefix = before[0] if before else ""
-    # The letter of an escape is none of the name's.
+    """Return the part of the same name before this position."""
+    match = _PREFIX.search(text[max(0, start - 40) : start])
+    prefix = match[0] if match else ""
+    # The letter of an escape is not part of the name.
     escape = max(0, start - 40) + len(text[max(0, start - 40) : start]) - len(prefix) - 1
     return prefix[1:] if prefix[:1] in ("n", "r", "t") and prefix and escape >= 0 and text[escape] == "\\" else prefix
 
 
 class _Value(NamedTuple):
-    """What stands behind a name, and whether in quotes."""
+    """The value after a name, and whether it is quoted."""
 
     start: int
     end: int
@@ -801,61 +806,61 @@ def _value(text: str, start: int, *, is_of_shell: bool) -> _Value | None:
 
 
 def _enclosed_value(text: str, operator: re.Match[str]) -> _Value | None:
-    """Return what stands up to the end of an element or of long brackets; None if there are none around it."""
+    """Return the value within an element or long brackets; None if there are none around it."""
     enclosed = _ENCLOSED.get(operator[0][-1:])
-    found = enclosed.match(text, operator.end()) if enclosed and not operator[0].endswith("=>") else None
-    return _unmasked_value(text, operator.end(), found.end(), is_quoted=False) if found else None
+    match = enclosed.match(text, operator.end()) if enclosed and not operator[0].endswith("=>") else None
+    return _unmasked_value(text, operator.end(), match.end(), is_quoted=False) if match else None
 
 
 def _closing(text: str, opened: re.Match[str]) -> int | None:
-    """Where the quotation ends; None if it does not on its line."""
+    """Return the end of the quotation; None if it does not end on its line."""
     if not opened["escape"]:
         closed = _CLOSED[opened["quote"]].match(text, opened.end())
         return None if closed is None else closed.end("value")
     end = text.find(opened["escape"] + opened["quote"], opened.end(), opened.end() + _LONGEST_QUOTED)
-    while end > 0 and text[end - 1] == "\\":  # of a deeper one
+    while end > 0 and text[end - 1] == "\\":  # a nested one
         end = text.find(opened["escape"] + opened["quote"], end + 1, opened.end() + _LONGEST_QUOTED)
     return None if end <= opened.end() or "\n" in text[opened.end() : end] else end
 
 
 def _unmasked_value(text: str, start: int, end: int, *, is_quoted: bool) -> _Value | None:
-    """The value up to the mask that is in it already."""
+    """Return the value up to a mask that it contains already."""
     mask = text.find(_MASK, start, end)
     end = end if mask < 0 else mask
     return _Value(start, end, is_quoted) if end > start else None
 
 
 def _is_secret(text: str, value: _Value, strength: Strength, name: str, *, is_said: bool) -> bool:
-    """Whether a value beside the name of a secret is one: a password may be any word, other secrets look random."""
-    said = text[value.start : min(value.end, value.start + _JUDGED)]
+    """Return True if a value next to the name of a secret is one. Only a password may be any word."""
+    judged = text[value.start : min(value.end, value.start + _JUDGED)]
     if (
-        len(said) < 4
-        or _ALPHABET in said.lower()
-        or said.startswith("-----")
-        or _PLACEHOLDER.match(said)
-        or _is_code(said, text[value.end : value.end + 1], is_quoted=value.is_quoted)
+        len(judged) < 4
+        or _ALPHABET in judged.lower()
+        or judged.startswith("-----")
+        or _PLACEHOLDER.match(judged)
+        or _is_code(judged, text[value.end : value.end + 1], is_quoted=value.is_quoted)
     ):
         return False
     if strength == "strong":
         is_plain = not value.is_quoted and not is_said and not name.isupper()
-        return _is_word(said) and not (is_plain and "_" in said and said.islower() and _IDENTIFIER.match(said))
-    if _COLOR.match(said):
+        return _is_word(judged) and not (is_plain and "_" in judged and judged.islower() and _IDENTIFIER.match(judged))
+    if _COLOR.match(judged):
         return False
     if strength == "chosen":
-        return _is_chosen(said)
+        return _is_chosen(judged)
     if strength == "faint":
         return (
-            len(said) >= 32
-            and (_is_mixed(said) or bool(_KEY_PAIR.match(said)))
-            and ("/" not in said or said.endswith("="))
+            len(judged) >= 32
+            and (_is_mixed(judged) or bool(_KEY_PAIR.match(judged)))
+            and ("/" not in judged or judged.endswith("="))
         )
-    if name.endswith(("KEY", "Key", "key")) and not value.is_quoted and all(map(_CODE_WORD.match, said.split("_"))):
-        return _is_random(said)
-    return _is_random(said) or ((value.is_quoted or name.isupper()) and _is_phrase(said))
+    if name.endswith(("KEY", "Key", "key")) and not value.is_quoted and all(map(_CODE_WORD.match, judged.split("_"))):
+        return _is_random(judged)
+    return _is_random(judged) or ((value.is_quoted or name.isupper()) and _is_phrase(judged))
 
 
 def _is_code(value: str, following: str, *, is_quoted: bool) -> bool:
-    """Whether it is an expression, a variable or a path in the stead of a secret."""
+    """Return True if it is an expression, a variable or a path instead of a secret."""
     if _OF_ENV.match(value) or (_LOCATION.match(value) and not _is_mixed(value)):
         return True
     if _PATH_OF_CODE.match(value) and not any(_is_mixed(part) for part in value.split(".")):
@@ -871,7 +876,7 @@ def _is_code(value: str, following: str, *, is_quoted: bool) -> bool:
 
 
 def _is_word(value: str) -> bool:
-    """Whether it may be a password: any word that is none of a sentence's or of a type's."""
+    """Return True if it may be a password: any word except those of sentences and types."""
     if len(value) < 4 or _PLACEHOLDER.match(value):
         return False
     words = [word.strip("'!?.,:;") for word in value.lower().split()]
@@ -883,19 +888,19 @@ def _is_password_of_address(value: str) -> bool:
 
 
 def _is_random(value: str) -> bool:
-    """Whether it looks like made by a machine: letters and digits, and not words with numbers behind them."""
+    """Return True if it looks machine-made: letters and digits, but not words followed by numbers."""
     if len(value) < 8 or _PLACEHOLDER.match(value) or _ALPHABET in value.lower():
         return False
     if value.isdigit():
         return len(value) >= 20
     if not any(map(str.isdigit, value)):
-        return len(value) >= 16 and _switches(value) > _RANDOM_SWITCHES * len(value)
+        return len(value) >= 16 and _case_changes(value) > _RANDOM_SWITCHES * len(value)
     parts = _PART.split(value)
     return not all(_CODE_WORD.match(part) for part in parts if part) or (len(parts) == 1 and _is_numbered(value))
 
 
 def _is_words(value: str) -> bool:
-    """Return True if the value is words in a row, as the name of a class or a table is."""
+    """Return True if the value is a series of words, like the name of a class or a table."""
     parts = [part for part in _PART.split(value) if part]
     return len(parts) > 3 and all(map(_CODE_WORD.match, parts))
 
@@ -923,29 +928,29 @@ def _is_long_and_random(value: str) -> bool:
 
 
 def _is_numbered(value: str) -> bool:
-    """Whether it ends with, or holds, more digits than a variable has."""
+    """Return True if it has more digits than a variable has."""
     return sum(map(str.isdigit, value)) >= 2
 
 
 def _is_phrase(value: str) -> bool:
-    """Whether somebody may have chosen it as a secret."""
+    """Return True if a person may have chosen it as a secret."""
     if value.islower() and value.count("_") > 2 and _IDENTIFIER.match(value):  # a name of code
         return False
     return len(value) >= 10 and " " not in value and not _NAMES_ONE.search(value) and value.lower() not in _WORDS
 
 
 def _is_mixed(value: str) -> bool:
-    """Whether it holds digits and letters of both cases, as random ones do."""
+    """Return True if it has digits and letters of both cases, as random values do."""
     has = (any(map(kind, value)) for kind in (str.isdigit, str.isupper, str.islower))
     return len(value) >= 16 and all(has)
 
 
-def _switches(value: str) -> int:
+def _case_changes(value: str) -> int:
     return sum(a.islower() != b.islower() for a, b in pairwise(value))
 
 
 def _is_encoded_login(value: str) -> bool:
-    """Whether it is a user and a password in base64."""
+    """Return True if it is a user and a password in base64."""
     try:
         return b":" in b64decode(value + "=" * (-len(value) % 4), validate=True)
     except (BinasciiError, ValueError):
@@ -969,7 +974,7 @@ _COMMANDS = (
     ),
     "ssh-keygen",
 )
-# What a text with such a secret holds, and how it is found.
+# The parts that a text with such a secret contains, and how to find the secret.
 _FINDERS: tuple[tuple[Form, _FindSecrets], ...] = (
     *((Form((begin,), long=True), _Key(begin, form)) for begin, form in FORMATS.items()),
     (Form(("ATE KEY",)), _pem),
@@ -1007,7 +1012,7 @@ _FINDERS: tuple[tuple[Form, _FindSecrets], ...] = (
     (Form(("password",)), _Place(_MACHINE, "value", _is_word)),
     (Form(('"kty',)), _jwk_members),
     (Form(_COLUMN_NAMES, small=True), _columns),
-    (Form((":",)), _by_port),
+    (Form((":",)), _find_by_port),
     (Form(("ookie",)), _cookies),
 )
 _NAMES: tuple[tuple[Form, _FindNames], ...] = (
