@@ -1,1 +1,1 @@
-"""Decisions, values in and values out. Here: settings, prices, numbers, model profiles, words of tools, tables."""
+"""Pure decisions: values in, values out. Here: settings, prices, numbers, model profiles, vocabulary, tables."""

@@ -1,8 +1,8 @@
-"""Results in fewer tokens without loss: what repeats is said once (docs/memory.md, "What a result says twice").
+"""Lossless shortening of results: repetitions are stated once (docs/memory.md, "What a result says twice").
 
-Three forms. A result that repeats an earlier one becomes a line that names that call. JSON loses its whitespace outside
-of strings, but is never parsed and written anew: 1.0, 1e3, large integers and double keys stay. What a terminal would
-not show, escapes and overwritten lines, goes. Texts of files stay as they are: edits quote them.
+There are three forms. A result that repeats an earlier one becomes a line that names that call. JSON loses its
+whitespace outside of strings but is never parsed and written again: 1.0, 1e3, large integers and duplicate keys stay.
+Terminal output loses escapes and overwritten lines. Texts of files stay unchanged because edits quote them.
 """
 
 import re
@@ -18,14 +18,14 @@ from policies.tool_calls.calls import Done, Judge, judge_call
 from policies.tool_calls.tools import reads_file, shows_text
 
 LEAST_REPEAT = 100
-"""Tokens from which a repeated result becomes a line."""
-# Characters that a form must save.
+"""Minimum tokens of a repeated result that becomes a line."""
+# Minimum characters that a form must save.
 _LEAST_SAVED = 40
 _SHOWN = 200
-# Calls between two equal results that are looked at; with more between them, the second stays.
+# Maximum calls between two equal results. With more between them, the second stays.
 MOST_BETWEEN = 400
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[ \t\r\n]++', re.DOTALL)
-# Colours and cursor movements, titles of windows, and the rest. None of them is shown.
+# Colors and cursor movements, window titles, and other sequences. None of them is shown.
 _ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|[\]PX^_][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|[ -/]{0,4}[0-OQ-WYZ\\`-~])"
 )
@@ -34,29 +34,29 @@ _ERASES = re.compile(r"\x1b\[[0-2]?K")
 
 
 def compacted(exchange: Exchange, text: str, settings: ShortenSettings, judge: Judge = judge_call) -> str | None:
-    """Return the text of a call's result in fewer characters; None if it stays as it is."""
+    """Return the text of a call's result in fewer characters; None if it stays unchanged."""
     is_json = settings.json_ and text.lstrip(" \t\r\n")[:1] in ("{", "[")
     is_terminal = settings.terminal and ("\x1b" in text or "\r" in text)
     if not (is_json or is_terminal) or _is_of_file(exchange, judge):
         return None
     short = _without_whitespace(text) if is_json else text
-    short = _as_shown(short) if is_terminal and short == text else short
+    short = _as_terminal_shows(short) if is_terminal and short == text else short
     return short if len(text) - len(short) >= _LEAST_SAVED else None
 
 
 def is_repeat(exchange: Exchange, between: Iterable[Exchange], judge: Judge = judge_call) -> bool:
     """Return True if a result repeats an earlier one, of an equal call and with an equal text.
 
-    between: the calls between the two. If one of those changed the file, or any file if this is no reading, then it is
-    news that the result is the same.
+    between: the calls between the two. If one of them changed the file, or any file if this call reads none, the equal
+    result is new information.
     """
-    made = _done(exchange, judge)
-    if any(done.outcome.result == "failed" for done in made):
+    judged_calls = _done(exchange, judge)
+    if any(done.outcome.result == "failed" for done in judged_calls):
         return False
-    paths = [path_of(done.arguments) if _reads(done) else None for done in made]
+    paths = [path_of(done.arguments) if _reads(done) else None for done in judged_calls]
     names = [normalized(path) for path in paths if path]
     return not any(
-        any(changes_path(done, name) for name in names) if len(names) == len(made) else _changes_anything(done)
+        any(changes_path(done, name) for name in names) if len(names) == len(judged_calls) else _changes_anything(done)
         for other in between
         for done in _done(other, judge)
     )
@@ -64,9 +64,9 @@ def is_repeat(exchange: Exchange, between: Iterable[Exchange], judge: Judge = ju
 
 def repeat_text(call: ToolCall) -> str:
     """Return the line for a result that repeats that of an earlier equal call."""
-    asked = shorten(" ".join(call.arguments.split()), _SHOWN).replace("\n", " ")
+    arguments = shorten(" ".join(call.arguments.split()), _SHOWN).replace("\n", " ")
     return (
-        f"[the same result as that of the earlier call {call.name} {asked}, byte for byte; "
+        f"[the same result as that of the earlier call {call.name} {arguments}, byte for byte; "
         "the gateway left it out here, and sends it whole if the call is made again]"
     )
 
@@ -94,28 +94,28 @@ def _without_whitespace(text: str) -> str:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return text
-    return _TOKEN.sub(lambda found: found[0] if found[0][0] == '"' else "", text)
+    return _TOKEN.sub(lambda match: match[0] if match[0][0] == '"' else "", text)
 
 
-def _as_shown(text: str) -> str:
-    """Return a text as a terminal shows it in the end: without escapes, and without what is overwritten."""
+def _as_terminal_shows(text: str) -> str:
+    """Return a text as a terminal finally shows it: without escapes and overwritten parts."""
     if "\r" in text:
-        text = "\n".join(map(_line_as_shown, text.split("\n")))
+        text = "\n".join(map(_line_as_terminal_shows, text.split("\n")))
     return _ESCAPE.sub("", text)
 
 
-def _line_as_shown(line: str) -> str:
-    """Return a line without the parts that a later one covers, from a carriage return on."""
+def _line_as_terminal_shows(line: str) -> str:
+    """Return a line without the parts that later ones overwrite after a carriage return."""
     ending = "\r" if line.endswith("\r") else ""
     if "\r" not in line.removesuffix(ending):
         return line
-    kept: list[str] = []
+    visible_parts: list[str] = []
     longest = 0
     for part in reversed(line.removesuffix(ending).split("\r")):
         shown = len(_ESCAPE.sub("", part))
         if shown > longest:
-            kept.append(part)
+            visible_parts.append(part)
             longest = shown
         if _ERASES.match(part):
             break
-    return "\r".join(reversed(kept)) + ending
+    return "\r".join(reversed(visible_parts)) + ending

@@ -1,126 +1,125 @@
-"""The numbers by which conversations are cut: unit, reason, and the benchmark that measured it, if one did."""
+"""Constants of compaction: unit, reason, and the benchmark that measured them, if any."""
 
 # The budget.
 MOST_RESERVED = 32_000
-"""Tokens kept for the answer at most: longer ones are rare, and the room is missed."""
+"""Maximum tokens reserved for the response. Longer ones are rare, and the room is needed."""
 DEFAULT_RESERVED = 8_000
-"""Tokens kept for an answer whose limit is not stated, at most a tenth of the window."""
+"""Tokens reserved for a response without a stated limit, at most a tenth of the window."""
 LEAST_RESERVED = 1_024
-"""Tokens kept for the answer even if all answers so far were shorter."""
+"""Minimum tokens reserved for the response, even if all earlier responses were shorter."""
 ANSWER_MARGIN = 1.5
-"""Times the longest answer seen lately, that are kept for the next one."""
+"""The reserve for the next response, as a multiple of the longest recent one."""
 MOST_RECORD = 8_000
-"""Tokens of a record at most, without its names; `python -m benchmarks.memory`."""
+"""Maximum tokens of a record, without its names; `python -m benchmarks.memory`."""
 LEAST_USABLE = 0.39
-"""Share of a window that is usable at least: half of it for the answer, a tenth as the margin, the rest by
-rounding."""
+"""Minimum usable share of a window: half for the response, a tenth as margin, the rest for rounding."""
 SMALL_RECORD = 1_400
 """Tokens that a record may have even if a tenth of the room is less: rules do not shrink with a window."""
 NAMES_ROOT = 26
-"""Tokens of names for the root of a token of room: what work needs again grows more slowly; `python -m
-benchmarks.memory`."""
+"""Tokens of names per square root of a token of room: the names that work needs grow slowly; `python -m
+benchmarks.memory`.
+"""
 MOST_NAMES = 12_000
-"""Tokens of names at most; `python -m benchmarks.memory`."""
+"""Maximum tokens of names; `python -m benchmarks.memory`."""
 
 # The cut.
 ROUNDS_TO_BUY = 8
-"""Rounds of the average size that a compaction must leave room for, or it buys no time."""
+"""Minimum rounds of average size that must fit after a compaction, or it gains no time."""
 LEAST_TAIL_SMALL = 0.20
 """Share of a small room that stays word for word even if the record needs it; `python -m benchmarks.memory`."""
 LEAST_TAIL = 0.25
-"""The same in larger rooms."""
+"""The same share in larger rooms."""
 SMALL_ROOM = 16_000
 """Tokens of a small room."""
 LEAST_UNITS = 2
-"""Rounds that stay word for word at least."""
+"""Minimum rounds that stay word for word."""
 
 # The plan.
 MOST_MESSAGES = 50
-"""Messages from which on a request of unknown window is compacted (source document 003)."""
+"""Messages from which a request of unknown window is compacted (source document 003)."""
 LEAST_SPAN = 4_000
-"""Tokens that a summary of such a request covers at least."""
+"""Minimum tokens that a summary of such a request covers."""
 RECORD_OF_WORK = 0.4
-"""Tokens of a record that a token of calls and results brings, as long as there is room; `python -m benchmarks.fresh`,
-336 records."""
+"""Tokens of a record per token of calls and results, if there is room; `python -m benchmarks.fresh`, 336 records."""
 RECORD_OF_WORDS = 0.25
-"""Tokens of a record that a token of what is said brings; measured so too."""
+"""Tokens of a record per token of other text; measured in the same way."""
 MESSAGES_COUNT_FROM = 0.5
-"""Share of a known window from which on the number of messages counts: fifty may be next to nothing."""
+"""Share of a known window from which the number of messages counts: fifty may be tiny."""
 NAMES_STEP = 50
-"""Tokens in which the budget of names is rounded, so that equal requests have equal budgets."""
+"""Step in tokens to which the budget of names is rounded, so that equal requests have equal budgets."""
 LEAST_GROWTH = 0.3
-"""Share of the room by which a request may grow at least until it is compacted again."""
+"""Minimum share of the room by which a request may grow before the next compaction."""
 MOST_INJECTED = 0.3
-"""Share of the room that record and names may take together."""
+"""Maximum share of the room for record and names together."""
 MOST_RAISED = 0.5
-"""Share of the room that a request may come down to for the least tail."""
+"""Maximum share of the room that a request keeps for the minimum tail."""
 USUAL_TAIL = 0.3
-"""Share of the room that stays word for word if the record leaves so much; `python -m benchmarks.memory`."""
+"""Share of the room that stays word for word if the record leaves it; `python -m benchmarks.memory`."""
 LEAST_FITTED_ROOM = 4_000
-"""Tokens of room from which on the tail takes what the record leaves."""
+"""Minimum tokens of room for the tail to use what the record leaves."""
 
 # Retries after an overflow.
 RETRY_TARGETS = (0.50, 0.25, 0.125)
-"""Shares of the room that the retries after an overflow aim at."""
+"""Target shares of the room for the retries after an overflow."""
 RETRY_SHRINKS = 0.90
-"""Share of the refused prompt that the next one has at most."""
+"""Maximum size of the next prompt as a share of the refused one."""
 RETRY_RECORD = 0.40
-"""Share of a retry's target that the injected text may take next to tools and head."""
+"""Maximum share of a retry's target for the injected text, next to tools and head."""
 RETRY_LEAST_RECORD = 0.10
-"""Share of a retry's whole target that the injected text may take at least."""
+"""Minimum share of a retry's whole target for the injected text."""
 RETRY_LEAST_TAIL = 64
-"""Tokens of messages that a retry keeps at least."""
+"""Minimum tokens of messages that a retry keeps."""
 GUESSED_WINDOW = 0.90
-"""Share of a refused prompt that the window is taken for if the error states none."""
+"""The presumed window as a share of a refused prompt, if the error states none."""
 FULL = 0.75
-"""Share of a window from which on an error that may mean anything is taken for an overflow."""
+"""Share of a window from which an ambiguous error counts as an overflow."""
 SMALL_PROMPT = 1_500
-"""Tokens of a prompt that no window is too small for, by our estimate."""
+"""Tokens of a prompt, by the proxy's estimate, that fits every window."""
 STATED_MARGIN = 0.01
-"""Share that is left free below a limit that the upstream has counted up to."""
+"""Share left free below a limit up to which the upstream has counted."""
 MISCOUNTED = 0.15
-"""Share of what must be cut that is cut in addition: it may count for less than the average."""
+"""Additional share to cut, since the cut part may have fewer tokens than the average."""
 LEAST_ANSWER = 0.05
-"""Share of a window that is kept for an answer without a limit when contents are cut for it."""
+"""Share of a window reserved for a response without a limit when contents are cut for it."""
 ESTIMATE_MARGIN = 0.10
-"""Share that is left free next to a prompt whose size is estimated."""
+"""Share left free next to a prompt of estimated size."""
 EXACT_MARGIN = 0.03
-"""Share that is left free next to a prompt that the model's own tokenizer counted."""
+"""Share left free next to a prompt that the model's own tokenizer counted."""
 COUNTED_MARGIN = 32
-"""Tokens that are left free next to a prompt that the upstream counted."""
+"""Tokens left free next to a prompt that the upstream counted."""
 
 # Large results.
 LARGE_RESULT = 0.04
-"""Share of the room from which on a result is large."""
+"""Share of the room from which a result is large."""
 LARGE_RESULT_RANGE = (2_000, 20_000)
-"""Tokens within which that share is kept."""
+"""Minimum and maximum tokens of that threshold."""
 HOT_RESULTS = 0.25
-"""Share of the room whose newest results stay as they are."""
+"""Share of the room whose newest results stay unchanged."""
 MOST_HOT_RESULTS = 40_000
-"""Tokens of them at most."""
+"""Maximum tokens of these results."""
 RELIEF = 0.5
-"""Share of the limit at which shortening stops, so that the next time is some way off."""
+"""Share of the limit at which shortening stops, so that the next batch comes later."""
 MOST_EXCERPT_TOKENS = 300
 """Tokens of the summary of one large result."""
 EXCERPT = 400
-"""Characters of either end of a result that is shortened without a model."""
+"""Characters at either end of a result that is shortened without a model."""
 
 # Contents that fit no window.
 OVERSIZE_LEFT = 0.5
-"""Share of the room that contents too large for any window are cut to, next to tools, head and a record."""
+"""Share of the room to which contents too large for any window are cut, next to tools, head and a record."""
 OVERSIZE_STEP = 0.75
-"""Factor by which that is lowered, the first time for what is to come: so the prompt's cache holds."""
+"""Factor by which that share is lowered, at first in advance: the cached prompt stays valid."""
 OVERSIZE_LEAST = 64
-"""Tokens that are left of such contents at least."""
+"""Minimum tokens left of such contents."""
 
 # Histories that change.
 PLACE_MESSAGES = 4
-"""Assistant messages that name a place in a history; fewer are the same in conversations that share nothing else."""
+"""Assistant messages that name a place in a history. Fewer are often equal in unrelated conversations."""
 PLACE_DIFFERENT = 3
-"""Of these, how many must differ from one another."""
+"""Minimum number of different ones among them."""
 ENOUGH_NOTES = 2
-"""Notes of a changed history that are believed; the first may come from a fork or an edit."""
+"""Minimum notes that prove a changed history. The first one may come from a fork or an edit."""
 REGROWTH = 0.25
-"""Share of the room by which a history must grow before a model is asked again."""
+"""Share of the room by which a history must grow before a model is called again."""
 MOST_DOUBLINGS = 10
-"""Times that this share doubles at most."""
+"""Maximum number of times this share doubles."""

@@ -1,10 +1,11 @@
-"""Results that only point to an earlier one, and what they point to (docs/memory.md, "What a client points to").
+"""Pointers: results that only refer to an earlier one, and their referents (docs/memory.md, "What a client points to").
 
-A client that has sent a file answers the next reading of it with a line: "File unchanged since last read". It cannot
-know that a record or a short form stands for the first one by now. So the text is put back into the pointer's place.
-
-All is found in the request alone. What is put back is a function of the messages up to the pointer, and whether it is
-put back one of the cut and the batches of short forms before it: a pointer changes only if something before it does.
+A client that has sent a file replies to the next reading of it with a line: "File unchanged since last read". It does
+not know that a record or short form may have replaced the first result. The proxy therefore restores the text at the
+pointer.
+Everything is found in the request alone. The restored text depends on the messages up to the pointer. Whether it is
+restored depends on the cut and the batches of short forms before it. So a pointer changes only if something before it
+does.
 """
 
 import posixpath
@@ -24,20 +25,20 @@ from policies.tool_calls.tools import arguments_of, commands_in, reads_file, wor
 from policies.vocabulary import arguments_of_sort
 
 LONGEST = 1_000
-"""Characters of a result that may be a pointer."""
-# Calls that are looked at for one pointer, the newest first.
+"""Maximum characters of a pointer."""
+# Maximum calls to search for one pointer, the newest first.
 _MOST_CALLS = 400
 _MOST_EDITS = 50
-# Of a text that does not fit, characters from its beginning and from its end.
+# Characters of either end of a text that does not fit.
 _EXCERPT = 5 * numbers.EXCERPT
 _WRITTEN = ("written", "created", "overwritten")
 _PARTS = frozenset(arguments_of_sort("part"))
 _CONTENTS, _DIFFS = arguments_of_sort("content"), arguments_of_sort("diff")
 _OLD, _NEW, _LISTS = arguments_of_sort("old"), arguments_of_sort("new"), arguments_of_sort("edits")
 _BLOCK = "Contents of "
-# What follows the block of a file.
+# The texts after the block of a file.
 _BLOCK_ENDS = ("\nContents of ", "\n# currentDate", "\n</system-reminder>", "\n      IMPORTANT: this context")
-# How the text is introduced. The sameness that the pointer told of stays said.
+# The introductions of a restored text. They still state that the file is unchanged, as the pointer did.
 _READ = "[unchanged: the text of the earlier reading, put back here by the gateway]"
 _WROTE = "[unchanged: the text that was written, put back here by the gateway]"
 _SHOWN = "[unchanged: the text from above, put back here by the gateway]"
@@ -45,7 +46,7 @@ _SHORTENED = "shortened; read the lines you need with offset and limit"
 
 
 class _Row(NamedTuple):
-    """One row of `pointers.toml`: the one or the other tells its pointers."""
+    """A row of `pointers.toml`. One of the two recognizes its pointers."""
 
     says: re.Pattern[str] | None
     fields: Mapping[str, object] | None
@@ -56,13 +57,14 @@ _ROWS = tuple(
     _Row(re.compile(rf"\s{{0,20}}{row['says']}") if "says" in row else None, row.get("fields")) for row in _FILE
 )
 HOLDS: tuple[bytes, ...] = tuple(dict.fromkeys(row["holds"].encode() for row in _FILE))
-"""Pieces of which a request with a pointer holds one, however its JSON is written."""
+"""Byte strings that reveal a pointer. A request with a pointer contains at least one, however its JSON is written."""
 
 
 class Asked(NamedTuple):
-    """What a call asks to read. path: normalized; empty if the tool reads no file, and is told by its name.
+    """The object that a call reads.
 
-    part: the arguments that leave a part out; of a tool that reads no file, all arguments.
+    path: normalized; empty if the tool reads no file, and its name identifies the call.
+    part: the arguments that select a part; all arguments for a tool that reads no file.
     """
 
     tool: str
@@ -71,9 +73,10 @@ class Asked(NamedTuple):
 
 
 class Pointer(NamedTuple):
-    """A result that points to an earlier one. block: the file whose block "Contents of …" is meant, None for a result.
+    """A result that refers to an earlier one.
 
-    rest: what stands behind the pointer in the same result.
+    block: the file whose block "Contents of …" is the referent; None if it is a result.
+    rest: the text after the pointer in the same result.
     """
 
     asked: Asked
@@ -82,9 +85,11 @@ class Pointer(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """A call and its result. position, number: of the result's message, and of the result in it.
+    """A call and its result.
 
-    made: the position of the call's message. answer: None without a result, or if it holds media.
+    position, number: of the result's message, and of the result in it.
+    made: position of the call's message.
+    answer: None without a result, or if it has media.
     """
 
     call: ToolCall
@@ -95,7 +100,7 @@ class Exchange(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A change to a file as its call has it: a patch, or the old and the new text."""
+    """A change to a file in its call: a patch, or the old and the new text."""
 
     new: str
     old: str | None = None
@@ -103,7 +108,7 @@ class Edit(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a referent stands: the message, and of a result which one in it, else -1."""
+    """The place of a referent: its message, and the number of the result in it, else -1."""
 
     position: int
     number: int
@@ -111,9 +116,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Referent:
-    """What a pointer points to.
+    """The object of a pointer.
 
-    sources: positions of all messages that its text is from. edits: of the file since then, oldest first.
+    sources: positions of all messages with its text.
+    edits: of the file since then, oldest first.
     """
 
     place: Place
@@ -124,27 +130,27 @@ class Referent:
 
 
 def pointer_in(text: str, call: ToolCall) -> Pointer | None:
-    """Return the pointer that the result of a call is; None if it is anything else, or not of a tool that reads."""
+    """Return the pointer that the result of a call is; None if it is none, or if the tool does not read."""
     if len(text) > LONGEST:
         return None
-    found = _matched(text)
-    asked = None if found is None else asked_by(call)
-    if found is None or asked is None:
+    match = _match_pointer(text)
+    asked = None if match is None else asked_by(call)
+    if match is None or asked is None:
         return None
-    rest, block = found
-    return Pointer(asked, rest, block)
+    text_after, block = match
+    return Pointer(asked, text_after, block)
 
 
 def asked_by(call: ToolCall) -> Asked | None:
-    """Return what a call of a tool that reads asks for; None for any other call."""
+    """Return the object that a reading call asks for; None for any other call."""
     words, arguments = words_of(call.name), arguments_of(call.arguments)
     if commands_in(words, arguments) or not reads_file(words, arguments):
         return None
-    return _asked(call.name, arguments)
+    return _asked_of(call.name, arguments)
 
 
-def _matched(text: str) -> tuple[str, str | None] | None:
-    """Return what stands behind the pointer in a text, and the file whose block it names; None if it is no pointer."""
+def _match_pointer(text: str) -> tuple[str, str | None] | None:
+    """Return the text after the pointer in a result, and the file whose block it names; None if it is no pointer."""
     for row in _ROWS:
         if row.says is not None and (match := row.says.match(text)):
             return text[match.end() :], match.groupdict().get("path")
@@ -163,10 +169,10 @@ def _has_fields(text: str, fields: Mapping[str, object]) -> bool:
     return isinstance(value, dict) and all(value.get(key) == field for key, field in fields.items())
 
 
-def _asked(tool: str, arguments: object) -> Asked:
-    given = arguments if isinstance(arguments, dict) else {}
-    path = path_of(given)
-    parts = {_plain(key): str(value) for key, value in given.items() if value not in (None, "", False)}
+def _asked_of(tool: str, arguments: object) -> Asked:
+    arguments_by_name = arguments if isinstance(arguments, dict) else {}
+    path = path_of(arguments_by_name)
+    parts = {_plain(key): str(value) for key, value in arguments_by_name.items() if value not in (None, "", False)}
     if path is not None:
         parts = {key: value for key, value in parts.items() if key in _PARTS}
     return Asked(tool if path is None else "", "" if path is None else normalized(path), tuple(sorted(parts.items())))
@@ -177,12 +183,12 @@ def _plain(name: str) -> str:
 
 
 def normalized(path: str) -> str:
-    """Return a path as it is compared."""
+    """Return a path in the form in which paths are compared."""
     return posixpath.normpath(path.replace("\\", "/"))
 
 
 def needle_of(asked: Asked) -> bytes:
-    """Return a piece that every call has which reads or changes the same; empty if there is none for certain."""
+    """Return a piece of text that every call for the same object contains; empty if there may be none."""
     name = posixpath.basename(asked.path) or asked.tool
     pieces = re.findall(r"[A-Za-z0-9_.-]+", name)
     longest = max(pieces, key=len, default="")
@@ -190,60 +196,63 @@ def needle_of(asked: Asked) -> bytes:
 
 
 def referent_of(asked: Asked, earlier: Iterable[Exchange], judge: Judge = judge_call) -> Referent | None:
-    """Return what a pointer of this reading points to. earlier: the calls before it, the newest first.
+    """Return the referent of a pointer for this reading. earlier: the calls before it, the newest first.
 
-    That is the newest reading of what was asked, else of the whole file, or the call that wrote the file. None without
-    one, and if the file was changed since then in a way that no call quotes.
+    That is the newest reading of the same part, else of the whole file, or the call that wrote the file. Return None
+    without one, or if the file was changed since then in a way that no call quotes.
     """
     edits: list[Edit] = []
     sources: list[int] = []
-    whole: Referent | None = None
+    whole_file: Referent | None = None
     for exchange in islice(earlier, _MOST_CALLS):
         for done in reversed(judge(exchange.call, exchange.made, exchange.answer)):
             if done.outcome.result == "failed":
                 continue
             if (text := _text_read(done)) and exchange.answer is not None:
-                here = _asked(done.call.name, done.arguments)
-                is_it = here == asked
-                if is_it or (here == asked._replace(part=()) and asked.path and whole is None):
+                reading = _asked_of(done.call.name, done.arguments)
+                is_it = reading == asked
+                if is_it or (reading == asked._replace(part=()) and asked.path and whole_file is None):
                     place = Place(exchange.position, exchange.number)
-                    found = Referent(place, "read", text, (exchange.position, *sources), tuple(edits[::-1]))
+                    referent = Referent(place, "read", text, (exchange.position, *sources), tuple(edits[::-1]))
                     if is_it:
-                        return found
-                    whole = found
+                        return referent
+                    whole_file = referent
             elif not asked.path or not changes_path(done, asked.path):
                 continue
             elif (written := _written(done)) is not None:
                 place = Place(exchange.made, -1)
                 return Referent(place, "wrote", written, (exchange.made, *sources), tuple(edits[::-1]))
             else:
-                made = [*_edits(done)]
-                if not made or done.commands or len(edits) + len(made) > _MOST_EDITS:
-                    return whole
-                edits += reversed(made)
+                call_edits = [*_edits(done)]
+                if not call_edits or done.commands or len(edits) + len(call_edits) > _MOST_EDITS:
+                    return whole_file
+                edits += reversed(call_edits)
                 sources.append(exchange.made)
-    return whole
+    return whole_file
 
 
 def _text_read(done: Done) -> str:
-    """Return the text that a call has read, empty if it is none that reads or if that only points elsewhere."""
+    """Return the text that a call has read; empty if it does not read, or if the result is a pointer."""
     if done.commands or not done.result or not reads_file(done.words, done.arguments):
         return ""
-    is_pointer = len(done.result) <= LONGEST and _matched(done.result) is not None
+    is_pointer = len(done.result) <= LONGEST and _match_pointer(done.result) is not None
     return "" if is_pointer else done.result
 
 
 def changes_path(done: Done, path: str) -> bool:
-    """Return True if a call may have changed the file; a command may name it from another folder."""
+    """Return True if a call may have changed the file. A command may name it from another folder."""
     return any(
-        _is_same(normalized(other), path) for effect in done.effects for other in (effect.path, effect.other) if other
+        _is_same_path(normalized(changed_path), path)
+        for effect in done.effects
+        for changed_path in (effect.path, effect.other)
+        if changed_path
     )
 
 
-def _is_same(one: str, other: str) -> bool:
-    if one.startswith("/") != other.startswith("/"):
-        return one.endswith(f"/{other}") or other.endswith(f"/{one}")
-    return one == other
+def _is_same_path(path: str, other_path: str) -> bool:
+    if path.startswith("/") != other_path.startswith("/"):
+        return path.endswith(f"/{other_path}") or other_path.endswith(f"/{path}")
+    return path == other_path
 
 
 def _written(done: Done) -> str | None:
@@ -254,15 +263,15 @@ def _written(done: Done) -> str | None:
 
 
 def _edits(done: Done) -> Iterator[Edit]:
-    """Yield what a call changes, in the order of its arguments."""
+    """Yield the changes of a call, in the order of its arguments."""
     if any(effect.deed not in ("modified", "appended", *_WRITTEN) for effect in done.effects):
         return
     if isinstance(done.arguments, str):
         yield Edit(done.arguments, is_patch=True)
         return
-    given = done.arguments if isinstance(done.arguments, dict) else {}
-    listed = [part for key in _LISTS if isinstance(parts := given.get(key), list) for part in parts]
-    for part in (given, *listed):
+    arguments = done.arguments if isinstance(done.arguments, dict) else {}
+    listed = [part for key in _LISTS if isinstance(parts := arguments.get(key), list) for part in parts]
+    for part in (arguments, *listed):
         if not isinstance(part, dict):
             continue
         if (new := _first(part, _NEW)) is not None:
@@ -271,8 +280,8 @@ def _edits(done: Done) -> Iterator[Edit]:
             yield Edit(patch, is_patch=True)
 
 
-def _first(given: Mapping[str, object], keys: Sequence[str]) -> str | None:
-    return next((value for key in keys if isinstance(value := given.get(key), str)), None)
+def _first(arguments: Mapping[str, object], keys: Sequence[str]) -> str | None:
+    return next((value for key in keys if isinstance(value := arguments.get(key), str)), None)
 
 
 def block_in(text: str, path: str) -> str | None:
@@ -288,13 +297,13 @@ def block_in(text: str, path: str) -> str | None:
 
 
 def whole_text(referent: Referent, rest: str) -> str:
-    """Return what stands in a pointer's place: the text as it was, and the edits since. rest: see `Pointer`."""
+    """Return the text that replaces a pointer: the original text, and the edits since. rest: see `Pointer`."""
     opening = {"read": _READ, "wrote": _WROTE, "shown": _SHOWN}[referent.how]
     return f"{opening}\n{referent.text}{''.join(_quoted(referent.edits))}{rest}"
 
 
 def short_text(referent: Referent, rest: str) -> str:
-    """Return the same if there is no room for it: beginning and end, visibly shortened."""
+    """Return the text that replaces a pointer if the whole does not fit: its beginning and end, visibly shortened."""
     left_out = len(referent.text) - 2 * _EXCERPT
     if left_out <= 0:
         return whole_text(referent, rest)
@@ -315,7 +324,7 @@ def _quoted(edits: Sequence[Edit]) -> Iterator[str]:
 class Weighed(NamedTuple):
     """A pointer with its referent. number: of the result in its message.
 
-    whole, short: tokens that its message gains by the text, and by the shortened one.
+    whole, short: tokens that its message gains by the whole text, and by the shortened one.
     """
 
     position: int
@@ -327,9 +336,9 @@ class Weighed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is put back. wholes, shorts: pointers that the text, or its beginning and end, stands for.
+    """The pointers to restore, in full (wholes) or shortened (shorts).
 
-    spans: what other cuts would put back beside that.
+    spans: tokens that other cuts would restore in addition.
     """
 
     wholes: tuple[Weighed, ...]
@@ -344,34 +353,37 @@ def choose(
     before: Callable[[int], int],
     room: int,
 ) -> Chosen:
-    """Return which of the pointers behind `covered` messages get their text.
+    """Return which of the pointers after `covered` messages are restored.
 
-    The first pointer to a referent gets it, if that is gone. before: tokens of the prompt before a message, the record
-    included; never what comes later. room: tokens that the prompt may have with the text.
+    The first pointer to a referent is, if the referent is gone.
+    before: tokens of the prompt before a message, including the record; never of later messages.
+    room: maximum tokens of the prompt with the restored text.
     """
     wholes: list[Weighed] = []
     shorts: list[Weighed] = []
     spans: list[Span] = []
-    firsts: dict[Place, Weighed] = {}
+    first_by_referent: dict[Place, Weighed] = {}
     lasts: dict[Place, int] = {}
     gained = 0
-    for one in sorted(pointers):
-        if one.position < covered:
+    for pointer in sorted(pointers):
+        if pointer.position < covered:
             continue
-        lasts[one.referent] = one.position
-        if one.referent in firsts:
+        lasts[pointer.referent] = pointer.position
+        if pointer.referent in first_by_referent:
             continue
-        firsts[one.referent] = one
-        if not is_gone(one.referent):
+        first_by_referent[pointer.referent] = pointer
+        if not is_gone(pointer.referent):
             continue
-        fits = before(one.position) + gained + one.whole <= room
-        (wholes if fits else shorts).append(one)
-        gained += one.whole if fits else one.short
-        if not fits and one.whole <= room:
-            spans.append(Span(covered, one.position, one.whole - one.short))
+        fits = before(pointer.position) + gained + pointer.whole <= room
+        (wholes if fits else shorts).append(pointer)
+        gained += pointer.whole if fits else pointer.short
+        if not fits and pointer.whole <= room:
+            spans.append(Span(covered, pointer.position, pointer.whole - pointer.short))
     holders = {*wholes, *shorts}
-    for place, first in firsts.items():
-        start = first.position if first in holders else max(place.position, covered)
+    for place, first_pointer in first_by_referent.items():
+        start = first_pointer.position if first_pointer in holders else max(place.position, covered)
         if start < lasts[place]:
-            spans.append(Span(start, lasts[place], first.whole if first.whole <= room else first.short))
+            spans.append(
+                Span(start, lasts[place], first_pointer.whole if first_pointer.whole <= room else first_pointer.short)
+            )
     return Chosen(tuple(wholes), tuple(shorts), tuple(spans))

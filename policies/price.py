@@ -1,4 +1,4 @@
-"""What a call costs at a provider's list price, its prompt cache taken into account (docs/costs.md)."""
+"""The price of a call at a provider's list price, including its prompt cache (docs/costs.md)."""
 
 from __future__ import annotations
 
@@ -6,29 +6,30 @@ from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
-# Seconds for which a prompt cache holds what nobody asks for: usually, and where Anthropic is paid for longer.
+# Seconds for which a prompt cache keeps an unused prompt: usually, and with Anthropic's paid extension.
 CACHE_TTL = 300.0
 LONG_CACHE_TTL = 3_600.0
-# Of a prompt's price, what a cache serves and what it takes, where that is dearest (at Anthropic): by these
-# two is decided whether to break one. What is written anew costs the difference.
+# The price of cached and of newly cached tokens as a share of the prompt's price, where both are highest (Anthropic).
+# They decide whether to invalidate a cache. Writing a prompt to the cache again costs the difference.
 CACHED, _WRITTEN = 0.1, 1.25
 REWRITTEN = _WRITTEN - CACHED
 
 
 def is_gone(idle: float, *, is_long: bool = False) -> bool:
-    """Return True if a provider's cache no longer holds a prompt that nobody has asked for in `idle` seconds.
+    """Return True if a provider's cache no longer holds a prompt unused for `idle` seconds.
 
-    is_long: it was paid to hold it for longer.
+    is_long: True if the longer life was paid for.
     """
     return idle >= (LONG_CACHE_TTL if is_long else CACHE_TTL)
 
 
 @dataclass(frozen=True, slots=True)
 class Payoff:
-    """What it saves, and what it breaks, to take tokens out of a prompt: an estimate, since nobody knows what follows.
+    """An estimate of what removing tokens from a prompt saves and costs.
 
-    removed: tokens that no request carries from now on. rewritten: those behind them, which the provider's cache must
-    take anew. pays_after: requests after which the first has made up for the second; None where nothing is saved.
+    removed: tokens that no later request has.
+    rewritten: later tokens of the prompt, which the provider's cache must write again.
+    pays_after: requests after which the savings exceed the costs; None if nothing is saved.
     """
 
     removed: int
@@ -37,16 +38,17 @@ class Payoff:
 
 
 def payoff_of(removed: int, rewritten: int) -> Payoff:
-    """Of so many tokens, where the cache holds the prompt: a request reads them no more, and pays once for the rest."""
+    """Return the payoff if the cache holds the prompt. The removed tokens are not read again, the rest is paid once."""
     removed, rewritten = max(0, removed), max(0, rewritten)
     return Payoff(removed, rewritten, ceil(rewritten * REWRITTEN / (removed * CACHED)) if removed else None)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSoFar:
-    """Tokens that requests have read of what a compaction would take out now, and what that compaction costs.
+    """The tokens that requests have read of what a compaction would remove now, and the price of that compaction.
 
-    requests: how many have read them. price: of the compaction, in tokens that the provider's cache serves.
+    requests: number of these requests.
+    price: of the compaction, in cached tokens.
     """
 
     read: int
@@ -55,13 +57,17 @@ class ReadSoFar:
 
     @property
     def times(self) -> float:
-        """How many compactions could have been paid from what was read."""
+        """Return how many compactions the read tokens could have paid for."""
         return self.read / max(1, self.price)
 
 
 class Tokens(NamedTuple):
-    """Of one call. prompt: all of it, with those that the provider's cache served (cached), took for its usual time
-    (written) and took for an hour (written_long)."""
+    """The tokens of one call.
+
+    prompt: all of it, including cached tokens and those written to the cache.
+    cached: served by the provider's cache.
+    written: written to the cache for its usual time. written_long: for an hour.
+    """
 
     prompt: int
     output: int = 0
@@ -70,15 +76,15 @@ class Tokens(NamedTuple):
     written_long: int = 0
 
     def with_answer(self, output: int) -> Tokens:
-        """With an answer of so many tokens."""
+        """Return the tokens with a response of `output`."""
         return Tokens(self.prompt, output, self.cached, self.written, self.written_long)
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars a token: of a prompt, of an answer, and of what of a prompt the cache serves or takes.
+    """US dollars per token: of a prompt, of a response, and of cached tokens and those written to the cache.
 
-    above: tokens of a prompt beyond which the whole call costs `dear`, where a provider has such a step.
+    above: tokens of a prompt beyond which the whole call costs `dear`; None if the provider has no such step.
     """
 
     prompt: float
@@ -90,13 +96,13 @@ class Price:
     dear: Price | None = None
 
     def of(self, call: Tokens) -> float:
-        """US dollars of one call."""
+        """Return the price of one call in US dollars."""
         if self.dear is not None and self.above is not None and call.prompt > self.above:
             return self.dear.of_many(call)
         return self.of_many(call)
 
     def of_many(self, call: Tokens) -> float:
-        """US dollars of many calls together, none of them beyond the step."""
+        """Return the price of many calls together in US dollars. None of them is beyond the step."""
         prompt, output, cached, written, written_long = call
         return (
             max(0, prompt - cached - written - written_long) * self.prompt
@@ -107,10 +113,10 @@ class Price:
         )
 
     def of_compaction(self, prompt: int, kept: int, summary: int) -> float | None:
-        """Return what a compaction costs, in tokens that the cache serves; None if those cost nothing.
+        """Return the price of a compaction in cached tokens; None if these are free.
 
-        Its model reads the `prompt` from the cache and writes the `summary`. The next request writes anew what is
-        `kept` behind tools and head.
+        Its model reads the `prompt` from the cache and writes the `summary`. The next request writes the `kept` tokens
+        after tools and head to the cache again.
         """
         if not self.cached:
             return None
@@ -118,20 +124,21 @@ class Price:
 
     @property
     def bills_writes(self) -> bool:
-        """Whether what the cache takes costs more than what it does not."""
+        """Return True if writing to the cache costs more than an uncached prompt."""
         return self.written > self.prompt
 
 
 def price_in_seconds(prefill: float, decode: float, cached: float) -> Price:
-    """Return the price of a server of one's own, in seconds. All are for a million tokens."""
+    """Return the price of a self-hosted server in seconds. All are for a million tokens."""
     prompt = prefill / 1e6
     return Price(prompt, decode / 1e6, cached=cached / 1e6, written=prompt, written_long=prompt)
 
 
 def prompt_behind(before: int, prompt: int, *, price: Price, caches: bool, is_warm: bool) -> Tokens:
-    """A prompt of so many tokens that repeats one of `before` tokens from its start and goes on.
+    """Return the tokens of a prompt that begins with an earlier one of `before` tokens.
 
-    caches: whether the provider's cache takes it. is_warm: whether it still holds what went before.
+    caches: True if the provider's cache stores it.
+    is_warm: True if the cache still holds the earlier prompt.
     """
     if not caches:
         return Tokens(prompt)

@@ -1,4 +1,4 @@
-"""How much was used in the last minute, and when there is room again: two counted minutes stand for a sliding one."""
+"""A sliding window of one minute from two counted minutes: the use in it, and when there is room again."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ _MINUTE = 60
 
 
 def used_lately(current: float, previous: float, second: float) -> float:
-    """What was used in the last 60 s: all of this minute, and of the one before the share that is not yet that old."""
+    """Return the use in the last 60 s: this minute, and the share of the previous one that is recent enough."""
     return current + previous * max(0.0, 1 - second / _MINUTE)
 
 
 def seconds_until_room(limit: float, current: float, previous: float, second: float) -> int | None:
-    """Whole seconds until less than `limit` was used in the last minute, if nothing is used until then; 0 if there is
-    room now, None if there never is (a limit of 0 or less)."""
+    """Return the whole seconds until the use in the last minute is below `limit`, if nothing is used until then.
+
+    Return 0 if there is room now, and None if there never is (a limit of 0 or less).
+    """
     if limit <= 0:
         return None
     for wait in range(2 * _MINUTE + 1):

@@ -1,4 +1,4 @@
-"""Every setting of a policy, declared once: type, default, bounds and the sentence that schema and docs show."""
+"""Every setting of a policy, declared once: type, default, bounds and the sentence for schema and docs."""
 
 import re
 from collections.abc import Callable
@@ -24,12 +24,12 @@ _THOUSANDS = MappingProxyType({"": 1, "k": 1_000, "m": 1_000_000})
 _TOKENS = re.compile(r"\A\s{0,9}(\d{1,12}(?:\.\d{1,6})?)\s{0,9}([kKmM]?)\s{0,9}", re.ASCII)
 _NUMBERS = (int, float, int | None, float | None)
 
-# A compaction must free room worth its price, or the next request compacts again (docs/design.md, "When to compact").
+# A compaction must free enough room, or the next request compacts again (docs/design.md, "When to compact").
 _LEAST_GAP = 0.1
 
 
 def _seconds(value: object) -> float:
-    """Seconds from a number, or from text such as `250ms`, `10s`, `2m`, `1h` and `7d`."""
+    """Return the seconds in a number, or in text such as `250ms`, `10s`, `2m`, `1h` and `7d`."""
     if isinstance(value, int | float):
         return float(value)
     if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
@@ -38,7 +38,7 @@ def _seconds(value: object) -> float:
 
 
 def _tokens(value: object) -> object:
-    """Return tokens from a number, or from text such as `32k` and `1M`, which are 32,000 and 1,000,000."""
+    """Return the tokens in a number, or in text such as `32k` and `1M`, which are 32,000 and 1,000,000."""
     if not isinstance(value, str):
         if isinstance(value, bool):
             raise ValueError("must be a number, not true or false")  # noqa: TRY004 - pydantic takes a ValueError alone
@@ -61,14 +61,14 @@ Seconds = Annotated[
 """A duration in seconds, written as a number or with a unit."""
 
 Ratio = Annotated[float, Field(ge=0, le=1)]
-"""A share, 0 to 1; of the room (usable input less tools and head) unless its description says otherwise."""
+"""A share, 0 to 1; of the room (usable input minus tools and head) unless its description states otherwise."""
 
 Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
-"""Literal text that must hold something: an empty phrase would match everywhere."""
+"""Literal text that must not be empty: an empty phrase would match everywhere."""
 
 
 class Settings(BaseModel):
-    """A group of settings: unknown keys are errors, values never change, and no error repeats what was given."""
+    """A group of settings. Unknown keys are errors, values never change, and errors do not repeat the input."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
@@ -77,40 +77,40 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _numbers_are_not_booleans(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse `message_limit: true`, which Python would take for 1."""
+        """Reject `message_limit: true`, which Python would take for 1."""
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation in _NUMBERS:
             raise ValueError("must be a number, not true or false")
         return value
 
 
 class MinGain(Settings):
-    """What a compaction must free to be worth it; the larger of the two counts."""
+    """The minimum room that a compaction must free. The larger of the two counts."""
 
     tokens: TokenCount = Field(default=2_000, ge=0)
-    """Tokens that a compaction must free at least."""
+    """Minimum tokens that a compaction must free."""
 
     ratio: Ratio = 0.10
-    """Share of the request's tokens that a compaction must free at least."""
+    """Minimum share of the request's tokens that a compaction must free."""
 
 
 class Media(Settings):
-    """When pictures and papers give way to a note, since an upstream takes no more bytes or no more of them."""
+    """Notes in place of pictures and papers when an upstream accepts no more bytes or media."""
 
     mode: Literal["on", "off"] = "on"
-    """`off`: none is left out, and refusals of media are passed on."""
+    """`off`: nothing is left out, and refusals of media are passed on."""
 
     keep_rounds: int | None = Field(default=None, ge=1)
     """Newest rounds whose media do not cool down by their tokens; unset: as many as `large_messages.hot_rounds`."""
 
 
 class LargeMessages(Settings):
-    """When single large tool results are replaced by short forms (the cool zone)."""
+    """Short forms in place of single large tool results."""
 
     threshold: TokenCount | None = Field(default=None, ge=1)
     """Tokens from which a tool result is large; unset: 4 % of the window, between 2,000 and 20,000."""
 
     hot_rounds: int = Field(default=5, ge=1)
-    """Rounds whose tool results always stay as they are, counted from the newest."""
+    """Newest rounds whose tool results always stay unchanged."""
 
     valve: Ratio = 0.30
     """Share of the room that live large results may take before the oldest are replaced."""
@@ -119,11 +119,11 @@ class LargeMessages(Settings):
     """Tools whose results are never replaced."""
 
     roles: tuple[Literal["tool", "user", "assistant"], ...] = ("tool",)
-    """Whose messages may be replaced; never the newest message of the user."""
+    """Roles whose messages may be replaced; never the newest message of the user."""
 
 
 class SummarizerSettings(Settings):
-    """Which model writes the summaries, and how."""
+    """The model that writes the summaries, and its limits."""
 
     model: Words | None = None
     """Model that writes summaries; `none`: deterministic record only; unset: the request's own, with its credential."""
@@ -132,71 +132,71 @@ class SummarizerSettings(Settings):
     """Upstream that serves the summarizer's model; unset: the request's own."""
 
     target_tokens: TokenCount | None = Field(default=None, ge=50)
-    """Tokens a summary aims at, that of a part at less; unset: 4 % of the room, between 400 and 4,000."""
+    """Target tokens of a summary; for parts less; unset: 4 % of the room, between 400 and 4,000."""
 
     merge_target_tokens: TokenCount | None = Field(default=None, ge=50)
-    """Tokens a summary merged from parts aims at; unset: the same as `target_tokens`."""
+    """Target tokens of a summary merged from parts; unset: the same as `target_tokens`."""
 
     temperature: float | None = Field(default=None, ge=0, le=2)
     """Temperature of summarizer calls; unset: not sent, since some models refuse it."""
 
     timeout: Seconds = Field(default=60.0, gt=0, le=600)
-    """Time that all summarizer calls of one request may take together."""
+    """Maximum time for all summarizer calls of one request together."""
 
     cache_aligned: bool = True
-    """Ask at the end of the session's cached prompt where the request's own model summarizes and has room."""
+    """Append the instruction to the session's cached prompt if the request's own model summarizes and has room."""
 
     history_segments: int = Field(default=3, ge=0, le=20)
-    """Newest segments of the earlier summaries that are shown again, to the summarizer and in the summary."""
+    """Newest segments of earlier summaries to show again, to the summarizer and in the summary."""
 
     insights: bool = True
-    """Whether the summarizer also sees the insights of the earlier summaries."""
+    """Show the summarizer the insights of earlier summaries."""
 
     prompt: str | None = Field(default=None, min_length=1, max_length=20_000)
     """The operator's own instructions, added to the summarizer's prompt."""
 
 
 class BisectSettings(Settings):
-    """How a span that does not fit the summarizer is split."""
+    """The bisection of a span that does not fit the summarizer."""
 
     enabled: bool = True
     """Split a span that overflows the summarizer and merge the summaries of its parts."""
 
     max_depth: int = Field(default=6, ge=1, le=16)
-    """Times a span is halved at most."""
+    """Maximum number of times a span is halved."""
 
     min_messages: int = Field(default=4, ge=2)
     """Messages below which a span is shortened instead of split."""
 
     max_calls: int = Field(default=16, ge=1, le=256)
-    """Summarizer calls that one compaction may make at most."""
+    """Maximum summarizer calls of one compaction."""
 
 
 class LedgerSettings(Settings):
-    """What code carries from one summary to the next word for word, without a model."""
+    """The user's statements that code copies from one summary to the next word for word, without a model."""
 
     budget_ratio: Ratio | None = None
     """Share of the room that the ledger may take; unset: 10 %, and up to 30 % on windows below 8,000 tokens."""
 
     max_tokens: TokenCount = Field(default=8_000, ge=0)
-    """Tokens that the ledger may take at most."""
+    """Maximum tokens of the ledger."""
 
     directives: tuple[Words, ...] = ()
     """Further words or phrases, taken literally, that mark a sentence as a rule to keep."""
 
 
 class WorkingSetSettings(Settings):
-    """What is carried of the names that the work used (paths, identifiers, values), with lines they stood in."""
+    """The names that the work used (paths, identifiers, values), kept with lines that contain them."""
 
     budget_ratio: Ratio = 0.20
-    """Share of the room that the working set may take beside the rest of the record; 0: none is carried."""
+    """Share of the room for the working set in addition to the rest of the record; 0: none."""
 
     max_tokens: TokenCount | None = Field(default=None, ge=0)
-    """Tokens that it may take at most; unset: by the root of the room, 9,000 for 64,000 tokens, never over 12,000."""
+    """Maximum tokens; unset: by the root of the room, 9,000 for 64,000 tokens, never over 12,000."""
 
 
 class ShortenSettings(Settings):
-    """How results are shortened without loss: what they repeat, and what they are padded with, is left out."""
+    """Lossless shortening of results: repetitions and padding are left out."""
 
     repeats: bool = True
     """A result that repeats an earlier one byte for byte becomes a line that names its call."""
@@ -208,7 +208,7 @@ class ShortenSettings(Settings):
     """Output of commands loses escapes, and lines that a carriage return overwrites."""
 
     from_start: bool = False
-    """Shorten results of requests below `apply_floor` too; else these go out as they came."""
+    """Also shorten results of requests below `apply_floor`; otherwise these are sent unchanged."""
 
 
 RecallMode = Literal["off", "quote"]
@@ -216,10 +216,10 @@ _NO_TOOL = "the search tool is gone: `quote` finds what was said, `concertina mc
 
 
 class RecallSettings(Settings):
-    """How what a summary covers is found again when a user's message comes back to it."""
+    """Recall of covered messages when a user's message refers to them."""
 
     mode: RecallMode = "quote"
-    """`quote` puts what was said before the message; `off`: nothing."""
+    """`quote` quotes them before the message; `off`: nothing."""
 
     @field_validator("mode", mode="before")
     @classmethod
@@ -229,11 +229,11 @@ class RecallSettings(Settings):
         return value
 
     budget_ratio: Ratio = 0.05
-    """Share of the room that one quotation may take; on small windows up to twice as much, and 400 tokens."""
+    """Share of the room for one quotation; on small windows up to twice as much, and 400 tokens."""
 
 
 def _as_recall(value: object) -> object:
-    """`recall: off` says `recall: {mode: off}`."""
+    """Return the group of settings for a mode alone: `recall: off` means `recall: {mode: off}`."""
     if not isinstance(value, str) or value == "tool":
         return {"mode": value} if isinstance(value, str) else value
     if value not in get_args(RecallMode):
@@ -252,7 +252,7 @@ MOST_MATCHES, LONGEST_MATCH = 32, 200
 
 
 def check_pin_match(match: object) -> str:
-    """Return a match of pins without blanks around it: `tool:NAME`, or `file:GLOB`. Raises ValueError."""
+    """Return a match of pins without surrounding spaces: `tool:NAME`, or `file:GLOB`. Raises ValueError."""
     kind, _, name = match.strip().partition(":") if isinstance(match, str) else ("", "", "")
     if not isinstance(match, str) or kind not in PIN_KINDS or not name.strip():
         raise ValueError("must be tool:NAME, or file:GLOB")
@@ -262,17 +262,17 @@ def check_pin_match(match: object) -> str:
 
 
 class PinSettings(Settings):
-    """What stays in a prompt word for word, wherever its message stands."""
+    """Texts that stay in the prompt word for word, wherever their messages are."""
 
     match: tuple[Annotated[str, AfterValidator(check_pin_match)], ...] = Field(default=(), max_length=MOST_MATCHES)
     """`tool:NAME`: the newest result of a tool for each arguments; `file:GLOB`: the newest reading of each file."""
 
     budget_ratio: float = Field(default=0.15, ge=0, le=0.3)
-    """Share of the room that all pinned texts together may take of a summary; what does not fit is named there."""
+    """Share of the room for all pinned texts together in a summary. Those that do not fit are named there."""
 
 
 def _as_pins(value: object) -> object:
-    """`pins: [...]` says `pins: {match: [...]}`. Its errors name the list, which is what stands in the file."""
+    """Return the settings for a list: `pins: [...]` means `pins: {match: [...]}`. Errors name the entry."""
     if not isinstance(value, list | tuple):
         return value
     if len(value) > MOST_MATCHES:
@@ -292,10 +292,10 @@ Secrets = Literal["mask", "keep"]
 
 
 class PolicySettings(Settings):
-    """What is done to a conversation, and when."""
+    """The policy for conversations: when they are compacted, and how."""
 
     mode: Literal["on", "off", "shadow"] = "on"
-    """`on` compacts, `off` leaves every request alone, `shadow` only records what would have been done."""
+    """`on` compacts, `off` leaves every request unchanged, `shadow` only records what would have been done."""
 
     compaction_threshold: float = Field(default=0.80, gt=0, le=1)
     """Share of the room from which a request is compacted."""
@@ -307,28 +307,28 @@ class PolicySettings(Settings):
     """Share of the room from which a summary is prepared in the background for the next request."""
 
     apply_floor: float = Field(default=0.60, ge=0, le=1)
-    """Share of the room below which a request is forwarded as it came; half of `economy_from`, if that is less."""
+    """Share of the room below which a request is forwarded unchanged; half of `economy_from`, if that is less."""
 
     target_ratio: float = Field(default=0.45, gt=0, le=1)
-    """A compaction ends at or below this share; 0.35 below the trigger, growth costs at most one summary per 0.35."""
+    """Share of the room after a compaction; 0.35 below the trigger, growth costs at most one summary per 0.35."""
 
     min_target_ratio: float = Field(default=0.40, gt=0, le=1)
-    """Lowest share the target is lowered to when too few rounds would fit before the next compaction."""
+    """Minimum target if too few rounds would fit before the next compaction."""
 
     max_target: TokenCount | None = Field(default=None, ge=1_000)
-    """Tokens beside tools and instructions that a compaction leaves at most; unset: by `target_root`."""
+    """Maximum tokens that a compaction leaves next to tools and instructions; unset: by `target_root`."""
 
     target_root: int = Field(default=50, ge=1)
-    """The same by the root of the room, from some 12,000 tokens of room on: 50 leaves 12,000 tokens of 57,000."""
+    """The same by the root of the room, from some 12,000 tokens of room: 50 leaves 12,000 tokens of 57,000."""
 
     economy: float = Field(default=4.0, ge=0)
-    """A compaction is made early once reading what it takes out has cost so many times its price; 0: never."""
+    """Compact early when reading what it removes has cost this many times its price; 0: never."""
 
     economy_from: Ratio = 0.5
-    """Share of the room below which no compaction is made for that."""
+    """Share of the room below which no early compaction is made."""
 
     token_limit: TokenCount = Field(default=2_000_000, ge=1_000)
-    """Tokens not yet summarized from which a request is compacted, whatever the window; every share counts from it."""
+    """Tokens not yet summarized from which a request is compacted for any window; every share counts from it."""
 
     message_limit: int | None = Field(default=None, ge=2)
     """Messages not yet summarized from which a half full request is compacted; unset: 50, with unknown windows only."""
@@ -337,76 +337,76 @@ class PolicySettings(Settings):
     """Newest messages that stay word for word while they fit the target."""
 
     min_overlap: int = Field(default=1, ge=0)
-    """Units (a user message, or an assistant message with its tool results) that stay beside the newest one."""
+    """Units (a user message, or an assistant message with its tool results) that stay in addition to the newest one."""
 
     min_rounds: int = Field(default=4, ge=2)
-    """Units that a conversation must have before half of it is summarized."""
+    """Minimum units of a conversation before half of it is summarized."""
 
     min_gain: MinGain = MinGain()
-    """What a compaction must free to be worth it."""
+    """The minimum room that a compaction must free."""
 
     compress_system_messages: bool = False
-    """Whether system and developer messages inside the conversation are summarized with it; the leading ones stay."""
+    """Summarize system and developer messages inside the conversation too; the leading ones stay."""
 
     parts_to_keep: tuple[Literal["text", "tool", "reasoning"], ...] = ("text",)
     """Kinds of content that the summarizer sees in full; tool calls and results are always shown shortened."""
 
     large_messages: LargeMessages = LargeMessages()
-    """When single large tool results are replaced by short forms."""
+    """Short forms in place of single large tool results."""
 
     media: Media = Media()
-    """When pictures and papers give way to a note."""
+    """Notes in place of pictures and papers."""
 
     summarizer: SummarizerSettings = SummarizerSettings()
-    """Which model writes the summaries, and how."""
+    """The model that writes the summaries, and its limits."""
 
     bisect: BisectSettings = BisectSettings()
-    """How a span that does not fit the summarizer is split."""
+    """The bisection of a span that does not fit the summarizer."""
 
     retry_on_overflow: int = Field(default=3, ge=0, le=3)
-    """Times a request is compacted further and sent again after the upstream said that it is too long."""
+    """Maximum further compactions and retries of a request after the upstream refused it as too long."""
 
     max_iterations: int = Field(default=3, ge=1, le=10)
-    """Compactions that one overflow may cause at most; one before sending does not count."""
+    """Maximum compactions for one overflow; one before sending does not count."""
 
     output_floor: TokenCount | None = Field(default=512, ge=1)
     """Tokens of output down to which a request's limit is lowered when only prompt and output together overflow."""
 
     ledger: LedgerSettings = LedgerSettings()
-    """What code carries from one summary to the next word for word."""
+    """The user's statements that code copies word for word."""
 
     secrets: Secrets = "mask"
-    """`mask` writes `[secret:kind:last4]` for credentials in all that is written; the client's messages stay."""
+    """`mask` replaces credentials by `[secret:kind:last4]` in everything it writes; the client's messages stay."""
 
     working_set: WorkingSetSettings = WorkingSetSettings()
-    """What is carried of the names that the work used."""
+    """The names that the work used."""
 
     recall: Recall = RecallSettings()
-    """How what a summary covers is found again; a mode alone, or a group of settings."""
+    """Recall of covered messages; a mode alone, or a group of settings."""
 
     dereference: Literal["on", "off"] = "on"
-    """Whether a result that points to one which is no longer in the prompt gets its text back."""
+    """Restore the text of a result that refers to one no longer in the prompt."""
 
     shorten: ShortenSettings = ShortenSettings()
-    """How results are shortened without loss; past `apply_floor` or behind a record, unless `from_start` is set."""
+    """Lossless shortening of results, above `apply_floor` or after a record, unless `from_start` is set."""
 
     pins: Pins = PinSettings()
-    """What stays word for word; a list of matches, or a group of settings."""
+    """Texts that stay word for word; a list of matches, or a group of settings."""
 
     separator: Words | None = None
-    """A user message of exactly this text starts afresh: nothing before it is sent upstream."""
+    """A user message of exactly this text starts a new conversation: nothing before it is sent upstream."""
 
     keepalive: Seconds = Field(default=10.0, ge=0, le=3600)
-    """How often a streaming client that waits for a summary is sent a comment; 0: never."""
+    """Interval of comments to a streaming client that waits for a summary; 0: never."""
 
     overflow_error: Literal["upstream", "client", "openai"] = "upstream"
-    """An overflow that cannot be solved is passed on as it came, or in OpenAI's shape."""
+    """Error for an overflow that cannot be solved: unchanged, or in words that clients know (`client`, `openai`)."""
 
     cache_marks: Literal["on", "off"] = "on"
-    """Whether head and record get marks for the provider's cache (`cache_control`) if a client of Claude sets none."""
+    """Mark head and record for the provider's cache (`cache_control`) if a client of Claude sets no marks."""
 
     fail: Literal["open", "closed"] = "open"
-    """When compaction fails, forward the request as it came (open), or refuse it if it no longer fits (closed)."""
+    """If compaction fails, forward the request unchanged (open), or refuse it if it no longer fits (closed)."""
 
     @model_validator(mode="after")
     def _thresholds_fit_together(self) -> Self:
@@ -415,7 +415,7 @@ class PolicySettings(Settings):
         return self
 
 
-# What two settings owe each other, and how to say so.
+# Constraints between two settings, and their error messages.
 _RULES: tuple[tuple[Callable[[PolicySettings], bool], str], ...] = (
     (
         lambda policy: policy.apply_floor < policy.compaction_threshold,
@@ -430,7 +430,7 @@ _RULES: tuple[tuple[Callable[[PolicySettings], bool], str], ...] = (
         "min_target_ratio ({0.min_target_ratio:g}) must not be above target_ratio ({0.target_ratio:g})",
     ),
     (
-        # Rounded: 0.8 - 0.7 is 0.0999… to a computer and 0.1 to its author.
+        # Rounded: 0.8 - 0.7 is 0.0999… in floating point.
         lambda policy: round(policy.compaction_threshold - policy.target_ratio, 9) >= _LEAST_GAP,
         "target_ratio ({0.target_ratio:g}) must be 0.1 or more below compaction_threshold ({0.compaction_threshold:g})",
     ),

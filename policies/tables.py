@@ -1,4 +1,4 @@
-"""Reads the tables of this package: files of rows that somebody extends who does not program."""
+"""Loading of the tables of this package, which can be extended without programming."""
 
 import tomllib
 from importlib.resources import files
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def read_table(package: str, name: str) -> dict[str, Any]:
-    """Return a file of TOML in a package of policies. name: with its folder below the package, and without `.toml`."""
+    """Return a TOML file of a package of policies. name: with its folder below the package, without `.toml`."""
     return tomllib.loads(files(package).joinpath(f"{name}.toml").read_text("utf-8"))

@@ -209,7 +209,7 @@ class Windows:
         """Learn that a smaller prompt of a session was accepted after one of `refused` tokens was refused."""
         if len(place.model) <= MAX_NAME:
             remember(self._overflowed, (place, session), None, _SESSIONS)
-        self._take(place, lessons.shrunk(self.experience(place), stated, refused, self._clock()))
+        self._take(place, lessons.after_smaller_retry(self.experience(place), stated, refused, self._clock()))
 
     def has_overflowed(self, place: ModelKey, session: Callable[[], bytes]) -> bool:
         """Whether a smaller prompt of a session was taken here in the place of one that was refused, as far as this
@@ -238,7 +238,9 @@ class Windows:
         remember(self._answered, (place, session), (self._clock(), is_held_long or was_long), _SESSIONS)
         name = f"{lessons.ENLARGED}{session_key(session)}" if is_enlarged else session_key(session)
         known = lessons.after_bill(self.experience(place), estimated, prompt, name)
-        known = lessons.rose(lessons.after_success(known, prompt, output, self._clock()), estimated, prompt)
+        known = lessons.after_larger_prompt(
+            lessons.after_success(known, prompt, output, self._clock()), estimated, prompt
+        )
         if output > 0:
             key = place, session
             remember(self._answers, key, lessons.with_answer(self._answers.get(key, ()), output), _SESSIONS)

@@ -11,10 +11,10 @@ from policies.model_profile import (
     LEARNED_TTL,
     ModelProfile,
     after_bill,
+    after_larger_prompt,
     after_overflow,
+    after_smaller_retry,
     after_success,
-    rose,
-    shrunk,
     was_cut_off,
 )
 
@@ -153,7 +153,7 @@ UNSTATED = StatedLimit(learnable=False)
 
 def refused(*sizes: int, now: float = 0, known: ModelProfile = NOTHING) -> ModelProfile:
     for size in sizes:
-        known = shrunk(known, UNSTATED, size, now)
+        known = after_smaller_retry(known, UNSTATED, size, now)
     return known
 
 
@@ -173,8 +173,8 @@ def test_of_several_ceilings_the_lowest_holds_and_a_calibration_goes_with_it() -
 
 
 def test_a_refusal_that_states_its_limit_makes_no_ceiling() -> None:
-    assert shrunk(NOTHING, StatedLimit(8_192, kind="window"), 40_000, 0) == NOTHING
-    assert shrunk(NOTHING, StatedLimit(8_192, kind="pool", learnable=False), 40_000, 0) == NOTHING
+    assert after_smaller_retry(NOTHING, StatedLimit(8_192, kind="window"), 40_000, 0) == NOTHING
+    assert after_smaller_retry(NOTHING, StatedLimit(8_192, kind="pool", learnable=False), 40_000, 0) == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_refusal_that_states_its_limit_makes_no_ceiling() -> None:
     ids=["no larger", "a little larger", "just below", "as large as refused", "much larger", "cut off unread"],
 )
 def test_a_larger_prompt_that_is_answered_lifts_the_ceiling(estimated: int, real: int, ceiling: int | None) -> None:
-    assert rose(refused(40_000), estimated, real).ceiling == ceiling
+    assert after_larger_prompt(refused(40_000), estimated, real).ceiling == ceiling
 
 
 def test_replicas_of_the_version_before_read_what_is_shared_and_their_own_is_read_here() -> None:
@@ -222,9 +222,9 @@ def test_refusals_while_a_lesson_holds_put_no_trial_off_twice() -> None:
 
 
 def test_a_refusal_without_a_number_is_tried_again_likewise() -> None:
-    known = shrunk(NOTHING, StatedLimit(), 146, 0)
+    known = after_smaller_retry(NOTHING, StatedLimit(), 146, 0)
     assert (known.ceiling, known.is_trial_due(299), known.is_trial_due(300)) == (131, False, True)
-    known = shrunk(known, StatedLimit(), 20_000, 300)
+    known = after_smaller_retry(known, StatedLimit(), 20_000, 300)
     assert (known.is_trial_due(899), known.is_trial_due(900)) == (False, True)
 
 
