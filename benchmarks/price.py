@@ -26,7 +26,7 @@ from rich.table import Table
 
 from benchmarks.memory import common_names
 from benchmarks.recall import RecallMeasure
-from policies.price import Price, Tokens, prompt_behind
+from policies.price import Price, Tokens, continued_prompt
 from proxy.cli.common import caller_of
 from proxy.cli.replay.command import found
 from proxy.cli.replay.figures import LEAST_CACHED, NO_PROXY
@@ -129,7 +129,7 @@ def own_compaction(calls: Iterable[Tokens], fixed: int, window: int, share: floa
 def cost(calls: Sequence[Tokens], price: Price, *, warm: bool) -> float:
     """US dollars: what the cache does not hold is written into it, where the provider bills that."""
     billed = (
-        prompt_behind(call.cached, call.prompt, price=price, caches=call.prompt >= LEAST_CACHED, is_warm=warm)
+        continued_prompt(call.cached, call.prompt, price=price, caches=call.prompt >= LEAST_CACHED, is_warm=warm)
         for call in calls
     )
     return sum(price.of(each.with_answer(call.output)) for each, call in zip(billed, calls, strict=True))

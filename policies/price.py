@@ -134,7 +134,7 @@ def price_in_seconds(prefill: float, decode: float, cached: float) -> Price:
     return Price(prompt, decode / 1e6, cached=cached / 1e6, written=prompt, written_long=prompt)
 
 
-def prompt_behind(before: int, prompt: int, *, price: Price, caches: bool, is_warm: bool) -> Tokens:
+def continued_prompt(before: int, prompt: int, *, price: Price, caches: bool, is_warm: bool) -> Tokens:
     """Return the tokens of a prompt that begins with an earlier one of `before` tokens.
 
     caches: True if the provider's cache stores it.

@@ -212,7 +212,7 @@ class ShortenSettings(Settings):
 
 
 RecallMode = Literal["off", "quote"]
-_NO_TOOL = "the search tool is gone: `quote` finds what was said, `concertina mcp` serves a search to agents"
+_NO_TOOL = "the search tool was removed: use `quote`, or let agents search with `concertina mcp`"
 
 
 class RecallSettings(Settings):

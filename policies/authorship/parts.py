@@ -289,7 +289,7 @@ def _bare(text: str) -> Iterator[Part]:
 
 
 def _may_have_client_lines(text: str) -> bool:
-    """Return True if single lines of it may be a client's."""
+    """Return True if a client may have written some lines of the text."""
     return "[Request int" in text or " loaded." in text
 
 

@@ -9,7 +9,7 @@ from policies.authorship.parts import REMINDER, Part, parts_of, typed_in_result
 from policies.conversation.transcript import Utterance
 
 
-def told_apart(
+def split_voices(
     utterances: Sequence[Utterance], spoken: Collection[int], foreign: Collection[int] = ()
 ) -> list[Utterance]:
     """Return the utterances split by voice, with a person's words in tool results as separate utterances.

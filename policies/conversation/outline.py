@@ -15,7 +15,7 @@ from policies.authorship.parts import is_foreign
 from policies.authorship.speech import Speech
 from policies.conversation.message import INSTRUCTION_ROLES, Message
 
-# Thousands of messages may have a result of the first call in the latest round. They share its name.
+# Shared names of calls: thousands of messages have a result of the first call in their round.
 _ORDINALS = [b"%d" % ordinal for ordinal in range(16)]
 
 
@@ -87,7 +87,7 @@ class Outline(msgspec.Struct):
         """Return the outline of these messages, which begin with those of this outline."""
         if self.length and len(messages) == self.head + self.length:
             return self
-        if has_another_head(self.head, self.head + self.length, messages):
+        if may_change_head(self.head, self.head + self.length, messages):
             head, barrier = head_of(messages)
             outline = Outline(head, barrier)
             outline._is_known = any(message.is_known for message in messages[:head])
@@ -227,7 +227,7 @@ def joins(messages: Sequence[Message], at: int) -> bool:
     return message.joins or (message.continues and messages[at - 1].role == "assistant")
 
 
-def has_another_head(head: int, known: int, messages: Sequence[Message]) -> bool:
+def may_change_head(head: int, known: int, messages: Sequence[Message]) -> bool:
     """Return True if the head of these messages may differ from that of the first `known` messages."""
     return head == known or any(message.barrier for message in messages[known:])
 

@@ -23,7 +23,7 @@ def oversized_messages(
 
     See `limits_for`.
     """
-    kept = kept_behind(conversation, newest)
+    kept = kept_positions(conversation, newest)
     return limits_for(
         conversation,
         kept,
@@ -33,7 +33,7 @@ def oversized_messages(
     )
 
 
-def kept_behind(conversation: Conversation, covered: int) -> list[int]:
+def kept_positions(conversation: Conversation, covered: int) -> list[int]:
     """Return the positions of messages sent unchanged with a record of the first `covered` messages."""
     return [*conversation.repeated_messages(covered), *range(covered, len(conversation.body))]
 

@@ -227,7 +227,7 @@ def decide_economy(
     standing: ActiveCheckpoint | None,
     price: Price | None,
 ) -> Compact | None:
-    """Return the compaction that pays by now; None if none does.
+    """Return a compaction that already pays; None if there is none.
 
     It pays when reading what it would remove has cost `economy` times its price. This depends only on the history and
     the model's price, so that all replicas decide the same.
@@ -314,8 +314,8 @@ def expected_weight(before: int, covered: Sequence[Message], budget: Budget, fil
 def fit_cut(plan: Compact, conversation: Conversation, policy: PolicySettings, weight: Weight) -> Compact:
     """Return the plan with an older cut if a record of this weight leaves room for it.
 
-    The tail gets what the record leaves, up to 30 % of M. If the record needs the room, names and words give up to half
-    of theirs for the minimum tail, and the request may then have up to half of M.
+    The tail gets what the record leaves, up to 30 % of M. If the record needs
+    the room, it gives up to half of its names and words for the minimum tail. The request may then take half of M.
     """
     if plan.target is None or plan.budget.movable < numbers.LEAST_FITTED_ROOM:
         return plan

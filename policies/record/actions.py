@@ -7,16 +7,16 @@ import msgspec
 
 from policies.conversation.transcript import Utterance
 from policies.tool_calls.attempts import Attempt, attempts_in
-from policies.tool_calls.browsing import BrowserStep, steps_behind
+from policies.tool_calls.browsing import BrowserStep, update_steps
 from policies.tool_calls.calls import Done, Judge, done_in, judge_call
 from policies.tool_calls.files import FileChange, changes_in
 from policies.tool_calls.outcomes import Result
 from policies.tool_calls.running import StartedWork, running_in
 from policies.tool_calls.sorts import Sort, sort_of
-from policies.tool_calls.todo import Plan, plan_behind
+from policies.tool_calls.todo import Plan, update_plan_state
 from policies.tool_calls.wording import readable
 
-__all__ = ["FileChange", "KeyAction", "Work", "file_changes", "key_actions", "work_behind"]
+__all__ = ["FileChange", "KeyAction", "Work", "file_changes", "key_actions", "update_work"]
 
 _ACTIONS_STORED = 200
 _FILES_STORED = 200
@@ -70,7 +70,7 @@ class Work(NamedTuple):
     steps: tuple[BrowserStep, ...] = ()
 
 
-def work_behind(older: Work, utterances: Sequence[Utterance], judge: Judge = judge_call) -> Work:
+def update_work(older: Work, utterances: Sequence[Utterance], judge: Judge = judge_call) -> Work:
     """Return the work of everything covered: `older` brought up to date with a span."""
     done = done_in(utterances, judge)
     files = changes_in(older.files, older.seen, done, utterances)
@@ -80,8 +80,8 @@ def work_behind(older: Work, utterances: Sequence[Utterance], judge: Judge = jud
         tuple(files.seen[-_SEEN_STORED:]),
         tuple(attempts_in(older.attempts, done)),
         tuple(running_in(older.running, done, utterances)),
-        plan_behind(older.plan, done, utterances),
-        steps_behind(older.steps, utterances),
+        update_plan_state(older.plan, done, utterances),
+        update_steps(older.steps, utterances),
     )
 
 
@@ -103,7 +103,7 @@ def _action(done: Done) -> KeyAction:
 
 
 def _fold_reads(actions: Sequence[KeyAction]) -> list[KeyAction]:
-    """Return the calls with only the last read of each file, which counts the reads before."""
+    """Return the calls with only the last read of each file. It counts the earlier reads, too."""
     actions_by_key: dict[object, KeyAction] = {}
     for at, action in enumerate(actions):
         key = action.about if action.is_plain_read else at

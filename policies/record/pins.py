@@ -102,7 +102,7 @@ class Pinned:
     matched: frozenset[int] = field(default_factory=frozenset)
 
 
-def pins_behind(
+def update_pins(
     older: Pinned, utterances: Sequence[Utterance], matches: Matches, read_by: FileReadBy = file_read_by
 ) -> Pinned:
     """Return the pins with those of further messages. A newer text replaces an older one with the same key."""
@@ -288,7 +288,7 @@ def with_head_pins(pins: Sequence[Pin], texts: Iterable[str]) -> tuple[Pin, ...]
     return tuple({pin.key: pin for pin in (*head_pins, *pins)}.values())
 
 
-class Beside(NamedTuple):
+class SeparatePositions(NamedTuple):
     """Positions of covered messages that are sent next to a record.
 
     whole: sent unchanged. said: only a person's words are sent. rules: only files of rules are sent.
@@ -299,7 +299,7 @@ class Beside(NamedTuple):
     rules: frozenset[int]
 
 
-def is_beside(pin: Pin, beside: Beside) -> bool:
+def is_sent_separately(pin: Pin, beside: SeparatePositions) -> bool:
     """Return True if the text of a pin is sent next to a record."""
     if pin.position in beside.whole:
         return True

@@ -118,7 +118,7 @@ def quotation(
     return Quotation(text, count(text), tuple(chosen))
 
 
-def found_for(index: Index, query: str, *, budget: int, count: CountTokens) -> list[str]:
+def search_passages(index: Index, query: str, *, budget: int, count: CountTokens) -> list[str]:
     """Return the passages that a search finds, as lines, within a budget of tokens."""
     ranked = index.rank(index.find(terms(query)))
     return _lines(index, _best_within(index, ranked, budget, count))

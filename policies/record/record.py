@@ -16,7 +16,7 @@ from policies.decision.cut import Cut
 from policies.decision.plan import Trigger
 from policies.price import ReadSoFar
 from policies.record import working_set
-from policies.record.actions import FileChange, KeyAction, Work, work_behind
+from policies.record.actions import FileChange, KeyAction, Work, update_work
 from policies.record.allocate import cost_of
 from policies.record.bisect import BisectOutcome
 from policies.record.briefs import briefs_in
@@ -407,7 +407,7 @@ def _draft(context: RecordContext, written: WrittenSummary | None) -> _Draft:
     entries = ledger.supersede(context.statements.entries, written.named)
     timeline = (*(parent.segments if parent else ()), *([written.segment] if written.segment.text else []))
     timeline = timeline[-_SEGMENTS_STORED:]
-    work = work_behind(parent.work if parent else Work(), span.utterances, context.judge)
+    work = update_work(parent.work if parent else Work(), span.utterances, context.judge)
     reports = reports_in(parent.reports if parent else (), span.utterances)
     statements = [entry.text for entry in entries if entry.opening or entry.kind in ("task", "directive", "message")]
     files = _files(span, parent, budget, statements, texts, count, context.read_by)

@@ -117,7 +117,7 @@ _CAPITAL = re.compile(r"(?<=[\w,;:] )[^\W\d_a-z][\w'’-]{1,30}")
 
 
 def names_of(question: str) -> list[str]:
-    """Return the terms of what a question names; an empty list if its script does not show names."""
+    """Return the terms of the names in a question; an empty list if its script does not mark names."""
     quotations = _QUOTED.findall(question)
     possessors = [
         before_chinese_particle or before_korean_particle

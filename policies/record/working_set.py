@@ -74,7 +74,7 @@ class NameUse(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_used(self) -> bool:
-        """Return True if more than one result contains the name. Only then its line is worth much room."""
+        """Return True if the name occurs in more than a single result. Only then its line is worth much room."""
         return self.agent > 0 or self.user > 0 or self.messages > 1
 
     @property

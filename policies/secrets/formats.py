@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from policies.tables import read_table
 
-# Conditions before a key: no letter or digit, except the letter of an escape (`
-# sk-`).
+# Conditions before a key: no letter or digit, except the letter of an escape (`\nsk-`).
 _LEFT = {
     "": re.compile(r"(?<![\w-])|(?<=\\[nrt])", re.ASCII),
     "base64": re.compile(r"(?<![\w+/-])|(?<=\\[nrt])", re.ASCII),

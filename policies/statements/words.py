@@ -115,7 +115,7 @@ def stem(word: str) -> str:
 def as_cue(name: str) -> Cue:
     """Return the name as a cue. Raises ValueError for an unknown one."""
     if name not in get_args(Cue):
-        raise ValueError(name)
+        raise ValueError(f"unknown cue {name!r}, must be one of {get_args(Cue)}")
     return cast("Cue", name)
 
 

@@ -43,7 +43,7 @@ class BrowserStep(msgspec.Struct, frozen=True):
     goal: str = ""
 
 
-def steps_behind(older: Sequence[BrowserStep], utterances: Sequence[Utterance]) -> tuple[BrowserStep, ...]:
+def update_steps(older: Sequence[BrowserStep], utterances: Sequence[Utterance]) -> tuple[BrowserStep, ...]:
     """Return the newest steps of everything covered, those of the span after the older ones."""
     steps: list[BrowserStep] = []
     url, title = (older[-1].url, older[-1].title) if older else ("", "")

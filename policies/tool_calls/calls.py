@@ -54,9 +54,9 @@ def judge_call(call: ToolCall, position: int, answer: Utterance | None) -> tuple
 
 
 def _judge_script(call: ToolCall, position: int, answer: Utterance | None) -> Iterator[Done]:
-    """Yield the calls in a script, and last the script itself unless it has only one call.
+    """Yield the calls in a script, then the script itself with its result.
 
-    The result belongs to the only call, otherwise to the script.
+    If there is only one call, yield that call with the result instead.
     """
     state, output = script_result(answer.text) if answer is not None else ("", "")
     error = True if state == "failed" or (answer is not None and answer.error) else None

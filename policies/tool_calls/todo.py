@@ -47,7 +47,7 @@ class Plan(msgspec.Struct, frozen=True):
         return bool(items) and all(item.status in ("done", "dropped") for item in items)
 
 
-def plan_behind(older: Plan, done: Sequence[Done], said: Sequence[Utterance]) -> Plan:
+def update_plan_state(older: Plan, done: Sequence[Done], said: Sequence[Utterance]) -> Plan:
     """Return the plan after everything covered.
 
     Failed calls change nothing. A finished plan is dropped when a person makes another request.

@@ -14,7 +14,7 @@ from policies.conversation.transcript import Utterance
 from policies.record.blocks import file_line, state_blocks
 from policies.record.call_lines import action_line
 from policies.record.masking import as_allowed
-from policies.record.recall import found_for
+from policies.record.recall import search_passages
 from policies.record.record import Record
 from policies.record.search import Index
 from policies.record.texts import texts_for
@@ -53,7 +53,9 @@ def serve_mcp(config: Config, caller: Caller) -> None:
         except StoreError as error:
             return f"The store cannot be searched: {error}."
         index = Index(utterance for one in found for utterance in _utterances_of(*one))
-        lines = found_for(index, query, budget=_TOKENS, count=lambda text: tokenizer.count(text, DEFAULT_ENCODING))
+        lines = search_passages(
+            index, query, budget=_TOKENS, count=lambda text: tokenizer.count(text, DEFAULT_ENCODING)
+        )
         return "\n".join(lines) or f"Nothing was found in {len(found)} conversations."
 
     server.tool(NAME, description=_DESCRIPTION, annotations=_READ_ONLY, structured_output=False)(conversation_search)

@@ -16,7 +16,7 @@ from policies.conversation.transcript import CountTokens, Utterance
 from policies.decision.plan import AHEAD, Compact, most_names
 from policies.record import record as records
 from policies.record.names import NamesOf, names_in
-from policies.record.pins import Beside, SpanPins, carried_text, is_beside
+from policies.record.pins import SeparatePositions, SpanPins, carried_text, is_sent_separately
 from policies.record.record import Record, RecordContext, Span, Statements
 from policies.record.rules import FileReadBy, file_read_by
 from policies.settings import PolicySettings
@@ -166,20 +166,20 @@ class Job:
             for pin in pins
         ]
         first = case.carried.covered if case.carried else 0
-        beside = Beside(*(self._absolute_from(first, places) for places in self._places_beside(cut)))
-        sent = [is_beside(pin, beside) for pin in pins]
+        beside = SeparatePositions(*(self._absolute_from(first, places) for places in self._places_beside(cut)))
+        sent = [is_sent_separately(pin, beside) for pin in pins]
         return SpanPins(
             tuple(pin for pin, is_sent in zip(allowed, sent, strict=True) if not is_sent),
             tuple(pin for pin, is_sent in zip(allowed, sent, strict=True) if is_sent),
         )
 
-    def _places_beside(self, cut: int) -> Beside:
+    def _places_beside(self, cut: int) -> SeparatePositions:
         """Return the positions of covered messages of which something is sent beside the record."""
         conversation = self.cooled.conversation
         whole = {*conversation.loading(cut), *conversation.covered_instructions(cut)}
         said = {*conversation.repeated_messages(cut)}
         rules = {*conversation.rules(cut), *(at for at in said if not conversation.body[at].results)}
-        return Beside(frozenset(whole), frozenset(said), frozenset(rules))
+        return SeparatePositions(frozenset(whole), frozenset(said), frozenset(rules))
 
     def _absolute_from(self, first: int, places: Collection[int]) -> frozenset[int]:
         return frozenset(self.case.absolute(at) for at in places if at >= first)

@@ -23,7 +23,7 @@ from policies.record.pins import (
     Pin,
     Pinned,
     carried_text,
-    pins_behind,
+    update_pins,
     with_head_pins,
     without_shortened,
 )
@@ -101,7 +101,7 @@ class PinFinder:
         """Return what all messages pin, if that is known of those before `start`."""
         said = case.unmasked_utterances(start, len(case.conversation.body))
         said = [replace(one, position=case.absolute(one.position)) for one in said] if case.shift else said
-        pinned = pins_behind(known.pinned, said, _matches(case))
+        pinned = update_pins(known.pinned, said, _matches(case))
         if case.carried is not None:
             pinned = without_shortened(pinned)
         is_same = pinned.pins == known.pinned.pins and known.tokens > 0

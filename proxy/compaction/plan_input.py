@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.cached import cached_property
-from policies.conversation.apart import told_apart
+from policies.conversation.apart import split_voices
 from policies.conversation.conversation import NO_LIMITS, Conversation, Rooms
 from policies.conversation.prefix_digests import Chain, mark_of
 from policies.conversation.transcript import Utterance
@@ -352,7 +352,7 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
         if self.has_tools_in_text:
             before, after = self._last(start - 1), self._last(end) if answered else None
             found = text_protocol.as_tools(found, before, after)
-        return told_apart(found, self._spoken, self._foreign)
+        return split_voices(found, self._spoken, self._foreign)
 
     def unmasked_utterances(self, start: int, end: int) -> list[Utterance]:
         """Return the same as the client wrote them."""
@@ -360,7 +360,7 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
         if self.has_tools_in_text:
             before = self.request.utterances(start - 1, start)[-1:] if start else []
             found = text_protocol.as_tools(found, next(iter(before), None))
-        return told_apart(found, self._spoken, self._foreign)
+        return split_voices(found, self._spoken, self._foreign)
 
     def _read_messages(self, positions: Iterable[int]) -> None:
         """Decode and mask the messages at these positions, each once, and all of them together."""

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from policies import numbers
 from policies.decision import overflow_retries as ladder
-from policies.decision.oversize import kept_behind, limits_for
+from policies.decision.oversize import kept_positions, limits_for
 from policies.decision.plan import Compact
 from policies.record.record import Record
 from policies.record.texts import texts_for
@@ -310,7 +310,7 @@ class PromptBuilder:
         """Return the prompt with its largest contents cut, so that its tail has `rung.tail_tokens`."""
         covered, view = record.covered if record else 0, view.without_references
         assert rung.tail_tokens is not None  # noqa: S101 - the caller's condition
-        kept = kept_behind(view.conversation, covered)
+        kept = kept_positions(view.conversation, covered)
         limits = limits_for(view.conversation, kept, rung.tail_tokens, case.request.harness_shares(kept))
         shorter = await self._shortener.cut(case, record, view, limits)
         cut = build_prompt(case, shorter, record, prompt.outcome, prompt.reason)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from policies.conversation.conversation import MessageIndex
-from policies.decision.oversize import kept_behind, least_tokens, oversized_messages
+from policies.decision.oversize import kept_positions, least_tokens, oversized_messages
 from policies.record.record import Record
 from proxy.compaction.lossless import LosslessShortener
 from proxy.compaction.media import MediaRemover
@@ -100,6 +100,6 @@ class Shortener:
             return view
         if not case.cannot_take(least_tokens(view.conversation, newest)):
             return view
-        harness = case.request.harness_shares(kept_behind(view.conversation, newest))
+        harness = case.request.harness_shares(kept_positions(view.conversation, newest))
         limits = oversized_messages(view.conversation, case.steady_budget(window), newest, harness)
         return await self.short_forms.cut(case, view, limits)

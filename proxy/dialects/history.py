@@ -10,7 +10,7 @@ from msgspec import structs
 
 from policies.cached import cached_property
 from policies.conversation.message import Message, Signature
-from policies.conversation.outline import Outline, has_another_head, head_of
+from policies.conversation.outline import Outline, head_of, may_change_head
 from policies.conversation.prefix_digests import Digests
 from proxy.dialects.spans import JoinedSpans, Span
 
@@ -77,7 +77,7 @@ class History(msgspec.Struct, frozen=True, dict=True):
             tokens = message.tokens if message.barrier else tokens + message.tokens
             bypass = bypass or message.bypass
             compacts, has_media = compacts or message.compacts, has_media or message.media
-        if has_another_head(head, len(self.messages), messages):
+        if may_change_head(head, len(self.messages), messages):
             head, _ = head_of(messages)
         told = (head, is_signed, tokens, bypass, compacts, has_media)
         # Behind a provider's own compaction there is another body: of the old one nothing is known of it.

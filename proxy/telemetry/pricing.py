@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import force_setattr
 
-from policies.price import CACHE_TTL, LONG_CACHE_TTL, Price, Tokens, prompt_behind
+from policies.price import CACHE_TTL, LONG_CACHE_TTL, Price, Tokens, continued_prompt
 from proxy.lru import remember
 from proxy.telemetry.events import Event, Hook, RequestEnded, SummarizerCalled
 from proxy.telemetry.history_entries import RequestEntry
@@ -104,7 +104,7 @@ class Pricing(RequestListener):
         if is_unchanged or not prompts.is_changed:  # there is nothing to estimate
             return usd, usd
         before = round(prompts.seen_share * before)
-        would = prompt_behind(before, received, price=price, caches=ttl > 0, is_warm=is_warm).with_answer(output)
+        would = continued_prompt(before, received, price=price, caches=ttl > 0, is_warm=is_warm).with_answer(output)
         return usd, usd if would == call else _rounded(price.of(would))
 
 

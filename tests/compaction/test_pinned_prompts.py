@@ -367,7 +367,7 @@ def test_what_a_fault_of_ours_prevents_costs_no_request(monkeypatch: pytest.Monk
     def fail(*_: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(looking, "pins_behind", fail)
+    monkeypatch.setattr(looking, "update_pins", fail)
     prompt = asyncio.run(_last(_covered(ClaudeCode, "the plan"), HEADER))
     assert prompt.record is not None
     assert prompt.pins is None

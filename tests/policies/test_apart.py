@@ -1,7 +1,7 @@
 """Utterances of one voice each, and the turns of a conversation by who speaks."""
 
 from policies.authorship.heard import Heard, heard_in
-from policies.conversation.apart import told_apart
+from policies.conversation.apart import split_voices
 from policies.conversation.message import Call, Message
 from policies.conversation.outline import Outline
 from policies.conversation.transcript import Utterance
@@ -77,7 +77,7 @@ def test_each_utterance_has_one_voice_and_what_was_typed_stands_behind_its_resul
         Utterance(2, "tool", f"ok\n\n{WHILE}", answers="c", tool="Bash"),
         Utterance(3, "user", "Always push."),
     ]
-    found = told_apart(said, {0, 2})
+    found = split_voices(said, {0, 2})
     assert [(one.position, one.role, one.voice, one.text) for one in found] == [
         (0, "user", "harness", "Be brief."),
         (0, "user", "person", "Fix it."),
@@ -90,9 +90,9 @@ def test_each_utterance_has_one_voice_and_what_was_typed_stands_behind_its_resul
 
 def test_a_question_that_failed_has_no_answer_of_a_person() -> None:
     result = Utterance(2, "tool", "Please wait.", answers="c", tool="AskUserQuestion")
-    assert [one.text for one in told_apart([result], {2}) if one.role == "user"] == ["Please wait."]
+    assert [one.text for one in split_voices([result], {2}) if one.role == "user"] == ["Please wait."]
     failed = Utterance(2, "tool", "Please wait.", answers="c", tool="AskUserQuestion", error=True)
-    assert [one.text for one in told_apart([failed], {2}) if one.role == "user"] == []
+    assert [one.text for one in split_voices([failed], {2}) if one.role == "user"] == []
 
 
 def test_an_empty_message_is_a_word_to_go_on() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.price import Payoff, Price, Tokens, is_gone, payoff_of, price_in_seconds, prompt_behind
+from policies.price import Payoff, Price, Tokens, continued_prompt, is_gone, payoff_of, price_in_seconds
 
 ANTHROPIC = Price(prompt=4.0, completion=20.0, cached=0.4, written=5.0, written_long=8.0)
 OPENAI = Price(prompt=4.0, completion=20.0, cached=0.4, written=4.0, written_long=4.0)
@@ -89,10 +89,10 @@ def test_a_cache_lets_go_of_what_nobody_asks_for(idle: float, is_long: bool, gon
     ],
 )
 def test_a_prompt_that_goes_on_from_another(price: Price, caches: bool, is_warm: bool, call: Tokens) -> None:
-    assert prompt_behind(80, 100, price=price, caches=caches, is_warm=is_warm) == call
+    assert continued_prompt(80, 100, price=price, caches=caches, is_warm=is_warm) == call
 
 
 @given(st.integers(0, 5_000), st.integers(0, 5_000))
 def test_a_warm_cache_is_never_dearer_than_none(before: int, prompt: int) -> None:
-    warm = prompt_behind(before, prompt, price=OPENAI, caches=True, is_warm=True)
+    warm = continued_prompt(before, prompt, price=OPENAI, caches=True, is_warm=True)
     assert OPENAI.of(warm) <= OPENAI.of(Tokens(prompt))

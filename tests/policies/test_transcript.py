@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from policies.authorship.wrappers import Voice
-from policies.conversation.apart import told_apart
+from policies.conversation.apart import split_voices
 from policies.conversation.transcript import Utterance, render
 from tests.support.conversations import count
 
@@ -33,7 +33,7 @@ def test_only_what_a_person_typed_is_labelled_as_the_users(voice: Voice, by: str
 
 def test_a_reminder_beside_a_persons_words_is_not_the_users() -> None:
     said = Utterance(0, "user", "<system-reminder>Always push.</system-reminder>\nFix the port.")
-    lines = [block.text for block in render(told_apart([said], {0}), count)]
+    lines = [block.text for block in render(split_voices([said], {0}), count)]
     assert any(line.startswith("[0] user:") and "Fix the port." in line for line in lines)
     assert all("Always push" not in line for line in lines if line.startswith("[0] user:"))
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from policies.decision.overflow_retries import Retry, StatedLimit, next_retry, retries
 from policies.decision.plan import AHEAD, Trigger
-from policies.price import Tokens, prompt_behind
+from policies.price import Tokens, continued_prompt
 from proxy.callers.api_head import ApiHead
 from proxy.callers.tenants import Caller
 from proxy.cli.replay.figures import LEAST_CACHED, NO_PROXY, Replayed, ReplayTally, session_of, total_of
@@ -263,7 +263,7 @@ class _Player:
             self.unpriced.add(sent.settings.model)
             tally.unpriced += 1
             return
-        call = prompt_behind(cached, sent.tokens, price=price, caches=sent.tokens >= LEAST_CACHED, is_warm=True)
+        call = continued_prompt(cached, sent.tokens, price=price, caches=sent.tokens >= LEAST_CACHED, is_warm=True)
         tally.cost += price.of(call.with_answer(written or 0))
 
 

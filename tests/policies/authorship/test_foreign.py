@@ -8,7 +8,7 @@ import pytest
 
 from policies.authorship.foreign import brings_foreign_text
 from policies.authorship.parts import typed_in_result
-from policies.conversation.apart import told_apart
+from policies.conversation.apart import split_voices
 from policies.conversation.message import Call, Message
 from policies.conversation.outline import Outline
 from policies.conversation.transcript import ToolCall, Utterance
@@ -70,5 +70,5 @@ def test_a_result_of_such_a_call_opens_no_turn_and_speaks_for_nobody(*, is_forei
         Utterance(1, "assistant", "", (ToolCall("Bash", "{}", "c"),)),
         Utterance(2, "tool", f"page\n\n{WHILE}", answers="c", tool="Bash"),
     ]
-    typed = told_apart(said, [0, 2], outline.foreign)[-1]
+    typed = split_voices(said, [0, 2], outline.foreign)[-1]
     assert (typed.text, typed.voice) == ("Push it.", "report" if is_foreign else "person")

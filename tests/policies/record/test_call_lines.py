@@ -9,7 +9,7 @@ import pytest
 
 from policies.conversation.transcript import Utterance
 from policies.decision.budget import budget_of
-from policies.record.actions import KeyAction, Work, work_behind
+from policies.record.actions import KeyAction, Work, update_work
 from policies.record.blocks import attempt_line, file_line, work_blocks
 from policies.record.call_lines import action_line, call_of, call_text, outdated_checks
 from policies.record.masking import as_allowed
@@ -54,7 +54,7 @@ def call_lines(actions: Sequence[KeyAction], room: int, texts: Texts = EN) -> li
 
 
 def notes(*steps: tuple[str, object, str]) -> list[str]:
-    work = work_behind(Work(), said(*steps))
+    work = update_work(Work(), said(*steps))
     before = outdated_checks(work.actions, work.files)
     lines = (action_line(action, EN, before.get(call_of(action))) for action in work.actions)
     return [line.partition("; ")[2] for line in lines if "pytest" in line or "lint" in line]
@@ -91,36 +91,36 @@ def test_a_check_that_is_older_than_the_last_change_says_so(
 
 
 def test_it_says_so_beside_what_was_tried_in_vain_and_in_the_conversations_language() -> None:
-    work = work_behind(Work(), said(FAILED, edit()))
+    work = update_work(Work(), said(FAILED, edit()))
     change = outdated_checks(work.actions, work.files)[call_of(work.attempts[0])]
     assert attempt_line(work.attempts[0], EN, change).endswith(f"30 passed in 2.10s; {NOT_RERUN}")
     assert attempt_line(work.attempts[0], ZH, change).endswith("2.10s；早于最近一次已知的改动（[2]），此后未再运行")
 
 
 def test_a_change_in_a_later_span_makes_an_earlier_check_old() -> None:
-    checked = work_behind(Work(), said(PASSED))
-    work = work_behind(checked, [*said(PASSED, edit())][2:])
+    checked = update_work(Work(), said(PASSED))
+    work = update_work(checked, [*said(PASSED, edit())][2:])
     assert list(outdated_checks(work.actions, work.files)) == [call_of(work.actions[0])]
-    seen = work_behind(Work(), said(read("b.py"), edit()))
+    seen = update_work(Work(), said(read("b.py"), edit()))
     assert outdated_checks(seen.actions, seen.files) == {}
     old = [msgspec.structs.replace(action, sort="", about="") for action in work.actions]
     assert outdated_checks(old, work.files) == {}
 
 
 def test_reads_of_one_file_are_one_line_also_across_records() -> None:
-    first = work_behind(Work(), said(read("a.py"), read("b.py"), read("a.py", offset=40)))
+    first = update_work(Work(), said(read("a.py"), read("b.py"), read("a.py", offset=40)))
     assert [(action.about, action.times, action.position) for action in first.actions] == [
         ("b.py", 1, 2),
         ("a.py", 2, 4),
     ]
-    later = work_behind(first, said(edit(), edit("b.py"), edit("c.py"), ran("cat a.py", "w = 0\nx = 1\ny = 2\nz = 3")))
+    later = update_work(first, said(edit(), edit("b.py"), edit("c.py"), ran("cat a.py", "w = 0\nx = 1\ny = 2\nz = 3")))
     assert told(later.actions)[-1] == "- [6] read: a.py (3 times)"
     assert told(later.actions, ZH)[-1] == "- [6] 已读取: a.py (3 次)"
 
 
 def test_what_did_something_comes_before_checks_that_were_run_again() -> None:
     again = [ran("pytest tests/a.py", "1 failed, 3 passed in 1s")] * 9 + [ran("pytest tests/a.py", "4 passed in 1s")]
-    actions = work_behind(Work(), said(ran("./bin/enqueue all", "Scheduled 9 jobs"), *again, read("b.py"))).actions
+    actions = update_work(Work(), said(ran("./bin/enqueue all", "Scheduled 9 jobs"), *again, read("b.py"))).actions
     lines = call_lines(actions, 60)
     assert [line.partition("]")[0] for line in lines[:2]] == ["- [0", "- [20"]
 
@@ -134,12 +134,12 @@ def test_what_started_work_is_quoted_and_not_called_ok() -> None:
 def test_searches_edits_and_reads_that_failed_are_never_one() -> None:
     grep = ("Grep", {"pattern": "x", "path": "a.py"}, "a.py:1:x = 1")
     missing = ("Read", {"file_path": "a.py"}, "Error: File does not exist")
-    assert len(work_behind(Work(), said(grep, grep, edit(), edit(), missing, missing)).actions) == 6
+    assert len(update_work(Work(), said(grep, grep, edit(), edit(), missing, missing)).actions) == 6
 
 
 def test_without_the_room_what_failed_changed_or_checked_is_told_before_the_newest_reads() -> None:
     steps = (edit(), FAILED, ran("deploy now", "strange"), *(read(f"lib/part_{i}.py") for i in range(20)))
-    actions = work_behind(Work(), said(*steps)).actions
+    actions = update_work(Work(), said(*steps)).actions
     lines = call_lines(actions, 110)
     assert sum(count(line) + 1 for line in lines) <= 110
     assert [line.partition("(")[0] for line in lines[:3]] == ["- [0] Edit", "- [2] bash", "- [4] bash"]
@@ -153,7 +153,7 @@ def test_without_the_room_what_failed_changed_or_checked_is_told_before_the_newe
 
 def test_files_that_were_read_with_no_other_call_between_them_are_one_line() -> None:
     steps = (read("a.py"), read("b.py"), ran("cat c.py", "z = 1\ny = 2\nx = 3\nw = 4"), edit(), read("d.py"), PASSED)
-    lines = told(work_behind(Work(), said(*steps)).actions)
+    lines = told(update_work(Work(), said(*steps)).actions)
     assert lines[0] == "- [0-4] read: a.py, b.py, c.py"
     assert [line.partition("(")[0] for line in lines[1:]] == ["- [6] Edit", "- [8] read: d.py", "- [10] bash"]
 
@@ -178,7 +178,7 @@ def test_of_a_lone_text_among_the_arguments_the_name_is_not_told(arguments: obje
 @pytest.mark.parametrize("room", range(0, 400, 7))
 def test_lines_of_calls_never_exceed_their_room_and_count_what_they_leave_out(room: int) -> None:
     steps = [step for i in range(9) for step in (read(f"lib/part_{i}.py"), read(f"lib/more_{i}.py"), edit(f"{i}.py"))]
-    lines = call_lines(work_behind(Work(), said(*steps)).actions, room)
+    lines = call_lines(update_work(Work(), said(*steps)).actions, room)
     assert sum(count(line) + 1 for line in lines) <= room
     shown = sum(line.count("lib/") + line.count("Edit") for line in lines)
     assert not lines or shown == 27 or lines[-1] == EN.calls_left_out.format(calls=27 - shown)
@@ -243,13 +243,13 @@ def test_a_plan_that_is_not_shown_and_one_that_failed_stay_among_the_calls() -> 
     ],
 )
 def test_what_a_result_says_is_quoted_and_a_verdict_is_not(step: tuple[str, object, str], line: str) -> None:
-    (action,) = work_behind(Work(), said(step)).actions
+    (action,) = update_work(Work(), said(step)).actions
     assert action_line(action, EN).endswith(line)
 
 
 def test_a_persons_answer_is_no_result_that_outlives_it() -> None:
     answered = 'User has answered your questions: "Which port?"="8080".'
-    work = work_behind(Work(), said(("AskUserQuestion", {"questions": []}, answered)))
+    work = update_work(Work(), said(("AskUserQuestion", {"questions": []}, answered)))
     assert work.actions[0].why == ""
     assert action_line(work.actions[0], EN).endswith("-> asked")
 
@@ -282,7 +282,7 @@ def test_what_a_number_in_brackets_is_stands_once_in_a_record_with_the_room() ->
 def test_a_file_that_was_there_and_is_written_anew_is_told_as_overwritten(
     steps: tuple[tuple[str, object, str], ...], expected: str
 ) -> None:
-    (file,) = work_behind(Work(), said(*steps)).files
+    (file,) = update_work(Work(), said(*steps)).files
     assert f"({expected}" in file_line(file, EN)
     words = {"overwritten": "已覆盖", "created": "新建", "modified": "已修改"}
     assert words[expected] in file_line(file, ZH)

@@ -15,15 +15,15 @@ from policies.record.masking import as_allowed
 from policies.record.pins import (
     HEAD,
     MOST_PINS,
-    Beside,
     Matches,
     Pin,
     Pinned,
+    SeparatePositions,
     carried_text,
-    is_beside,
+    is_sent_separately,
     marked_texts,
-    pins_behind,
     pins_block,
+    update_pins,
     with_head_pins,
     without_pins,
     without_shortened,
@@ -170,16 +170,16 @@ FOUND: list[tuple[str, Matches, list[Utterance], list[str]]] = [
 
 @pytest.mark.parametrize(("matches", "said", "expected"), [row[1:] for row in FOUND], ids=[row[0] for row in FOUND])
 def test_what_is_pinned(matches: Matches, said: list[Utterance], expected: list[str]) -> None:
-    assert [pin.text for pin in pins_behind(Pinned(), said, matches).pins] == expected
+    assert [pin.text for pin in update_pins(Pinned(), said, matches).pins] == expected
     # Told message by message, as requests come, it is the same.
     state = Pinned()
     for position in sorted({one.position for one in said}):
-        state = pins_behind(state, [one for one in said if one.position == position], matches)
+        state = update_pins(state, [one for one in said if one.position == position], matches)
     assert [pin.text for pin in state.pins] == expected
 
 
 def test_a_text_that_an_item_has_only_shortened_is_no_longer_known() -> None:
-    state = pins_behind(
+    state = update_pins(
         Pinned(), [*spec(0, "aa\n[… 95,000 characters left out …]\naa", id=7), *spec(2, "b", id=8)], POLICY
     )
     assert [pin.text for pin in without_shortened(state).pins] == ["", "b"]
@@ -200,7 +200,7 @@ GLOBS = [
 
 @pytest.mark.parametrize(("glob", "path", "is_pinned"), GLOBS)
 def test_a_glob_names_paths_by_their_ends(glob: str, path: str, *, is_pinned: bool) -> None:
-    assert bool(pins_behind(Pinned(), reads(0, path, "text"), Matches((f"file:{glob}",))).pins) is is_pinned
+    assert bool(update_pins(Pinned(), reads(0, path, "text"), Matches((f"file:{glob}",))).pins) is is_pinned
 
 
 MARKED = [
@@ -231,14 +231,14 @@ def test_a_mark_without_its_end_costs_one_look() -> None:
 
 def test_only_the_newest_stay_of_very_many() -> None:
     said = [one for number in range(MOST_PINS + 5) for one in spec(2 * number, f"v{number}", id=number)]
-    found = pins_behind(Pinned(), said, POLICY)
+    found = update_pins(Pinned(), said, POLICY)
     assert [found.pins[0].text, found.pins[-1].text, len(found.pins)] == ["v5", f"v{MOST_PINS + 4}", MOST_PINS]
     assert found.matched == {one.position for one in said if one.role == "tool"}
 
 
 def test_what_names_a_pin_and_where_it_stands() -> None:
     said = [*spec(3, "v1", id=7), *reads(5, "docs/a.md", "a", offset=2), person(7, "<pin>x</pin>")]
-    found = pins_behind(Pinned(), said, Matches(("tool:get_spec",), ("tool:get_spec", "file:docs/*")))
+    found = update_pins(Pinned(), said, Matches(("tool:get_spec",), ("tool:get_spec", "file:docs/*")))
     assert [(pin.origin, pin.source, pin.position) for pin in found.pins] == [
         ("policy", 'get_spec {"id":7}', 4),
         ("header", "docs/a.md offset=2", 6),
@@ -325,7 +325,7 @@ def test_a_record_read_back_from_its_text_has_its_pins_and_nobodys_words() -> No
 
 
 def test_what_is_sent_beside_a_record() -> None:
-    beside = Beside(frozenset({1}), frozenset({2}), frozenset({3}))
+    beside = SeparatePositions(frozenset({1}), frozenset({2}), frozenset({3}))
     rows = [
         ("tool:a", 1),
         ("tool:a", 2),
@@ -335,7 +335,7 @@ def test_what_is_sent_beside_a_record() -> None:
         ("rules:a 0", 2),
         ("mark:a", 4),
     ]
-    found = [is_beside(pin("x", position, key=key), beside) for key, position in rows]
+    found = [is_sent_separately(pin("x", position, key=key), beside) for key, position in rows]
     assert found == [True, False, True, False, True, False, False]
 
 

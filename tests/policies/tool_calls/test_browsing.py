@@ -10,7 +10,7 @@ from policies.conversation.transcript import ToolCall, Utterance
 from policies.record.actions import Work
 from policies.record.blocks import state_blocks
 from policies.record.texts import texts_for
-from policies.tool_calls.browsing import BrowserStep, steps_behind
+from policies.tool_calls.browsing import BrowserStep, update_steps
 from tests.support.conversations import count
 from tests.support.records import made, shown_lines
 
@@ -38,14 +38,14 @@ def test_a_step_has_its_page_what_was_typed_and_what_the_agent_noted(
     text = json.dumps(answer)
     calls = (ToolCall("AgentOutput", text, "a"),) if as_call else ()
 
-    assert steps_behind(
+    assert update_steps(
         (), [Utterance(0, "user", state), Utterance(1, "assistant", "" if as_call else text, calls)]
     ) == (STEP,)
 
 
 @pytest.mark.parametrize("text", ["Done.", '{"action": "run"}', '{"action": []}', '{"memory": "x"}', '{"action": ['])
 def test_what_is_no_step_is_none(text: str) -> None:
-    assert not steps_behind((), [Utterance(0, "assistant", text)])
+    assert not update_steps((), [Utterance(0, "assistant", text)])
 
 
 def test_the_newest_steps_are_told_first_and_within_their_share() -> None:
@@ -61,7 +61,7 @@ def test_the_newest_steps_are_told_first_and_within_their_share() -> None:
 def test_steps_go_from_record_to_record_and_an_older_page_holds_until_another_is_seen() -> None:
     later = [Utterance(2, "assistant", json.dumps(NOTES | {"action": []}))]
 
-    assert steps_behind((STEP,), later) == (
+    assert update_steps((STEP,), later) == (
         STEP,
         BrowserStep(2, "Your cart", URL, (), NOTES["memory"], NOTES["next_goal"]),
     )

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from policies.conversation.transcript import ToolCall
-from policies.record.actions import Work, key_actions, work_behind
+from policies.record.actions import Work, key_actions, update_work
 from policies.record.rules import file_read_by
 from policies.tool_calls.calls import done_in
 from policies.tool_calls.sorts import covers, sort_of
@@ -181,5 +181,5 @@ def test_no_other_tool_reads_a_file_or_folds_a_reading(tool: str, arguments: dic
     lines = "1\tx = 1\n2\ty = 2"
     steps = [("Read", {"file_path": "a.py"}, lines), (tool, arguments, lines), ("Read", {"file_path": "a.py"}, lines)]
     assert [action.tool for action in key_actions(said(*steps))] == ["Read", tool, "Read"]
-    assert len(work_behind(Work(), said(*steps)).actions) == 2
+    assert len(update_work(Work(), said(*steps)).actions) == 2
     assert file_read_by(ToolCall(tool, json.dumps(arguments), "c")) is None

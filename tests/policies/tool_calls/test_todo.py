@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from policies.tool_calls.calls import done_in
 from policies.tool_calls.plan_forms import PlanItem
-from policies.tool_calls.todo import Plan, plan_behind
+from policies.tool_calls.todo import Plan, update_plan_state
 from tests.support.calls import said
 
 A, B = {"content": "Port the parser", "status": "completed"}, {"content": "更新文档", "status": "in_progress"}
@@ -18,7 +18,7 @@ A, B = {"content": "Port the parser", "status": "completed"}, {"content": "更�
 
 def plan(*steps: tuple[str, object, str] | str, older: Plan = Plan()) -> Plan:  # noqa: B008 - immutable
     span = said(*steps)
-    return plan_behind(older, done_in(span), span)
+    return update_plan_state(older, done_in(span), span)
 
 
 def listed(found: Plan) -> list[tuple[str, str]]:
