@@ -217,7 +217,7 @@ class _CoolingRun:
             yield from (Coming(position, wait) for position in members if not self._body[position].media_tokens)
 
     def _wait(self, newest_member: int, missing: float) -> int:
-        """Return the tokens by which the conversation grows until a batch is due, if it goes on as before.
+        """Return the tokens by which the conversation grows until a batch is due, if it continues as before.
 
         By then `missing` more tokens are in large messages, the floor is reached, and the message `last` has cooled.
         """

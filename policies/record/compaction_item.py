@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from policies.conversation.message import INSTRUCTION_ROLES, Message
 
 
-def covers(messages: Iterable[Message]) -> str:
+def history_digest(messages: Iterable[Message]) -> str:
     """Return the digest of the history that an item represents: 64 hex digits, the same for every client.
 
     Instructions are not included: some clients change theirs with every request.

@@ -197,15 +197,15 @@ def name_lines(
     uses: Sequence[NameUse],
     room: int,
     now: int,
-    stands: Callable[[str], bool],
+    is_sent: Callable[[str], bool],
     count: CountTokens,
     names_of: NamesOf = names_in,
 ) -> tuple[list[str], list[str]]:
-    """Return lines under a line with their source, and bare names, within `room` tokens in all.
+    """Return lines below a line with their source, and bare names, within `room` tokens in all.
 
-    stands: returns True if what is sent anyway contains a name. Such a name needs no room.
+    is_sent: returns True if what is sent anyway contains a name. Such a name needs no room.
     """
-    worth = {use.name: use.worth(now) for use in uses if not stands(use.name)}
+    worth = {use.name: use.worth(now) for use in uses if not is_sent(use.name)}
     costs = {name: count(f" {name}") for name in worth}
     room_for_lines = max(int(_LEAST_SHARE * room), min(int(_MOST_SHARE * room), room - sum(costs.values())))
     chosen = _choose_lines([use for use in uses if use.is_used], worth, room_for_lines, count, names_of)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from policies.conversation.message import Message
 from policies.decision.clearing import ToolUse, cleared_uses
-from policies.record.compaction_item import covers, without_kept, without_tail
+from policies.record.compaction_item import history_digest, without_kept, without_tail
 
 A, B, C, D = (Message("user", 10, name.encode()) for name in "abcd")
 CALL, RESULT = Message("assistant", 10, b"call"), Message("tool", 10, b"result")
@@ -17,9 +17,12 @@ RULE = Message("developer", 10, b"rule")
 
 
 def test_what_an_item_covers_is_named_whatever_its_instructions_are() -> None:
-    named = covers([RULE, A, CALL, RESULT])
-    assert named == covers([A, CALL, RESULT, RULE]) == covers([A, CALL, RESULT])
-    assert len({named, covers([A, RESULT, CALL]), covers([A, CALL]), covers([A, CALL, RESULT, B])}) == 4
+    named = history_digest([RULE, A, CALL, RESULT])
+    assert named == history_digest([A, CALL, RESULT, RULE]) == history_digest([A, CALL, RESULT])
+    assert (
+        len({named, history_digest([A, RESULT, CALL]), history_digest([A, CALL]), history_digest([A, CALL, RESULT, B])})
+        == 4
+    )
 
 
 @pytest.mark.parametrize(

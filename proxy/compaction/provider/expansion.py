@@ -11,7 +11,7 @@ from msgspec import structs
 from policies.conversation.conversation import MessageIndex
 from policies.conversation.message import INSTRUCTION_ROLES, Message
 from policies.decision.assemble import Injected
-from policies.record.compaction_item import covers, without_kept, without_tail
+from policies.record.compaction_item import history_digest, without_kept, without_tail
 from policies.record.reading import record_in
 from policies.record.record import Record
 from policies.record.texts import texts_for
@@ -234,7 +234,7 @@ class Expander:
                     self._put_item(found, held, one, at, messages, tenant)
         fields = request.parsed.envelope.fields
         asked = compacting.parse_request(fields, questions, len(messages)) if is_ours else CompactionRequest()
-        covered = covers(message for at, message in enumerate(messages) if at not in questions)
+        covered = history_digest(message for at, message in enumerate(messages) if at not in questions)
         return found.settle(request, asked, covered)
 
     def expand_settled(self, request: CountedRequest, item: CompactionItem) -> Settled:
@@ -260,7 +260,7 @@ class Expander:
         found.is_changed = True
         if isinstance(item, CompactionItem):
             behind = frozenset(each.digest for each in messages[at + 1 :])
-            found.put_record(item, covers(messages[:at]), behind, held.mark)
+            found.put_record(item, history_digest(messages[:at]), behind, held.mark)
         elif held.text is not None:
             found.put_text(held.text, held.mark)
             found.unreadable += item != "foreign" or found.pieces[-1].record is not None
