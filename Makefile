@@ -9,7 +9,7 @@ ARGS ?=
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(4, os.cpu_count() + 1))')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-quick test-real agents charts check bench chaos pictures lock reference docs models release clean
+.PHONY: help setup demo serve test test-quick test-real agents charts check bench chaos pictures lock reference docs mutate models release clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ lock: ## resolve the dependencies anew; needs uv
 
 release: $(VENV)/.ready-dev ## source archive, wheel, SBOM and checksums of the tagged commit, in dist (ARGS=--untagged for a trial)
 	@rm -rf dist && $(BIN)/python .ci/release.py dist $(ARGS)
+
+mutate: $(VENV)/.ready-dev ## break lines that matter, one by one, and name those that no test notices (minutes)
+	@$(BIN)/python -m tests.house.mutate
 
 reference: $(VENV)/.ready-dev ## write docs/reference from the code
 	@$(BIN)/python -m tests.house.reference

@@ -1,12 +1,9 @@
 """How the proxy is set up: models, tenants and their policies, the store, the config in force."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from io import StringIO
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import msgspec
-from ruamel.yaml import YAML
 
 from policies.decision.budget import usable_tokens
 from policies.model_profile import ModelProfile
@@ -20,13 +17,12 @@ from proxy.config.loading import digest_of, notes
 from proxy.config.presets import origins
 from proxy.config.reloading import Reloader
 from proxy.config.settings import Config
+from proxy.config.shown import as_yaml, bare, masked_values
 from proxy.models.table import Window
 from proxy.models.windows import ModelKey, Sources
 from proxy.sessions.stores import CircuitBreaker, Sealer
 from proxy.sessions.stores.base import Facts
 from proxy.telemetry.histograms import Histogram, Histograms
-
-_SHOWN = 12
 
 
 class TenantModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -317,18 +313,12 @@ def _operations(seconds: Histograms, errors: Mapping[str, int]) -> Iterator[Oper
         yield Operation(name, number, errors.get(name, 0), histogram.sum / number if number else None)
 
 
-def bare(url: str) -> str:
-    """An address without user, password and query."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
 def config(reloader: Reloader) -> ConfigView:
     return ConfigView(
         file=str(reloader.file) if reloader.file else None,
         taken=reloader.taken_at,
         digest=digest_of(reloader.config),
-        yaml=masked_config(reloader.config),
+        yaml=as_yaml(masked_values(reloader.config)),
         problems=reloader.problems,
         refusals=reloader.refusals,
         needs_restart=[*reloader.needs_restart],
@@ -347,19 +337,3 @@ async def reload(reloader: Reloader) -> Reloaded:
         needs_restart=[*reloader.needs_restart],
         notes=[*notes(reloader.config)],
     )
-
-
-def masked_config(shown: Config) -> str:
-    """A config as YAML: secrets as stars, addresses without what they are opened with, hashes of keys cut."""
-    values = shown.model_dump(mode="json", by_alias=True)
-    values["store"]["url"] = bare(shown.store.url)
-    for upstream in values["upstreams"].values():
-        upstream["base_url"] = bare(upstream["base_url"])
-    for each in values["tenants"].values():
-        for setting in ("keys", "viewer_keys"):
-            each[setting] = [f"{key[:_SHOWN]}…" for key in each[setting]]
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.representer.sort_base_mapping_type_on_output = False
-    yaml.dump(values, text := StringIO())
-    return text.getvalue()

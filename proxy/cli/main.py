@@ -180,6 +180,22 @@ def check(config: ConfigPath = None) -> None:
     print(f"{name_of(config)}: ok ({count_settings(loaded)})")
 
 
+@app.command(help_epilogue="Example: concertina config config.yaml --all")
+def config(config: ConfigPath = None, *, all_settings: Annotated[Flag, Parameter(name="--all")] = False) -> None:
+    """Print the settings that differ from the defaults, without secrets.
+
+    :param all_settings: Print all settings.
+    """
+    from proxy.config.shown import as_yaml, changed_values, masked_values
+
+    loaded = load_config(config)
+    values = masked_values(loaded) if all_settings else changed_values(loaded)
+    if values:
+        print(as_yaml(values), end="")
+    else:
+        err(f"{name_of(config)}: no setting differs from its default")
+
+
 @app.command(help_epilogue="Example: concertina models gpt-4o claude-sonnet-4 --ask")
 def models(
     names: tuple[str, ...] = (),

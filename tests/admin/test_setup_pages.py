@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.admin import setup
 from proxy.callers.issued_keys import KeyLimits, KeyShelf, as_revoked, new_key
+from proxy.config import shown
 from proxy.config.presets import origins
 from proxy.sessions.stores import Sealer, open_store
 from proxy.sessions.stores.sealing import SealedStore
@@ -195,4 +195,4 @@ async def test_a_tenants_issued_keys_are_listed_with_what_they_have_used(
     ],
 )
 def test_an_address_is_shown_without_what_opens_it(url: str, bare: str) -> None:
-    assert setup.bare(url) == bare
+    assert shown.bare(url) == bare

@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from proxy.callers.tenants import Tenants
 from proxy.cli.main import app
@@ -779,3 +780,20 @@ def test_healthcheck_takes_no_nonsense(run: Run, url: str) -> None:
     ended = run("healthcheck", url)
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.startswith("not ready: ")
+
+
+def test_what_differs_from_the_defaults_is_printed_without_secrets(run: Run) -> None:
+    upstreams, policies = (
+        "{main: {base_url: 'http://h/v1', api_key: sk-secret}}",
+        "{mine: {extends: cost, fail: closed}}",
+    )
+    Path("config.yaml").write_text(f"upstreams: {upstreams}\npolicies: {policies}\n", encoding="utf-8")
+    ended = run("config")
+    assert (ended.code, ended.err) == (0, "")
+    printed = yaml.safe_load(ended.out)
+    assert printed["upstreams"] == {"main": {"base_url": "http://h/v1", "api_key": "**********"}}
+    assert printed["policies"]["mine"]["fail"] == "closed"
+    assert "keepalive" not in printed["policies"]["mine"], "it is as in the preset default"
+    assert yaml.safe_load(run("config", "--all").out)["policies"]["mine"]["keepalive"] == 10.0
+    Path("config.yaml").write_text("closed: false\n", encoding="utf-8")
+    assert run("config") == Ended(0, "", "config.yaml: no setting differs from its default\n")

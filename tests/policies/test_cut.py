@@ -141,6 +141,12 @@ def test_the_target_is_lowered_where_fewer_than_eight_rounds_would_fit_before_th
     assert target_tokens(few_large, budget, POLICY) == int(0.40 * 7000)
 
 
+def test_the_target_counts_tools_and_head_as_they_stay_whatever_is_cut() -> None:
+    messages = conversation([user("x"), *rounds(50, size=40)])
+    budget = budget_of(8192, 7000, 2000)
+    assert target_tokens(messages, budget, POLICY) == 2000 + int(0.45 * 5000)
+
+
 @pytest.mark.parametrize(
     ("room", "most", "target"),
     [

@@ -37,6 +37,13 @@ def names(uses: list[NameUse]) -> dict[str, tuple[int, int, int, int]]:
     return {use.name: (use.messages, use.agent, use.user, use.last) for use in uses}
 
 
+def test_a_name_counts_half_after_150_messages() -> None:
+    use = NameUse("src/a.py", 4, 1, 1, last=100)
+    assert use.worth(100) == pytest.approx(6.2)
+    assert use.worth(250) == pytest.approx(use.worth(100) / 2)
+    assert use.worth(400) == pytest.approx(use.worth(100) / 3)
+
+
 def test_uses_are_counted_by_message_and_role() -> None:
     said = [
         Utterance(0, "user", "Fix parse_row in rows.py, parse_row!"),
