@@ -46,6 +46,7 @@ from proxy.server.peers import Exposition, Peers
 from proxy.server.served import Receive, Scope, Send, Served
 from proxy.sessions.epochs import LOOK_EVERY
 from proxy.sessions.kept_figures import WRITE_EVERY, KeptFigures
+from proxy.sessions.kept_requests import REQUESTS_EVERY, KeptRequests, UnsavedRequests
 from proxy.sessions.replicas import BEAT_EVERY, Replica, Replicas
 from proxy.sessions.stored_histories import HISTORIES_EVERY, StoredHistories
 from proxy.sessions.stores import CircuitBreaker, open_store
@@ -149,11 +150,11 @@ class App(Served):
             opened.push_async_callback(store.close)
             client = await opened.enter_async_context(UpstreamClient(config.upstreams, os.environ))
             started, name = time.time(), f"{socket.gethostname()}:{config.server.port}"
-            recent, histories = Recent(), SessionHistories()
+            recent, histories, unsaved = Recent(), SessionHistories(), UnsavedRequests()
             key_usage = KeyUsage(store, time.time, lambda model: engine.windows.price(model))  # noqa: PLW0108 - made below
             spans = await opened.enter_async_context(_spans(config.telemetry.traces, name))
             hooks: list[Hook] = [key_usage, *spans, *(import_function(name) for name in config.hooks)]
-            engine = await open_engine(config, store, client, workers, self._log, recent, histories, *hooks)
+            engine = await open_engine(config, store, client, workers, self._log, recent, histories, unsaved, *hooks)
             engine.memory.most = DEFAULT_BYTES // self._processes
             opened.push_async_callback(engine.background.drain, _DRAIN_SECONDS)
             asker, fail_open = WindowAsker(client, engine.windows, time.monotonic), FailOpen(self._log.fault)
@@ -171,15 +172,17 @@ class App(Served):
             self._pipeline = pipeline
             openmetrics = engine.metrics.openmetrics if self._peers is None else None
             run = f"{name}:{secrets.token_hex(8)}"
-            engine.sent_prompts.shows_content = partial(_shows_content, reloader)
+            for held in (engine.sent_prompts, engine.upstream_failures):
+                held.shows_content = partial(_shows_content, reloader)
             figures = self._figures(engine, run)
+            requests = self._kept_requests(unsaved, engine, name)
             replicas = Replicas(engine.sessions.sealed, run, lambda: self._replica(name, started, reloader))
             stored = self._stored_histories(histories, engine)
             self._opened = AdminContext(
                 store=store, engine=engine, active=lambda: pipeline.active, is_draining=lambda: self.is_draining,
                 reloader=reloader, in_flight=pipeline.admission.in_flight, exposition=exposition,
                 openmetrics=openmetrics, recent=recent, histories=histories, stored_histories=stored, figures=figures,
-                replicas=replicas, keys=keys, name=name, started=started,
+                requests=requests, replicas=replicas, keys=keys, name=name, started=started,
             )  # fmt: skip
             watching = asyncio.create_task(reloader.watch(self._look_every))
             opened.callback(watching.cancel)
@@ -191,6 +194,8 @@ class App(Served):
             await opened.enter_async_context(_write_figures(figures, replicas, fail_open.for_event("figures_failed")))
             writing = stored.write, HISTORIES_EVERY, stored.write, fail_open.for_event("histories_failed")
             await opened.enter_async_context(_repeat_to_the_end(*writing))
+            storing = requests.write, REQUESTS_EVERY, requests.write, fail_open.for_event("requests_failed")
+            await opened.enter_async_context(_repeat_to_the_end(*storing))
             engine.observe(self._start_event())
             yield
             self._opened = None
@@ -200,13 +205,19 @@ class App(Served):
         sealed = replace(engine.sessions.sealed, ttl=self._config.telemetry.figures)
         return KeptFigures(engine.tallies.hours, sealed, run, time.time, engine.sessions.is_up)
 
+    def _kept_requests(self, unsaved: UnsavedRequests, engine: Engine, name: str) -> KeptRequests:
+        """Return the requests of all processes. name: of this replica."""
+        sealed = replace(engine.sessions.sealed, ttl=self._config.telemetry.figures)
+        is_up = engine.sessions.is_up
+        return KeptRequests(unsaved, engine.upstream_failures, sealed, name, self._owner_of, time.time, is_up)
+
     def _stored_histories(self, histories: SessionHistories, engine: Engine) -> StoredHistories:
         """Return the histories of all processes."""
+        return StoredHistories(histories, engine.sessions, self._owner_of)
 
-        def owner(tenant: str) -> Caller | None:
-            return self._pipeline.active.tenants.operator_of(tenant)
-
-        return StoredHistories(histories, engine.sessions, owner)
+    def _owner_of(self, tenant: str) -> Caller | None:
+        """Return the owner of a tenant's sessions."""
+        return self._pipeline.active.tenants.operator_of(tenant)
 
     def _watch(self, metrics: Metrics, pipeline: Pipeline, reloader: Reloader) -> None:
         """Have the metrics tell what only the app knows."""
@@ -346,5 +357,5 @@ async def _look_after(engine: Engine, histories: StoredHistories, recent: Recent
     engine.sent_prompts.forget_hidden()
     if await engine.sessions.look_after():
         for key in await histories.forget_erased():
-            for kept in (recent, engine.sent_prompts):
+            for kept in (recent, engine.sent_prompts, engine.upstream_failures):
                 kept.forget(key.tenant, key.id, key.label.__eq__)

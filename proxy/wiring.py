@@ -52,6 +52,7 @@ from proxy.telemetry.log_lines import LogLines
 from proxy.telemetry.metrics import Metrics, by_name
 from proxy.telemetry.pricing import Pricing
 from proxy.telemetry.tallies import Tallies
+from proxy.telemetry.upstream_failures import UpstreamFailures
 from proxy.upstreams.http import UpstreamClient
 from proxy.upstreams.summarizer import Summarizer
 
@@ -127,7 +128,7 @@ async def open_engine(
         return Engine(
             tokenizer, windows, tallies, metrics, observe, reader, ClientCompactions(Expander(items), maker),
             planner, prompt_builder, prefetch, builder, checkpoints, summarizer, spending, sessions,
-            background, workers, memory, SentPrompts(), read_only,
+            background, workers, memory, SentPrompts(), UpstreamFailures(), read_only,
         )  # fmt: skip
 
     # It remembers nothing of the store: what it would store may differ from what is stored later.

@@ -13,12 +13,12 @@ from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext, viewed_tenant
 from proxy.admin.guard import limit_of
 from proxy.admin.overview import Overview
-from proxy.admin.recent import PAGE, RequestsPage, Shown, number_of, page_of, stream
+from proxy.admin.recent import Shown, number_of, stream
+from proxy.admin.requests import PAGE, RequestsPage, asked_of, list_requests
 from proxy.admin.sessions.one_request import RequestView, request_view, unknown_request
 from proxy.admin.setup import ConfigView, Probe, Reloaded, Setting, StoreView, TenantModel, TenantRow, TenantView
 from proxy.admin.views import (
     UsageTable,
-    asked_of,
     forget_learned,
     models_of,
     overview_of,
@@ -71,7 +71,7 @@ class GeneralEndpoints:
 
     async def requests(self, request: Request, visitor: Visitor) -> RequestsPage:
         wanted, before = asked_of(request, visitor)
-        return page_of(self._find().recent, wanted.holds, before, limit_of(request, PAGE))
+        return await list_requests(self._find(), wanted, before, limit_of(request, PAGE))
 
     async def request(self, request: Request, visitor: Visitor) -> RequestView:
         name = request.path_params["request"]

@@ -14,6 +14,7 @@ from proxy.config.reloading import Reloader
 from proxy.config.settings import DEFAULT, Config
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError
 from proxy.sessions.kept_figures import KeptFigures
+from proxy.sessions.kept_requests import KeptRequests
 from proxy.sessions.replicas import Replicas
 from proxy.sessions.stored_histories import StoredHistories
 from proxy.sessions.stores import CircuitBreaker
@@ -38,6 +39,7 @@ class AdminContext:
     histories: SessionHistories
     stored_histories: StoredHistories
     figures: KeptFigures
+    requests: KeptRequests
     replicas: Replicas
     keys: KeyRing
     name: str

@@ -44,13 +44,20 @@ class AdminPage:
 
 
 _SPAN, _WHICH = ("range", "sort"), ("tenant", "label")
-_FOUND = ("tenant", "session", "outcome", "status")
+_FOUND = ("tenant", "session", "outcome", "status", "id", "min_seconds", "since", "until")
 _SESSION = "sessions/{id}"
 
 # Of two paths that fit the first holds.
 ENDPOINTS = (
     Endpoint("overview", "GET", "overview", EVERYBODY, "Health and figures", ("tenant", "range")),
-    Endpoint("requests", "GET", "requests", SIGNED_IN, "Newest requests", (*_FOUND, "limit", "cursor")),
+    Endpoint(
+        "requests",
+        "GET",
+        "requests",
+        SIGNED_IN,
+        "Requests of all replicas, the newest first",
+        (*_FOUND, "limit", "cursor"),
+    ),
     Endpoint("request", "GET", "requests/{request}", SIGNED_IN, "One request, by its id", has_page=True),
     Endpoint(
         *("live", "GET", "live", SIGNED_IN, "Requests as they end, as server-sent events", _FOUND),

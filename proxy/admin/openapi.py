@@ -29,6 +29,7 @@ _PARAMETERS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "sort": {"enum": [*COLUMNS]},
         "limit": {"type": "integer", "minimum": 1, "maximum": MOST_ROWS},
         "all": {"const": "true"},
+        "min_seconds": {"type": "number", "minimum": 0},
     }
 )
 

@@ -11,14 +11,13 @@ from proxy.admin import overview, rendering, setup
 from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext, viewed_tenant
 from proxy.admin.guard import form_of
-from proxy.admin.recent import page_of
 from proxy.admin.rendering import PageFrame
+from proxy.admin.requests import FILTERS, asked_of, list_requests
 from proxy.admin.roles import FIGURES
 from proxy.admin.sessions.one_request import request_view, unknown_request
 from proxy.admin.totals import as_csv
 from proxy.admin.views import (
     UsageTable,
-    asked_of,
     forget_learned,
     models_of,
     overview_of,
@@ -61,9 +60,11 @@ class HtmlPages:
 
     async def live(self, request: Request, visitor: Visitor) -> Response:
         wanted, before = asked_of(request, visitor)
-        found = page_of(self._find().recent, wanted.holds, before)
+        found = await list_requests(self._find(), wanted, before)
+        asked = {name: request.query_params.get(name, "").strip() for name in FILTERS}
+        query = {name: value for name, value in asked.items() if value}
         tenants, outcomes = self._tenants(visitor), get_args(Outcome)
-        values = {"view": found, "wishes": wanted, "tenants": tenants, "outcomes": outcomes}
+        values = {"view": found, "asked": asked, "query": query, "tenants": tenants, "outcomes": outcomes}
         return await self._frame.page("live.html", request, visitor, values)
 
     async def request(self, request: Request, visitor: Visitor) -> Response:

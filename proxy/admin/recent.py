@@ -1,11 +1,10 @@
 """The newest requests and compactions of this process: kept, listed, and streamed to those who watch."""
 
 import asyncio
-import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -18,9 +17,6 @@ _KEPT = 1_000
 # A viewer that does not read loses the oldest of what waits for it, and nobody else notices.
 _WAITING = 100
 _MOST_VIEWERS = 50
-# Of an id, those that are searched for; requests of one connection have ids that differ at their end.
-_LEAST_OF_ID = 8
-_MOST_LIKE = 5
 
 Shown = RequestEnded | CompactionEnded
 
@@ -54,10 +50,9 @@ class Recent(RequestListener):
         for viewer in self._viewers:
             viewer.put(entry)
 
-    def newest(self, before: int | None = None) -> Iterator[NumberedEvent]:
-        """Return the newest first, of those with a lower number than `before`; later events change nothing in it."""
-        entries = reversed([*self._entries])
-        return (entry for entry in entries if before is None or entry.number < before)
+    def newest(self) -> Iterator[NumberedEvent]:
+        """Return the newest first; later events change nothing in it."""
+        return reversed([*self._entries])
 
     def since(self, number: int | None) -> Iterator[NumberedEvent]:
         """Return the newest first, of those with a higher number, as `newest`; none if there is no number."""
@@ -70,13 +65,10 @@ class Recent(RequestListener):
         """When the oldest that is kept ended, in Unix seconds."""
         return self._entries[0].event.at if self._entries else None
 
-    def like(self, begin: str, is_shown: Callable[[RequestEnded], bool]) -> list[RequestEnded]:
-        """Requests whose id begins so, with enough digits to mean one; the newest first."""
-        if len(begin) < _LEAST_OF_ID:
-            return []
+    def requests(self) -> Iterator[RequestEnded]:
+        """Return the requests, the newest first."""
         events = (entry.event for entry in self.newest())
-        requests = (event for event in events if isinstance(event, RequestEnded) and event.id.startswith(begin))
-        return [*islice(filter(is_shown, requests), _MOST_LIKE)]
+        return (event for event in events if isinstance(event, RequestEnded))
 
     def of(self, tenant: str, session: str, label: str) -> list[RequestEnded]:
         """The requests of a session; the newest first."""
@@ -133,63 +125,15 @@ class Viewer:
         return found
 
 
-PAGE = 100
 _MOST_DIGITS = 18
 # So often it is looked whether the process ends, and whether somebody still listens.
 _LOOK_EVERY = 1.0
 _SIGN_EVERY = 15
-_CLASS = re.compile(r"[1-5]xx")
-
-
-class Filter(NamedTuple):
-    """Which requests are wanted; empty for all. status: a number, or a class as 5xx. session: how the id begins."""
-
-    tenant: str = ""
-    outcome: str = ""
-    status: str = ""
-    session: str = ""
-
-    def holds(self, event: RequestEnded) -> bool:
-        return (
-            self.tenant in ("", event.tenant)
-            and self.outcome in ("", event.compaction)
-            and (event.session or "").startswith(self.session)
-            and self._has_status(event.status)
-        )
-
-    def _has_status(self, status: int) -> bool:
-        if _CLASS.fullmatch(self.status):
-            return str(status)[:1] == self.status[:1]
-        return self.status in ("", str(status))
-
-
-class RequestsPage(msgspec.Struct, frozen=True):
-    """Requests, the newest first. cursor: asks for older ones; None where there are none."""
-
-    requests: list[RequestEnded]
-    cursor: int | None
 
 
 def number_of(text: str) -> int | None:
-    """Of an entry, as a cursor or the name of an event tells it; None for anything else."""
+    """Of an entry, as the name of an event tells it; None for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
-
-
-def page_of(
-    recent: Recent, wanted: Callable[[RequestEnded], bool], before: int | None, limit: int = PAGE
-) -> RequestsPage:
-    """The newest requests that are wanted, of those before a cursor."""
-    found: list[NumberedEvent] = []
-    for entry in recent.newest(before):
-        if isinstance(entry.event, RequestEnded) and wanted(entry.event):
-            if len(found) == limit:
-                return RequestsPage(_requests(found), found[-1].number)
-            found.append(entry)
-    return RequestsPage(_requests(found), None)
-
-
-def _requests(entries: Iterable[NumberedEvent]) -> list[RequestEnded]:
-    return [entry.event for entry in entries if isinstance(entry.event, RequestEnded)]
 
 
 async def stream(

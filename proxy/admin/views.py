@@ -13,7 +13,6 @@ from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
 from proxy.admin.health import health_of
 from proxy.admin.overview import Overview, TimeSpan
-from proxy.admin.recent import Filter, number_of
 from proxy.admin.sessions.asking import newest_compactions
 from proxy.admin.setup import Probe, Reloaded, StoreView, TenantModel, TenantRow, TenantView
 from proxy.admin.totals import COLUMNS, Totals, order_rows, totals, totals_of
@@ -25,18 +24,6 @@ from proxy.telemetry.events import CompactionEnded, note
 _PROBE_TTL = 10.0
 # Issued keys of a tenant that are shown: what each has used is looked up.
 _MOST_KEYS = 100
-
-
-def asked_of(request: Request, visitor: Visitor) -> tuple[Filter, int | None]:
-    """Which requests are wanted, and before which cursor; a viewer gets its own tenant's."""
-    asked = {name: request.query_params.get(name, "") for name in Filter._fields}
-    if visitor.tenant is not None:
-        asked["tenant"] = visitor.tenant
-    cursor = request.query_params.get("cursor", "")
-    before = number_of(cursor)
-    if cursor and before is None:
-        raise InvalidRequestError("A cursor is a number that a page before has told.", param="cursor")
-    return Filter(**asked), before
 
 
 def span_of(request: Request) -> TimeSpan:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from urllib.parse import unquote
 
 from proxy.admin.context import AdminContext
@@ -20,6 +21,7 @@ from proxy.config.loading import Config
 from proxy.config.reloading import Reloader
 from proxy.server.served import Event, Scope
 from proxy.sessions.kept_figures import KeptFigures
+from proxy.sessions.kept_requests import KeptRequests, UnsavedRequests
 from proxy.sessions.replicas import Replica, Replicas
 from proxy.sessions.stored_histories import StoredHistories
 from proxy.sessions.stores import CircuitBreaker
@@ -64,6 +66,10 @@ async def _context(
         exposition=engine.metrics.exposition, openmetrics=None, recent=Recent(), histories=histories,
         stored_histories=StoredHistories(histories, sessions, tenants.operator_of),
         figures=KeptFigures(engine.tallies.hours, sessions.sealed, "", time.time, sessions.is_up),
+        requests=KeptRequests(
+            UnsavedRequests(), engine.upstream_failures, replace(sessions.sealed, ttl=config.telemetry.figures), "",
+            tenants.operator_of, time.time, sessions.is_up,
+        ),
         replicas=Replicas(sessions.sealed, "", lambda: replica),
         keys=KeyRing(), name="", started=started,
     )  # fmt: skip

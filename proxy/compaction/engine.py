@@ -27,6 +27,7 @@ from proxy.sessions.sessions import Sessions
 from proxy.telemetry.events import Hook
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.tallies import Tallies
+from proxy.telemetry.upstream_failures import UpstreamFailures
 from proxy.upstreams.routes import Router
 from proxy.upstreams.summarizer import Summarizer
 
@@ -54,6 +55,7 @@ class Engine:
     workers: Workers
     memory: Memory
     sent_prompts: SentPrompts
+    upstream_failures: UpstreamFailures
     _read_only: "Engine | None"
 
     def read_only(self) -> "Engine":

@@ -35,6 +35,7 @@ from proxy.telemetry.trace import Tracing
 from proxy.upstreams.active import Active
 from proxy.upstreams.asker import WindowAsker
 from proxy.upstreams.http import TruncatedError, UpstreamClient
+from proxy.upstreams.refusals.error_parts import error_text, shown_address
 
 # Share of `server.max_body_bytes` from which on a body gets a warning.
 _LARGE = 0.75
@@ -148,9 +149,16 @@ class Pipeline:
             response.close()
         if isinstance(error, errors.ClientGoneError) and self._fail_open.call(lambda: self._has_all(received), False):
             error = None
-        trace = received.head.trace
-        self._fail_open.call(lambda: observe_traced(self._engine.observe, ended_event(received, error), trace), None)
+        self._fail_open.call(lambda: self._report(received, error), None)
         received.attempt = None  # both refer to each other
+
+    def _report(self, received: Received, error: BaseException | None) -> None:
+        """Report the end of a request by an event, and hold where it failed."""
+        event, attempt = ended_event(received, error), received.attempt
+        if attempt is not None and attempt.url and not event.is_answered:
+            text = error_text(attempt.error, attempt.route.headers) if attempt.error else ""
+            self._engine.upstream_failures.hold(event, shown_address(attempt.url), text)
+        observe_traced(self._engine.observe, event, received.head.trace)
 
     def _has_all(self, received: Received) -> bool:
         """Return True if a client that disconnected has its whole response: some hang up at the last event."""
@@ -190,6 +198,7 @@ class Pipeline:
             check(attempt)
             sent = await self._attempts.send_unread(attempt)
         response, attempt.prompt = sent
+        attempt.error = response.error
         attempt.begin_response(response.response.status)
         return response
 

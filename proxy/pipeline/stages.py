@@ -90,6 +90,8 @@ class Attempt(msgspec.Struct, eq=False):
     overflow:   the outcome of an overflow, None without one.
     tap, usage: the reader of the usage in the response, and what the upstream has billed.
     warning:    for an operator, None without one.
+    url:        to which the last request was sent; empty if none was.
+    error:      the body of the response, if that reports an error and was read.
     """
 
     received: Received
@@ -111,6 +113,8 @@ class Attempt(msgspec.Struct, eq=False):
     tap: UsageTap | None = None
     usage: Usage | None = None
     warning: str | None = None
+    url: str = ""
+    error: bytes = b""
 
     @property
     def exchange(self) -> Exchange:
@@ -157,6 +161,7 @@ class Attempt(msgspec.Struct, eq=False):
     def count_try(self, url: str) -> None:
         """Count a request that is sent to the upstream."""
         self.tries += 1
+        self.url = url
         if (trace := self.head.trace) is not None:
             trace.asks(url)
 

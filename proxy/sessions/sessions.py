@@ -369,7 +369,8 @@ class Sessions:
             done = await self.epochs.erase_every(first)
         if not done:
             return False
-        await self._store.put(erased_at(owner, name_of(first), mark), b"", self._ttl)
+        moment = repr(self._clock()).encode()
+        await self._store.put(erased_at(owner, name_of(first), mark), moment, self._ttl)
         for mark in marks:
             self._here.drop(first + mark)
             for index in _every_index(owner, target.id, mark):

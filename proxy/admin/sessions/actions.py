@@ -14,6 +14,7 @@ from proxy.admin.sessions.records import Exported
 from proxy.callers.tenants import Caller
 from proxy.errors import NotFoundError, NothingToUndoError, StoreUnavailableError
 from proxy.sessions.index import Target
+from proxy.sessions.kept_requests import ErasedSessions
 from proxy.telemetry.events import note
 
 
@@ -112,15 +113,31 @@ async def erase(
 ) -> list[Target]:
     """Erase these, and what this process saw of them. Raises StoreUnavailableError."""
     erased = await ask_store(context.engine.sessions.erase(caller, pages))
+    in_memory = (context.histories, context.recent, context.engine.sent_prompts, context.engine.upstream_failures)
     for target in erased.targets:
-        for kept in (context.histories, context.recent, context.engine.sent_prompts):
+        for kept in in_memory:
             kept.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
         context.engine.observe(
             note("admin", caller.tenant, target.id[:ID_DIGITS], who=visitor.role, what="session_erased")
         )
+    if erased.targets:
+        await context.requests.forget(_erased_sessions(caller, erased.targets))
     if not erased.is_complete:
         raise StoreUnavailableError("The store could not erase it; nothing is promised. Try again.")
     return erased.targets
+
+
+def _erased_sessions(caller: Caller, targets: Sequence[Target]) -> ErasedSessions:
+    """Return the sessions of these targets, as requests name them."""
+    marks: dict[str, set[bytes | None]] = {}
+    for target in targets:
+        marks.setdefault(target.id[:ID_DIGITS], set()).add(target.mark)
+
+    def is_erased(session: str, label: str) -> bool:
+        erased = marks.get(session)
+        return erased is not None and (None in erased or mark_of(caller.labels, label) in erased)
+
+    return ErasedSessions(caller.tenant, is_erased)
 
 
 def _is_named(caller: Caller, target: Target, label: str) -> bool:

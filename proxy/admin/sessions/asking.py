@@ -1,6 +1,7 @@
 """What the store and this process know of sessions, looked up for those who may see it."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from policies.record.lineage import Lineage
 from policies.record.record import Record
 from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
+from proxy.admin.requests import Filter, list_requests
 from proxy.admin.sessions import details, listing, records
 from proxy.admin.sessions.details import SessionView
 from proxy.admin.sessions.listing import ID_DIGITS, Listing, SessionRow, Wishes, row_of_stored
@@ -24,7 +26,7 @@ from proxy.sessions.index import FAILED_FOR, Session, Target
 from proxy.sessions.sessions import Sessions
 from proxy.sessions.stores import StoreError
 from proxy.telemetry.compactions import ended_by
-from proxy.telemetry.events import CompactionEnded, PromptComposed
+from proxy.telemetry.events import CompactionEnded, PromptComposed, RequestEnded
 from proxy.telemetry.session_history import HistoryView, Key, SessionHistory
 
 _T = TypeVar("_T")
@@ -33,6 +35,9 @@ _T = TypeVar("_T")
 _SEARCHED = 500
 _MOST_SEARCHED = 5_000
 _ROUNDS = 50
+# Of an id, those that are searched for; requests of one connection have ids that differ at their end.
+_BEGINS_ID = re.compile("[0-9a-f]{8,16}")
+_MOST_REQUESTS = 5
 
 
 async def ask_store(look: Awaitable[_T]) -> _T:
@@ -72,10 +77,16 @@ async def list_sessions(context: AdminContext, visitor: Visitor, wishes: Wishes)
         shown += [row for row in found.sessions if row.key not in named]
         if found.cursor is None or len(shown) == listing.PAGE or found.looked >= most:
             break
-    requests = context.recent.like(
-        wishes.q.lower(), lambda event: visitor.sees(event.tenant) and wishes.tenant in ("", event.tenant)
-    )
+    requests = await _find_requests(context, visitor, wishes)
     return Listing(shown, found.cursor, found.looked, found.store, requests)
+
+
+async def _find_requests(context: AdminContext, visitor: Visitor, wishes: Wishes) -> list[RequestEnded]:
+    """Return the newest requests whose id begins as it is searched for, with enough digits to mean one."""
+    begin, tenant = wishes.q.lower(), visitor.tenant or wishes.tenant
+    if not _BEGINS_ID.fullmatch(begin) or wishes.tenant not in ("", tenant):
+        return []
+    return (await list_requests(context, Filter(tenant=tenant, id=begin), limit=_MOST_REQUESTS)).requests
 
 
 async def list_named(

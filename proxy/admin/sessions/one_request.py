@@ -3,14 +3,18 @@
 from collections.abc import Iterator
 
 import msgspec
+from msgspec import structs
 
 from proxy.admin import why, words
 from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext
+from proxy.admin.remedies import Remedy, remedy_of
 from proxy.admin.sessions.asking import stored_compactions
 from proxy.errors import NotFoundError
+from proxy.sessions.kept_requests import MOST_REQUESTS, KeptRequest
 from proxy.telemetry import figures
 from proxy.telemetry.events import CompactionEnded, RequestEnded
+from proxy.telemetry.upstream_failures import UpstreamFailure
 
 _STAGES = {"read": "read and counted", "store": "looked up in the store", "plan": "decided", "rebuild": "rebuilt"}
 _ID_DIGITS = 16
@@ -29,6 +33,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome: in sentences, how it ended; why: why it was sent as it was. used: the share of what a prompt may take.
     record: how the record that it was sent with was made, where this process made it lately.
+    replica: the process that served it. failure: where it failed. remedy: what to do about it; None if it was answered.
     """
 
     event: RequestEnded
@@ -38,13 +43,27 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     cache_share: float | None
     used: float | None
     record: str | None
+    replica: str = ""
+    failure: UpstreamFailure | None = None
+    remedy: Remedy | None = None
 
 
 async def request_view(context: AdminContext, visitor: Visitor, name: str) -> RequestView | None:
     """Return the request with this id; None if none is known that the visitor may see."""
-    found = context.recent.like(name, lambda event: visitor.sees(event.tenant))
-    event = next((each for each in found if each.id == name), None)
-    return None if event is None else view_of(event, await _compaction_of(context, event))
+    event = next((each for each in context.recent.requests() if each.id == name), None)
+    if event is not None:
+        request = KeptRequest(event=event, replica=context.name, failure=context.engine.upstream_failures.of(name))
+    elif not may_be_id(name) or (kept := await context.requests.find(name)) is None:
+        return None
+    else:
+        request = kept
+    event, failure = request.event, request.failure
+    if not visitor.sees(event.tenant):
+        return None
+    if failure is not None and not context.config.shows_content(event.tenant or ""):
+        failure = UpstreamFailure(failure.address)
+    view = view_of(event, await _compaction_of(context, event))
+    return structs.replace(view, replica=request.replica, failure=failure)
 
 
 async def _compaction_of(context: AdminContext, event: RequestEnded) -> CompactionEnded | None:
@@ -66,6 +85,7 @@ def view_of(event: RequestEnded, made: CompactionEnded | None) -> RequestView:
         cache_share=event.cached / event.billed if event.cached is not None and event.billed else None,
         used=figures.fill(event),
         record=None if made is None else why.compaction(made),
+        remedy=None if event.is_answered else remedy_of(event),
     )
 
 
@@ -81,11 +101,13 @@ async def unknown_request(context: AdminContext, name: str) -> NotFoundError:
     oldest = context.recent.oldest
     since = f", which go back to {words.moment(oldest)}" if oldest is not None else ""
     others = len(await context.replicas.every()) - 1
-    elsewhere = f" {words.plural(others, 'other replica')} may know it, each its own." if others > 0 else ""
+    elsewhere = f" {words.plural(others, 'other replica')} may know it for some seconds." if others > 0 else ""
     return NotFoundError(
-        f"No request of this id is known here, or no more. Replica {context.name} keeps its newest"
-        f" {words.plural(context.recent.most, 'request')} and compactions{since}, none from before its start and none"
-        f" of a session that was erased.{elsewhere} The log has a line of every request: look there for this id."
+        f"No request of this id is known, or no more. The store keeps the newest"
+        f" {words.plural(MOST_REQUESTS, 'request')} of all replicas for telemetry.figures, none of a session that was"
+        f" erased and none of an unknown client. Replica {context.name} keeps its newest"
+        f" {words.plural(context.recent.most, 'request')} and compactions{since}.{elsewhere} The log has a line of"
+        " every request: look there for this id."
     )
 
 

@@ -7,8 +7,11 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
+
+from proxy.server.headers import Headers
 
 # Beyond this an event stream's or a string's rest is not read.
 _MAX_EVENTS = 16
@@ -67,6 +70,9 @@ _PLAIN = str.maketrans(
 
 _QUOTED = re.compile(r"""["'`“‘].{0,400}?["'`”’]""", re.DOTALL)
 _MOST_WORDS = 200
+_NAMES_OF_SECRETS = re.compile(rb"auth|cookie|key|secret|token")
+# Shorter values are no secrets.
+_LEAST_SECRET = 8
 
 Said = list[tuple[str, str]]
 
@@ -216,5 +222,24 @@ def _sentences(texts: Iterable[str]) -> Iterator[str]:
 
 def words_of(body: bytes) -> str:
     """What an error says, fit for a log: cut, and without what it quotes, which may be the client's."""
-    words = " ".join(value for _, value in strings_of(error_part(body, failed=True)))
-    return _QUOTED.sub("…", words)[:_MOST_WORDS]
+    return _QUOTED.sub("…", _text_of(body))[:_MOST_WORDS]
+
+
+def error_text(body: bytes, headers: Headers) -> str:
+    """Return what an error says, without what it repeats of the headers that were sent: a server may echo a key."""
+    text = _text_of(body)
+    for name, value in headers:
+        secret = value.decode("latin-1").removeprefix("Bearer ")
+        if len(secret) >= _LEAST_SECRET and _NAMES_OF_SECRETS.search(name):
+            text = text.replace(secret, "…")
+    return text
+
+
+def shown_address(url: str) -> str:
+    """Return a URL without credentials and query."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _text_of(body: bytes) -> str:
+    return " ".join(value for _, value in strings_of(error_part(body, failed=True)))

@@ -1,0 +1,145 @@
+"""Requests of all replicas: those that the store keeps, and the newest of this process."""
+
+import math
+import re
+from datetime import UTC, datetime
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+from starlette.requests import Request
+
+from proxy.admin.access import Visitor
+from proxy.admin.context import AdminContext
+from proxy.errors import InvalidRequestError
+from proxy.sessions.kept_requests import Place, RequestRow
+from proxy.telemetry.events import RequestEnded
+
+PAGE = 100
+FILTERS = ("tenant", "session", "outcome", "status", "id", "min_seconds", "since", "until")
+"""Parameters that say which requests are wanted."""
+_CLASS = re.compile(r"[1-5]xx")
+_MOST_CURSOR = 100
+
+Searched = RequestEnded | RequestRow
+
+
+class Filter(NamedTuple):
+    """Which requests are wanted; empty for all. status: a number, or a class as 5xx. session, id: how the id begins.
+
+    min_seconds: that they took at least. since, until: when they ended, in Unix seconds.
+    """
+
+    tenant: str = ""
+    outcome: str = ""
+    status: str = ""
+    session: str = ""
+    id: str = ""
+    min_seconds: float = 0.0
+    since: float = -math.inf
+    until: float = math.inf
+
+    def holds(self, event: Searched) -> bool:
+        return (
+            self.tenant in ("", event.tenant)
+            and self.outcome in ("", event.compaction)
+            and (event.session or "").startswith(self.session)
+            and event.id.startswith(self.id)
+            and event.ms >= 1_000 * self.min_seconds
+            and self.since <= event.at <= self.until
+            and self._has_status(event.status)
+        )
+
+    def _has_status(self, status: int) -> bool:
+        if _CLASS.fullmatch(self.status):
+            return str(status)[:1] == self.status[:1]
+        return self.status in ("", str(status))
+
+
+class RequestsPage(msgspec.Struct, frozen=True):
+    """Requests, the newest first. cursor: asks for older ones; None if there are none.
+
+    is_whole: False if the store does not answer, so that they are this replica's alone.
+    """
+
+    requests: list[RequestEnded]
+    cursor: str | None
+    is_whole: bool = True
+
+
+def asked_of(request: Request, visitor: Visitor) -> tuple[Filter, Place | None]:
+    """Return which requests are wanted, and before which place; a viewer gets its own tenant's.
+
+    Raises InvalidRequestError."""
+    asked = {name: request.query_params.get(name, "").strip() for name in FILTERS}
+    wanted = Filter(
+        tenant=visitor.tenant or asked["tenant"],
+        outcome=asked["outcome"],
+        status=asked["status"],
+        session=asked["session"],
+        id=asked["id"].lower(),
+        min_seconds=_seconds_of(asked["min_seconds"]),
+        since=_moment_of(asked["since"], "since", -math.inf),
+        until=_moment_of(asked["until"], "until", math.inf),
+    )
+    return wanted, _place_of(request.query_params.get("cursor", ""))
+
+
+async def list_requests(
+    context: AdminContext, wanted: Filter, before: Place | None = None, limit: int = PAGE
+) -> RequestsPage:
+    """Return the newest requests that are wanted, of those before a place."""
+    stored = await context.requests.search(
+        wanted.holds, limit=limit, before=before, since=wanted.since, until=wanted.until
+    )
+    seen = (event for event in context.recent.requests() if wanted.holds(event) and _is_before(event, before))
+    events = {event.id: event for event in (*(each.event for each in stored.requests), *islice(seen, limit + 1))}
+    found = sorted(events.values(), key=lambda event: (event.at, event.id), reverse=True)
+    shown, has_more = found[:limit], len(found) > limit or not stored.is_last
+    return RequestsPage(shown, _cursor_of(shown[-1]) if shown and has_more else None, stored.is_whole)
+
+
+def _is_before(event: RequestEnded, place: Place | None) -> bool:
+    return place is None or (event.at, event.id) < place
+
+
+def _cursor_of(event: RequestEnded) -> str:
+    return f"{event.at!r}-{event.id}"
+
+
+def _place_of(cursor: str) -> Place | None:
+    """Return the place that a cursor names; None for no cursor. Raises InvalidRequestError."""
+    if not cursor:
+        return None
+    at, _, name = cursor[:_MOST_CURSOR].partition("-")
+    if not name or (seconds := _number_of(at)) is None:
+        raise InvalidRequestError("A cursor is what a page before has told.", param="cursor")
+    return Place(seconds, name)
+
+
+def _seconds_of(text: str) -> float:
+    seconds = _number_of(text) if text else 0.0
+    if seconds is None or seconds < 0:
+        raise InvalidRequestError("min_seconds is a number of seconds.", param="min_seconds")
+    return seconds
+
+
+def _moment_of(text: str, name: str, otherwise: float) -> float:
+    if not text:
+        return otherwise
+    if (seconds := _number_of(text)) is not None:
+        return seconds
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        text = f"{name} is a time as 2026-01-31T18:00, in UTC, or in Unix seconds."
+        raise InvalidRequestError(text, param=name) from None
+
+
+def _number_of(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
