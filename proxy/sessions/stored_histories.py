@@ -1,7 +1,7 @@
 """Histories of sessions in the store: every process appends to a session's list, and pages read it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -12,8 +12,11 @@ from proxy.sessions.shelf import Lists, Shelf
 from proxy.telemetry.events import PromptComposed
 from proxy.telemetry.history_entries import CompactionEntry, HistoryEntry, RequestEntry
 from proxy.telemetry.session_history import (
+    HistorySums,
     HistoryView,
     Key,
+    Newest,
+    SessionFigures,
     SessionHistories,
     SessionHistory,
     view_entries,
@@ -22,6 +25,15 @@ from proxy.telemetry.session_history import (
 HISTORIES_EVERY = 10.0
 # Entries of a list, the newest: 800 kB at most, and about 360 kB.
 ENTRIES = 2_000
+PROCESSES = 32
+"""Processes whose sums of a session are stored, the newest; a process that forgot the session counts as another."""
+
+
+class SavedSums(msgspec.Struct, frozen=True):
+    """What one process saw of a session: its newest request, and the sums over all."""
+
+    newest: Newest
+    sums: HistorySums
 
 
 class StoredHistories:
@@ -35,6 +47,7 @@ class StoredHistories:
         decoder = msgspec.msgpack.Decoder[HistoryEntry](RequestEntry | CompactionEntry)
         self._lists = Lists(sessions.sealed, decoder, ENTRIES)
         self._prompts = Shelf(sessions.sealed, PromptComposed)
+        self._sums = Shelf(sessions.sealed, dict[str, SavedSums])
         self._sessions = sessions
         self._epochs = sessions.epochs
         self._owner_of = owner_of
@@ -48,7 +61,7 @@ class StoredHistories:
             history.place = self._sessions.place(owner, key.id, key.label) or history.place
             if history.place is None:
                 continue
-            await self._append(history, _key(history.place.link))
+            await self._append(history, history.place.link)
             await self._note_failure(history, owner, history.place.name)
 
     async def forget_erased(self) -> list[Key]:
@@ -75,6 +88,24 @@ class StoredHistories:
         is_cut = len(stored) >= ENTRIES
         return await asyncio.to_thread(view_entries, key, entries, prompt, compactions, is_cut=is_cut)
 
+    async def figures(self, names: Mapping[Key, bytes]) -> dict[Key, SessionFigures]:
+        """Return what all processes saw of sessions, as far as it is stored. names: as the index lists them."""
+        keys = [*names]
+        links = await self._epochs.links([names[key] for key in keys])
+        stored = await self._sums.look_up([_sums_key(link) for link in links])
+        found: dict[Key, SessionFigures] = {}
+        for key, saved in zip(keys, stored, strict=True):
+            parts = dict(saved or {})
+            if (history := self._histories.get(key)) is not None:
+                parts[history.id] = SavedSums(history.newest, history.sums)
+            if parts:
+                sums = HistorySums()
+                for part in parts.values():
+                    sums.merge(part.sums)
+                newest = max((part.newest for part in parts.values()), key=lambda each: each.at)
+                found[key] = SessionFigures(key, newest, sums)
+        return found
+
     async def _is_forgotten(self, history: SessionHistory) -> bool:
         """Return True if the session was erased. This process knows nothing of it afterwards."""
         place, key = history.place, history.key
@@ -83,15 +114,28 @@ class StoredHistories:
         self._histories.forget(key.tenant, key.id, key.label.__eq__)
         return True
 
-    async def _append(self, history: SessionHistory, key: str) -> None:
-        added = history.added
+    async def _append(self, history: SessionHistory, link: bytes) -> None:
+        added, key = history.added, _key(link)
         if await self._lists.append(key, history.unsaved):
             self._histories.mark_saved(history, added)
+            await self._save_sums(history, _sums_key(link))
         prompt = self._histories.prompt(history.key)
         if prompt is not None and prompt.at > history.saved_prompt:
             await self._prompts.put(_prompt_key(key), prompt)
             if self._sessions.is_up():
                 history.saved_prompt = prompt.at
+
+    async def _save_sums(self, history: SessionHistory, key: str) -> None:
+        """Store what this process saw of a session next to what the others did.
+
+        Of two processes that write at the same time one may be overwritten. It writes its sums again with its next
+        request.
+        """
+        (saved,) = await self._sums.look_up([key])
+        if not self._sessions.is_up():
+            return
+        parts = {**(saved or {}), history.id: SavedSums(history.newest, history.sums)}
+        await self._sums.put(key, dict(sorted(parts.items(), key=lambda part: -part[1].newest.at)[:PROCESSES]))
 
     async def _note_failure(self, history: SessionHistory, owner: SessionOwner, name: bytes) -> None:
         """List the session among those that failed lately."""
@@ -101,6 +145,10 @@ class StoredHistories:
         await self._sessions.note_failure(owner, name)
         if self._sessions.is_up():
             history.noted_failure = failed
+
+
+def _sums_key(link: bytes) -> str:
+    return f"sums:{{{hash_tag(link)}}}"
 
 
 def _prompt_key(key: str) -> str:

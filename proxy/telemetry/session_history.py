@@ -1,5 +1,6 @@
 """The histories of the sessions that this process serves: unsaved entries, and some that the store already has."""
 
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -75,6 +76,13 @@ class HistorySums(msgspec.Struct):
     records: int = 0
     usd: float | None = None
 
+    def merge(self, other: "HistorySums") -> None:
+        """Add other sums."""
+        self.tally.add(other.tally)
+        self.records += other.records
+        if other.usd is not None:
+            self.usd = (self.usd or 0.0) + other.usd
+
     def add(self, entries: Sequence[HistoryEntry]) -> None:
         """Add entries."""
         tally = self.tally
@@ -99,6 +107,14 @@ class HistorySums(msgspec.Struct):
         return sums
 
 
+class SessionFigures(NamedTuple):
+    """What a list of sessions shows of one."""
+
+    key: Key
+    newest: Newest
+    sums: HistorySums
+
+
 class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
     """A session's history as pages show it. began: when its oldest known request ended, in Unix seconds.
 
@@ -120,7 +136,7 @@ class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionHistory:
-    """One session as this process saw it. last: its newest request.
+    """One session as this process saw it. last: its newest request. id: names it among those of all processes.
 
     entries: the newest, the oldest first. added: number of entries so far. saved: how many of these the store has.
     place: where the store has the session; None if it may have nothing of it. saved_prompt: when the stored prompt was
@@ -130,6 +146,7 @@ class SessionHistory:
 
     def __init__(self, key: Key, last: RequestEnded) -> None:
         self.key = key
+        self.id = secrets.token_hex(8)
         self.began = last.at
         self.last = last
         self.entries: list[HistoryEntry] = []
@@ -227,6 +244,10 @@ class SessionHistories(RequestListener):
     def newest(self) -> Iterator[SessionHistory]:
         """Return all of them, the one that was used last first; later events change nothing in it."""
         return reversed([*self._histories.values()])
+
+    def get(self, key: Key) -> SessionHistory | None:
+        """Return a session as this process saw it."""
+        return self._histories.get(key)
 
     def of(self, tenant: str, name: str) -> list[SessionHistory]:
         """Return the sessions of a conversation by its id, one for each label, the one used last first."""

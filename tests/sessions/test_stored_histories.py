@@ -13,7 +13,7 @@ from policies.conversation.prefix_digests import LINK_BYTES, Chain, hash_tag, ma
 from proxy.memory import Memory
 from proxy.sessions.index import Target
 from proxy.sessions.sessions import Sessions
-from proxy.sessions.stored_histories import ENTRIES, StoredHistories
+from proxy.sessions.stored_histories import ENTRIES, PROCESSES, StoredHistories
 from proxy.sessions.stores import CircuitBreaker, Sealer, StoreError, open_store
 from proxy.sessions.stores.base import RefusedError
 from proxy.sessions.stores.memory import MemoryStore
@@ -362,3 +362,30 @@ async def test_a_failure_that_the_store_did_not_take_is_noted_later(world: World
     world.clock.now += 5
     await process.stored.write()
     assert len((await process.sessions.newest_failures(OWNER, 9)).entries) == 1
+
+
+async def test_a_list_has_the_figures_of_all_processes(shared: World) -> None:
+    one, two, third = shared.process(), shared.process(), shared.process()
+    key = Key("default", ID, LABEL)
+    await one.serves(4, at=AT, usd=0.25, usd_received=0.5, output=1)
+    await two.serves(3, at=AT + 60, usd=0.5, usd_received=0.5, output=1)
+    await one.stored.write()
+    await two.stored.write()
+    await two.serves(1, at=AT + 90, usd=0.5, usd_received=0.5, output=1)
+    seen = (await third.stored.figures({key: FIRST + MARK}))[key]
+    assert (seen.newest.at, seen.sums.tally.requests) == (AT + 60, 7)
+    assert figures.cost_of_answers(seen.sums.tally) == 2.5
+    assert figures.usd_saved(seen.sums.tally) == 1.0
+    assert (await two.stored.figures({key: FIRST + MARK}))[key].sums.tally.requests == 8
+    await third.sessions.epochs.erase(FIRST + MARK)
+    assert await shared.process().stored.figures({key: FIRST + MARK}) == {}
+
+
+async def test_the_figures_of_no_more_processes_than_may_are_stored(world: World) -> None:
+    key = Key("default", ID, LABEL)
+    for number in range(PROCESSES + 3):
+        process = world.process()
+        await process.serves(1, at=AT + number)
+        await process.stored.write()
+    seen = await world.process().stored.figures({key: FIRST + MARK})
+    assert seen[key].sums.tally.requests == PROCESSES

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -18,7 +18,7 @@ from proxy.admin.context import AdminContext
 from proxy.admin.requests import Filter, list_requests
 from proxy.admin.sessions import details, listing, records
 from proxy.admin.sessions.details import SessionView
-from proxy.admin.sessions.listing import ID_DIGITS, Listing, SessionRow, Wishes, row_of_stored
+from proxy.admin.sessions.listing import ID_DIGITS, Listing, SessionRow, Wishes, row_of_stored, with_figures
 from proxy.admin.sessions.retained import Retained, retained_in
 from proxy.callers.tenants import Caller
 from proxy.errors import ErasedError, NotFoundError, ProxyError, StoreUnavailableError
@@ -68,17 +68,32 @@ async def list_sessions(context: AdminContext, visitor: Visitor, wishes: Wishes)
         histories = [each for each in histories if each.failed is not None and each.failed > since]
     callers = [caller for name in names if (caller := context.active().tenants.operator_of(name)) is not None]
     most = listing.cursor_of(wishes.cursor).looked + _MOST_SEARCHED
-    shown = await _find_named(context, histories, callers, wishes) if wishes.q and not wishes.cursor else []
+    index_names: dict[Key, bytes] = {}
+    shown = (
+        await _find_named(context, histories, callers, wishes, index_names) if wishes.q and not wishes.cursor else []
+    )
     named = {row.key for row in shown}
     found = Listing([], wishes.cursor)
     for _ in range(_ROUNDS):
         room = listing.PAGE - len(shown)
-        found = await _list_newest(context, histories, callers, wishes._replace(cursor=found.cursor or ""), room)
+        found = await _list_newest(
+            context, histories, callers, wishes._replace(cursor=found.cursor or ""), room, index_names
+        )
         shown += [row for row in found.sessions if row.key not in named]
         if found.cursor is None or len(shown) == listing.PAGE or found.looked >= most:
             break
     requests = await _find_requests(context, visitor, wishes)
+    index_names |= {each.key: each.place.name for each in histories if each.place is not None}
+    shown = await _with_figures(context, shown, index_names)
     return Listing(shown, found.cursor, found.looked, found.store, requests)
+
+
+async def _with_figures(
+    context: AdminContext, rows: Sequence[SessionRow], names: Mapping[Key, bytes]
+) -> list[SessionRow]:
+    """Return the rows with what all processes saw of the sessions. names: as the index lists them."""
+    found = await context.stored_histories.figures({row.key: names[row.key] for row in rows if row.key in names})
+    return [row if (seen := found.get(row.key)) is None else with_figures(row, seen) for row in rows]
 
 
 async def _find_requests(context: AdminContext, visitor: Visitor, wishes: Wishes) -> list[RequestEnded]:
@@ -103,25 +118,45 @@ async def list_named(
 
 
 async def _find_named(
-    context: AdminContext, histories: Sequence[SessionHistory], callers: Sequence[Caller], wishes: Wishes
+    context: AdminContext,
+    histories: Sequence[SessionHistory],
+    callers: Sequence[Caller],
+    wishes: Wishes,
+    names: dict[Key, bytes],
 ) -> list[SessionRow]:
-    """Return the stored sessions whose label is searched for, or whose id begins so: a page of them at most."""
+    """Return the stored sessions whose label is searched for, or whose id begins so: a page of them at most.
+
+    Add their names in the index to `names`."""
     sessions, seen = context.engine.sessions, {history.key for history in histories}
     rows: list[SessionRow] = []
     for caller in callers:
         with suppress(StoreError):
             async for page in sessions.find_sessions(caller, wishes.q):
-                stored = [row_of_stored(caller.tenant, each) for each in await sessions.look_up(page)]
+                looked_up = await sessions.look_up(page)
+                names |= _names_of(caller, looked_up)
+                stored = [row_of_stored(caller.tenant, each) for each in looked_up]
                 rows += [row for row in stored if row.key not in seen and wishes.state in ("", row.state)]
                 if len(rows) >= listing.PAGE:
                     return rows[: listing.PAGE]
     return rows
 
 
+def _names_of(caller: Caller, sessions: Iterable[Session]) -> dict[Key, bytes]:
+    """Return the names of stored sessions in the index."""
+    return {Key(caller.tenant, each.id[:ID_DIGITS], each.label): name_in_requests(caller, each) for each in sessions}
+
+
 async def _list_newest(
-    context: AdminContext, histories: Sequence[SessionHistory], callers: Sequence[Caller], wishes: Wishes, most: int
+    context: AdminContext,
+    histories: Sequence[SessionHistory],
+    callers: Sequence[Caller],
+    wishes: Wishes,
+    most: int,
+    names: dict[Key, bytes],
 ) -> Listing:
-    """So many of them at most, among the next that the store tells of every tenant."""
+    """So many of them at most, among the next that the store tells of every tenant.
+
+    Add their names in the index to `names`."""
     members = listing.cursor_of(wishes.cursor).members
     limit = max(listing.PAGE, _SEARCHED // max(1, len(callers))) if wishes.q or wishes.state else listing.PAGE
     sessions = context.engine.sessions
@@ -132,7 +167,14 @@ async def _list_newest(
     except StoreError:
         found = listing.listing(histories, [], wishes, most)
         return Listing(found.sessions, found.cursor, found.looked, store=False)
-    return listing.listing(histories, stored, wishes, most)
+    found = listing.listing(histories, stored, wishes, most)
+    shown = {row.key for row in found.sessions}
+    for caller, (_, page) in zip(callers, stored, strict=True):
+        listed = (each for _, each in page.entries if each is not None)
+        names |= _names_of(
+            caller, (each for each in listed if Key(caller.tenant, each.id[:ID_DIGITS], each.label) in shown)
+        )
+    return found
 
 
 class SessionLook(NamedTuple):

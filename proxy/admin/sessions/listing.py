@@ -7,13 +7,14 @@ from math import isfinite
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from proxy.errors import InvalidRequestError
 from proxy.sessions.index import Session, SessionsPage
 from proxy.sessions.stores.base import Member
 from proxy.telemetry import figures
 from proxy.telemetry.events import RequestEnded
-from proxy.telemetry.session_history import HistoryView, Key, Newest, SessionHistory
+from proxy.telemetry.session_history import HistoryView, Key, Newest, SessionFigures, SessionHistory
 
 State = Literal["fits", "compacted", "near", "irreducible", "failing"]
 STATES: tuple[State, ...] = ("fits", "compacted", "near", "irreducible", "failing")
@@ -27,7 +28,7 @@ ID_DIGITS = 16
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     """A session in a list. seen: Unix seconds. used: share of the usable window that its newest request took.
 
-    requests, net, used, cost, saved, kept_alive: of this process, as in `Savings`; None where it saw none.
+    requests, net, used, cost, saved, kept_alive: of all replicas, as in `Savings`; None if none of them is known.
     stored: whether the store has something of it. failed:
     when a request of it failed last that this process saw.
     """
@@ -173,7 +174,22 @@ def row_of_stored(tenant: str, session: Session) -> SessionRow:
     )
 
 
-def row_of(history: SessionHistory | HistoryView, *, is_stored: bool = False) -> SessionRow:
+def with_figures(row: SessionRow, seen: SessionFigures) -> SessionRow:
+    """Return a row with what all processes saw of the session."""
+    known = row_of(seen)
+    return structs.replace(
+        row,
+        seen=max(row.seen, known.seen),
+        requests=known.requests,
+        used=known.used,
+        net=known.net,
+        cost=known.cost,
+        saved=known.saved,
+        kept_alive=known.kept_alive,
+    )
+
+
+def row_of(history: SessionHistory | HistoryView | SessionFigures, *, is_stored: bool = False) -> SessionRow:
     """Return a session's row in a list."""
     newest, sums = history.newest, history.sums
     tally, is_priced = sums.tally, figures.has_price(sums.tally)
