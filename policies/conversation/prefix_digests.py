@@ -26,6 +26,8 @@ INSTRUCTIONS = b"instructions"
 LINK_BYTES = 32
 MARK_BYTES = 16
 NAME_DIGITS = 16
+# A request has about so many messages more than the one before, at most.
+_NEWEST = 8
 
 
 @lru_cache(_SCOPES)
@@ -140,6 +142,12 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
         digests = prefix_digests(self.scope, self.body, links=self.links, known=stored)
         self.seen.keep(link, digests)
         return digests
+
+    @property
+    def newest_digests(self) -> list[bytes]:
+        """Return the digests of the longest prefixes, that of the whole body first; none if they were not computed."""
+        digests: list[bytes] = self.__dict__.get("digests", [])
+        return digests[: -_NEWEST - 1 : -1]
 
     @cached_property
     def barred(self) -> frozenset[int]:

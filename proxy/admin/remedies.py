@@ -43,7 +43,7 @@ _RULES = (
     ),
     _Rule(
         lambda event: event.cause is not None,
-        "Mend the name, the network or the certificate; `concertina doctor` tries each step.",
+        "Mend the name, the network or the certificate; concertina doctor tries each step.",
         f"{_RUNBOOKS}: ConcertinaUpstreamUnreachable",
     ),
     _Rule(

@@ -35,7 +35,7 @@ from proxy.telemetry.trace import Tracing
 from proxy.upstreams.active import Active
 from proxy.upstreams.asker import WindowAsker
 from proxy.upstreams.http import TruncatedError, UpstreamClient
-from proxy.upstreams.refusals.error_parts import error_text, shown_address
+from proxy.upstreams.refusals.error_parts import error_text
 
 # Share of `server.max_body_bytes` from which on a body gets a warning.
 _LARGE = 0.75
@@ -157,7 +157,7 @@ class Pipeline:
         event, attempt = ended_event(received, error), received.attempt
         if attempt is not None and attempt.url and not event.is_answered:
             text = error_text(attempt.error, attempt.route.headers) if attempt.error else ""
-            self._engine.upstream_failures.hold(event, shown_address(attempt.url), text)
+            self._engine.upstream_failures.hold(event, attempt.url.partition("?")[0], text)
         observe_traced(self._engine.observe, event, received.head.trace)
 
     def _has_all(self, received: Received) -> bool:

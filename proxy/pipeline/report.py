@@ -20,6 +20,7 @@ from proxy.runtime.fail_open import FailOpen
 from proxy.server.exchange import Exchange
 from proxy.server.headers import Headers
 from proxy.server.waiting import KeepAlive
+from proxy.telemetry.branches import PREFIX_DIGITS
 from proxy.telemetry.events import End, RequestEnded
 from proxy.upstreams.http import TruncatedError
 from proxy.upstreams.response import is_event_stream
@@ -171,6 +172,8 @@ def ended_event(received: Received, error: BaseException | None) -> RequestEnded
     )
     for field, value in _build_rare_fields(received, attempt if prompt else None, error).items():
         force_setattr(event, field, value)
+    if named is not None and (digests := named.chain.newest_digests):
+        force_setattr(event, "prefixes", "".join(digest.hex()[:PREFIX_DIGITS] for digest in digests))
     return event
 
 

@@ -63,6 +63,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     pins, pins_left_out: texts that must stay in the prompt of a conversation, and those of them that are not in it.
     left_out:    of its record: how many things it covers that the prompt does not show, by kind; None without a record.
     overflow:    what became of one that the upstream refused for its size; `observed` where its mode leaves it alone.
+    prefixes:    digests of the longest prefixes of its messages, the whole conversation first: six hex digits for each.
     bytes:       of the answer's body. comments: signs of life before it.
     """
 
@@ -129,6 +130,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     warning: str | None = None
     code: str | None = None
     cause: str | None = None
+    prefixes: str | None = None
 
     @property
     def is_answered(self) -> bool:

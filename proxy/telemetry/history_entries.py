@@ -40,6 +40,7 @@ class RequestEntry(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False
     usd_received: float | None
     overflow: str | None
     warning: str | None
+    prefixes: str | None = None
 
 
 class CompactionEntry(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
@@ -107,6 +108,7 @@ def make_request_entry(event: RequestEnded) -> RequestEntry:
         event.usd_received,
         event.overflow,
         event.warning,
+        event.prefixes,
     )
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from proxy.lru import remember
+from proxy.telemetry.branches import Branch, find_branches
 from proxy.telemetry.events import CompactionEnded, Event, PromptComposed, RequestEnded
 from proxy.telemetry.history_entries import (
     CompactionEntry,
@@ -118,9 +119,10 @@ class SessionFigures(NamedTuple):
 class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
     """A session's history as pages show it. began: when its oldest known request ended, in Unix seconds.
 
-    points: its requests, the oldest first. ids: their request ids by their numbers. prompt: what the newest observed
-    prompt consisted of. compactions: those of this process. is_whole: True if requests of all replicas are in it.
-    is_cut: True if the store has dropped older entries, so that all sums are of the newest ones.
+    branches: of its requests. points: its requests, the oldest first. ids: their request ids by their numbers.
+    prompt: what the newest observed prompt consisted of. compactions: those of this process.
+    is_whole: True if requests of all replicas are in it. is_cut: True if the store has dropped older entries, so that
+    all sums are of the newest ones.
     """
 
     key: Key
@@ -133,6 +135,7 @@ class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
     compactions: Sequence[CompactionEnded]
     is_whole: bool = False
     is_cut: bool = False
+    branches: list[Branch] = []
 
 
 class SessionHistory:
@@ -188,6 +191,7 @@ class SessionHistory:
             sums=sums,
             prompt=prompt,
             compactions=self.compactions,
+            branches=find_branches(requests),
         )
 
     def add_request(self, event: RequestEnded, entry: RequestEntry) -> int:
@@ -321,6 +325,7 @@ def view_entries(
         compactions=compactions,
         is_whole=True,
         is_cut=is_cut,
+        branches=find_branches(requests),
     )
 
 

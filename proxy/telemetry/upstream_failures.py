@@ -15,7 +15,7 @@ _MOST = 1_000
 
 
 class UpstreamFailure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a request failed. address: the upstream's URL, without credentials and query.
+    """Why a request failed. address: the upstream's URL, without its query, which may hold a key.
 
     text: the upstream's error text, masked and cut; empty if it sent none, or if the tenant's content may not be read.
     """

@@ -52,6 +52,10 @@ VIEWS = (
 )
 
 
+FAILURE = "The model is overloaded, and " + "a-word-that-does-not-end" * 20
+FAILED = f"requests/{17:016x}"
+
+
 @dataclass(frozen=True)
 class Shown:
     """A proxy with something to show. kind: what; link: signs in; views: below its /admin/."""
@@ -85,12 +89,14 @@ async def full(_: Path) -> AsyncIterator[Shown]:
         for event in every_mark(history.last):
             opened.histories(event)
             opened.recent(event)
+            if event.status == 502:
+                opened.engine.upstream_failures.hold(event, "https://upstream.example/v1/chat/completions", FAILURE)
         marked = f"sessions/{'e' * 16}?label=every-mark"
         yield Shown(
             "full",
             stage.address,
             stage.dashboard,
-            (*VIEWS, "sessions?state=failed", session, record, marked, request),
+            (*VIEWS, "sessions?state=failed", session, record, marked, "live?status=5xx", FAILED, request),
         )
 
 
@@ -214,8 +220,10 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def name_of(view: str) -> str:
     """Of a picture."""
     page, _, query = view.partition("?")
-    span = re.search(r"(?:range|label|state)=(\w+)", query)
-    name = re.sub(r"[0-9a-f]{16,}", "one", page).replace("/", "-") or "overview"
+    span = re.search(r"(?:range|label|state|status)=(\w+)", query)
+    name = (
+        "requests-failed" if page == FAILED else re.sub(r"[0-9a-f]{16,}", "one", page).replace("/", "-") or "overview"
+    )
     return f"{name}-{span[1]}" if span else name
 
 

@@ -10,6 +10,7 @@ from proxy.admin.sessions.listing import SessionRow, row_of, row_of_stored
 from proxy.admin.sessions.savings import Savings, savings_of
 from proxy.sessions.index import Session
 from proxy.telemetry import figures
+from proxy.telemetry.branches import Branch
 from proxy.telemetry.events import CompactionEnded, MediaFigures, PromptComposed
 from proxy.telemetry.history_entries import Point
 from proxy.telemetry.session_history import POINTS, HistoryView, Newest
@@ -63,7 +64,8 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     media: of its newest request that was looked at.
 
     points: the newest. is_whole: whether requests of all replicas are in it, or of this one. labels: other sessions of
-    the same conversation. requests: ids of those that this replica still knows, by their numbers.
+    the same conversation. requests: ids of those that are known, by their numbers. branches: of a session whose client
+    went back and went on in another way, the first one included.
     """
 
     row: SessionRow
@@ -80,6 +82,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     advice: list[str] = []
     labels: list[str] = []
     requests: dict[int, str] = {}
+    branches: list[Branch] = []
 
 
 def view(
@@ -109,6 +112,7 @@ def view(
         advice=[*advice(history.newest, filled)],
         labels=list(labels),
         requests=dict(requests or {}),
+        branches=history.branches if len(history.branches) > 1 else [],
     )
 
 

@@ -7,7 +7,6 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
@@ -233,12 +232,6 @@ def error_text(body: bytes, headers: Headers) -> str:
         if len(secret) >= _LEAST_SECRET and _NAMES_OF_SECRETS.search(name):
             text = text.replace(secret, "…")
     return text
-
-
-def shown_address(url: str) -> str:
-    """Return a URL without credentials and query."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _text_of(body: bytes) -> str:
