@@ -358,7 +358,7 @@ class Telemetry(Settings):
     """What is told of requests and outlives the process."""
 
     figures: Seconds = Field(default=35 * 86400.0, ge=86400, le=366 * 86400.0)
-    """How long the sums of an hour are kept in the store."""
+    """How long the sums of an hour, and requests, are kept in the store."""
 
     traces: Traces = Field(default_factory=Traces)
     """Which requests spans are made of, and where those go."""

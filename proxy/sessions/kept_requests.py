@@ -419,8 +419,8 @@ def _time_of(note: bytes | None) -> float:
 
 
 def _rows_key(part: str) -> str:
-    return f"requests:rows:{part}"
+    return f"figures:requests:rows:{part}"
 
 
 def _details_key(part: str) -> str:
-    return f"requests:details:{part}"
+    return f"figures:requests:details:{part}"

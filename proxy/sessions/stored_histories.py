@@ -148,7 +148,7 @@ class StoredHistories:
 
 
 def _sums_key(link: bytes) -> str:
-    return f"sums:{{{hash_tag(link)}}}"
+    return f"figures:{{{hash_tag(link)}}}"
 
 
 def _prompt_key(key: str) -> str:

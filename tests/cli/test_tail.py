@@ -23,7 +23,7 @@ from proxy.errors import ProxyError
 from proxy.telemetry.events import RequestEnded
 from tests.support.processes import COMMAND
 from tests.support.servers import configured
-from tests.support.upstreams import EVENTS, always, answer, upstream
+from tests.support.upstreams import EVENTS, JSON, always, answer, upstream
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,6 +153,22 @@ async def test_the_stream_is_asked_for_with_the_token_of_the_configs_proxy_and_n
     assert sent == [f"Bearer {token}".encode(), None, b"Bearer theirs"]
     out, err = capsys.readouterr()
     assert (out.count("\n"), err) == (6, "the proxy has ended the stream\n" * 3)
+
+
+async def test_a_request_is_printed_by_its_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = json.dumps({"requests": [msgspec.to_builtins(ENDED)], "cursor": None}).encode()
+    async with upstream(always(answer(200, page, JSON))) as server:
+        kept(tmp_path, int(server.address.rpartition(":")[2]))
+        for as_json in (False, True):
+            await asyncio.to_thread(tail, request=ENDED.id, config=tmp_path / "config.yaml", as_json=as_json)
+    assert server.calls[0].target == f"/admin/api/requests?id={ENDED.id}"
+    line, event = capsys.readouterr().out.splitlines()
+    assert line == line_of(ENDED)
+    assert json.loads(event)["id"] == ENDED.id
+    async with upstream(always(answer(200, b'{"requests":[]}', JSON))) as server:
+        with pytest.raises(SystemExit):
+            await asyncio.to_thread(tail, request="f00", url=server.address)
+    assert "begins with f00" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("status", "said"), [(401, "set CONCERTINA_ADMIN_TOKEN"), (404, "is that a Concertina")])

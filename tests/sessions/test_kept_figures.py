@@ -9,11 +9,12 @@ import pytest
 from proxy.sessions.kept_figures import KeptFigures
 from proxy.sessions.replicas import Replica, Replicas
 from proxy.sessions.stores import CircuitBreaker, Sealer, StoreError
-from proxy.sessions.stores.base import MAX_VALUE_BYTES, Member
+from proxy.sessions.stores.base import MAX_VALUE_BYTES
 from proxy.sessions.stores.memory import MemoryStore
 from proxy.sessions.stores.sealing import SealedStore
 from proxy.telemetry.tally import DAY_HOURS, HOUR, MOST_ROWS, Hours, Tally
 from tests.support.clock import Clock
+from tests.support.failing_store import Failing
 
 pytestmark = pytest.mark.anyio
 
@@ -21,28 +22,6 @@ NOON = 1_800_014_400.0
 DAY = DAY_HOURS * HOUR
 TTL = 35.0 * DAY
 SEALER = Sealer(b"0123456789abcdef")
-
-
-class Failing(MemoryStore):
-    """Does nothing while it is `down`."""
-
-    down = False
-
-    async def put(self, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
-        self._check()
-        return await super().put(key, value, ttl, only_new=only_new)
-
-    async def get_many(self, keys: object) -> list[bytes | None]:
-        self._check()
-        return await super().get_many(keys)  # type: ignore[arg-type]
-
-    async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member]:
-        self._check()
-        return await super().members(index, limit, before)
-
-    def _check(self) -> None:
-        if self.down:
-            raise StoreError("down")
 
 
 class World:

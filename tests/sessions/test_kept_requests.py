@@ -15,11 +15,15 @@ from proxy.sessions.stores import CircuitBreaker, Sealer
 from proxy.sessions.stores.base import MAX_VALUE_BYTES
 from proxy.sessions.stores.sealing import SealedStore
 from proxy.telemetry.upstream_failures import MOST_TEXT, UpstreamFailures
-from tests.sessions.test_kept_figures import DAY, NOON, TTL, Failing
 from tests.support.clock import Clock
+from tests.support.failing_store import Failing
 from tests.support.session_events import requested
 
 pytestmark = pytest.mark.anyio
+
+
+NOON, DAY = 1_800_014_400.0, 86_400.0
+TTL = 35 * DAY
 
 
 class Owner(NamedTuple):
@@ -121,11 +125,11 @@ async def test_a_search_reads_no_more_parts_than_it_needs(world: World, monkeypa
     monkeypatch.setattr(world.store, "get_many", counted)
     newest = await process.kept.search(every, limit=5)
     assert [each.event.id for each in newest.requests] == [f"b{number:03}" for number in range(99, 94, -1)]
-    assert read["requests:rows"] <= 2
+    assert read["figures:requests:rows"] <= 2
     read.clear()
     between = await process.kept.search(every, limit=100, since=NOON + 70, until=NOON + 75)
     assert len(between.requests) == 6
-    assert read["requests:rows"] <= 2
+    assert read["figures:requests:rows"] <= 2
 
 
 async def test_the_store_never_keeps_more_requests_than_it_may(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +138,7 @@ async def test_the_store_never_keeps_more_requests_than_it_may(world: World, mon
     one, two = world.process(), world.process()
     for number in range(500):
         await (one, two)[number % 2].serve(f"{number:03}", at=NOON + number)
-        assert world.kinds()["requests:rows"] <= 11
+        assert world.kinds()["figures:requests:rows"] <= 11
         world.clock.now += 1
     found = await ids(one)
     assert 80 <= len(found) <= 110
@@ -161,7 +165,7 @@ async def test_a_part_is_filled_over_several_writes(world: World) -> None:
     process = world.process()
     for number in range(20):
         await process.serve(f"{number:02}", at=NOON + number)
-    assert world.kinds() == {"requests:rows": 1, "requests:details": 1}
+    assert world.kinds() == {"figures:requests:rows": 1, "figures:requests:details": 1}
     assert len(world.store._indexes["index:requests"]) == 1
 
 
@@ -226,7 +230,7 @@ async def test_the_requests_of_an_erased_session_are_removed_from_what_all_proce
     stored = b"".join(
         sealer.open(key, entry.value) or b""
         for key, entry in world.store._entries.items()
-        if key.startswith("requests")
+        if key.startswith("figures:requests")
     )
     assert b"two other label" in stored
     assert b"erased" not in stored

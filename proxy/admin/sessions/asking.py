@@ -198,10 +198,8 @@ async def look_at_session(context: AdminContext, caller: Caller, name: str, labe
     rows, in_use = (exported.rows, exported.in_use) if exported else ([], [])
     if history is not None:
         others = [each.key.label for each in context.histories.of(*history.key[:2]) if each.key != history.key]
-        remembered = {event.id for event in context.recent.of(*history.key)}
-        known = {number: id_ for number, id_ in history.ids.items() if id_ in remembered}
         is_stored = stored is not None
-        view = details.view(history, is_stored=is_stored, labels=others, requests=known, stored=compactions)
+        view = details.view(history, is_stored=is_stored, labels=others, stored=compactions)
         return SessionLook(view, history.prompt, rows, in_use)
     assert stored is not None  # noqa: S101 - else it is unknown
     return SessionLook(details.view_of_stored(caller.tenant, stored, compactions), None, rows, in_use)

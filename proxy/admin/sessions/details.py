@@ -64,7 +64,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     media: of its newest request that was looked at.
 
     points: the newest. is_whole: whether requests of all replicas are in it, or of this one. labels: other sessions of
-    the same conversation. requests: ids of those that are known, by their numbers. branches: of a session whose client
+    the same conversation. requests: ids of the points, by their numbers. branches: of a session whose client
     went back and went on in another way, the first one included.
     """
 
@@ -90,7 +90,6 @@ def view(
     *,
     is_stored: bool,
     labels: Sequence[str],
-    requests: Mapping[int, str] | None = None,
     stored: Sequence[CompactionEnded] = (),
 ) -> SessionView:
     """Return what is shown of a session. stored: the compactions that made its records, as the store has them."""
@@ -111,7 +110,7 @@ def view(
         media=None if prompt is None else prompt.media,
         advice=[*advice(history.newest, filled)],
         labels=list(labels),
-        requests=dict(requests or {}),
+        requests={point.number: history.ids[point.number] for point in points if point.number in history.ids},
         branches=history.branches if len(history.branches) > 1 else [],
     )
 

@@ -19,16 +19,28 @@ from proxy.telemetry.events import RequestEnded
 _QUIET_SECONDS = 60.0
 
 
-def tail(session: str = "", *, url: Url = None, config: ConfigPath = None, as_json: AsJson = False) -> None:
+class _Requests(msgspec.Struct):
+    requests: list[RequestEnded]
+
+
+def tail(
+    session: str = "", *, request: str = "", url: Url = None, config: ConfigPath = None, as_json: AsJson = False
+) -> None:
     """Print each request of the running proxy on a line as it ends: what was done to it, why, tokens and price.
 
     It ends with the proxy, or with Ctrl-C.
 
     :param session: Print only the session with this label, or whose id begins so.
+    :param request: Print only the requests of all replicas whose id begins so, and end.
     :param as_json: Print all that is known of each, as JSON.
     """
     known = config_of_running(config, url)
     try:
+        if request:
+            query = {"id": request}
+            answer = b"".join(answer_lines(known, url, find_endpoint("requests"), query, _QUIET_SECONDS))
+            _print_requests(answer, request, as_json=as_json)
+            return
         stream = answer_lines(known, url, find_endpoint("live"), {}, _QUIET_SECONDS)
         for line in lines(_announced(stream, url_of(known, url), session), session, as_json=as_json):
             sys.stdout.write(f"{line}\n")
@@ -38,6 +50,15 @@ def tail(session: str = "", *, url: Url = None, config: ConfigPath = None, as_js
     except KeyboardInterrupt:
         return
     err("the proxy has ended the stream")
+
+
+def _print_requests(answer: bytes, begin: str, *, as_json: bool) -> None:
+    """Print the requests of a page, the oldest first."""
+    found = msgspec.json.decode(answer, type=_Requests).requests
+    if not found:
+        fail(f"no stored request has an id that begins with {begin}")
+    for event in reversed(found):
+        sys.stdout.write(f"{msgspec.json.encode(event).decode() if as_json else line_of(event)}\n")
 
 
 def _announced(stream: Iterable[bytes], url: str, session: str) -> Iterator[bytes]:
