@@ -136,11 +136,18 @@ class _OpenPart:
     def is_full(self) -> bool:
         return len(self.rows) >= _MOST_OF_PART or self.size >= _MOST_BYTES
 
-    def add(self, request: KeptRequest) -> None:
-        row, details = make_row(request.event), msgspec.msgpack.encode(request)
-        self.rows[row.id], self.details[row.id] = row, msgspec.Raw(details)
-        self.size += len(details)
-        self.is_saved = False
+    def fill(self, requests: Iterable[KeptRequest]) -> int:
+        """Add requests until the part is full. Return how many were added."""
+        added = 0
+        for request in requests:
+            if self.is_full:
+                break
+            row, details = make_row(request.event), msgspec.msgpack.encode(request)
+            self.rows[row.id], self.details[row.id] = row, msgspec.Raw(details)
+            self.size += len(details)
+            added += 1
+        self.is_saved = self.is_saved and not added
+        return added
 
     def drop(self, ids: Iterable[str]) -> None:
         for id_ in ids:
@@ -190,13 +197,21 @@ class KeptRequests:
                 if not events:
                     return
                 part = self._open = _OpenPart(self._today)
-            while events and not part.is_full:
-                event = events.popleft()
-                failure = self._failures.of(event.id)
-                part.add(KeptRequest(event=event, replica=self._replica, failure=failure))
+            room = _MOST_OF_PART - len(part.rows)
+            ended = [events.popleft() for _ in range(min(room, len(events)))]
+            added = part.fill(await asyncio.to_thread(self._describe, ended))
+            events.extendleft(reversed(ended[added:]))
             if not part.is_full:
                 await self._save(part)
                 return
+
+    def _describe(self, events: Sequence[RequestEnded]) -> list[KeptRequest]:
+        """Return requests with where they failed."""
+        failures = (self._failures.of(event.id) for event in events)
+        return [
+            KeptRequest(event=event, replica=self._replica, failure=failure)
+            for event, failure in zip(events, failures, strict=True)
+        ]
 
     @property
     def _today(self) -> int:

@@ -37,13 +37,18 @@ class UpstreamFailures:
     def hold(self, event: RequestEnded, address: str, text: str) -> None:
         """Hold where a request failed."""
         is_shown = event.tenant is not None and self.shows_content(event.tenant)
-        masked = mask_secrets(text[:MOST_TEXT])[:MOST_TEXT] if is_shown else ""
-        remember(self._held, event.id, (event, UpstreamFailure(address, masked)), _MOST)
+        failure = UpstreamFailure(address, text[:MOST_TEXT] if is_shown else "")
+        remember(self._held, event.id, (event, failure), _MOST)
 
     def of(self, request: str) -> UpstreamFailure | None:
-        """Return where the request with this id failed; None if it did not, or if that is not known."""
-        held = self._held.get(request)
-        return None if held is None else held[1]
+        """Return where the request with this id failed; None if it did not, or if that is not known.
+
+        The text is masked here, since that takes some tenths of a millisecond. Threads may call this.
+        """
+        if (held := self._held.get(request)) is None:
+            return None
+        _, failure = held
+        return UpstreamFailure(failure.address, mask_secrets(failure.text)[:MOST_TEXT])
 
     def forget(self, tenant: str, session: str, is_meant: Callable[[str], bool]) -> None:
         """Forget the failures of the sessions of a conversation whose label is meant."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from typing import NamedTuple
 
@@ -151,11 +152,15 @@ async def test_the_store_never_keeps_more_requests_than_it_may(world: World, mon
 
 async def test_requests_are_kept_for_as_long_as_figures(world: World) -> None:
     process = world.process()
-    await process.serve("old", at=NOON)
-    world.clock.now += TTL - DAY
+    await process.serve("oldest", at=NOON)
+    world.clock.now += 100
+    await process.serve("old", at=NOON + 100)  # in the same part
+    world.clock.now += TTL - 50
+    assert await ids(process) == ["old"]
+    world.clock.now += 50 - DAY
     await process.serve("new", at=world.clock.now)
-    assert await ids(process) == ["new", "old"]
-    world.clock.now += DAY + 1
+    assert await ids(process) == ["new", "old", "oldest"]
+    world.clock.now += DAY + 101
     assert await ids(process) == ["new"]
     world.clock.now += TTL
     assert (await ids(process), +world.kinds()) == ([], {})
@@ -197,7 +202,7 @@ async def test_the_largest_requests_fit_into_an_entry_and_nothing_of_them_is_rea
     process = world.process()
     process.failures.shows_content = lambda _: True
     for number in range(400):
-        event = requested(id=f"{number}", label="a secret label", path="/" + f"{number}x" * 400)
+        event = requested(id=f"{number}", label="a secret label", path="/" + secrets.token_hex(6_000))
         process.failures.hold(
             event, "http://upstream/v1", "".join(chr(1_000 + (number * i) % 9_000) for i in range(999))
         )
