@@ -151,9 +151,9 @@ class _OpenPart:
 
     def drop(self, ids: Iterable[str]) -> None:
         for id_ in ids:
-            del self.rows[id_]
-            del self.details[id_]
-            self.is_saved = False
+            if self.rows.pop(id_, None) is not None:
+                del self.details[id_]
+                self.is_saved = False
 
 
 class KeptRequests:

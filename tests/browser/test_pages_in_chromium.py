@@ -100,6 +100,10 @@ async def full(_: Path) -> AsyncIterator[Shown]:
         )
 
 
+def prefixes_of(messages: int) -> str:
+    return "".join(f"{place:06x}" for place in range(messages, max(-1, messages - 8), -1))
+
+
 def every_mark(last: RequestEnded) -> Iterator[RequestEnded]:
     """A session at whose requests everything happened that is marked."""
     happened: dict[int, dict[str, object]] = {
@@ -109,10 +113,12 @@ def every_mark(last: RequestEnded) -> Iterator[RequestEnded]:
         17: {"status": 502, "end": "refused", "cause": "reset"},
         21: {"cached": 100},
         25: {"status": 400, "overflow": "passed_on"},
+        27: {"messages": 20, "prefixes": "f" * 6 + prefixes_of(19)},  # the client went back
     }
     whose = {"session": "e" * 16, "label": "every-mark", "compaction": "none", "checkpoint": None, "billed": 4_000}
     for number in range(30):
         sizes = {"tokens_received": 400 + 150 * number, "tokens_sent": 400 + 140 * number, "messages": number}
+        sizes["prefixes"] = prefixes_of(number)
         known = {"id": f"{number:016x}", "at": last.at + number, "cached": 3_600, **whose, **sizes}
         yield structs.replace(last, **{**known, **happened.get(number, {})})
 
