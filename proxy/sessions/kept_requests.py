@@ -27,7 +27,7 @@ from proxy.telemetry.upstream_failures import UpstreamFailure, UpstreamFailures
 _T = TypeVar("_T")
 REQUESTS_EVERY = 10.0
 MOST_REQUESTS = 100_000
-"""Requests that the store keeps, of all replicas; the oldest drop out. They take about 15 MB."""
+"""Requests that the store keeps, of all replicas, about; the oldest drop out. They take some 20 MB."""
 # A part ends with its day, and before it is larger than what a store takes.
 _MOST_OF_PART, _MOST_BYTES = 250, 200_000
 _MOST_PARTS = 2_000
@@ -265,8 +265,8 @@ class KeptRequests:
 
     async def find(self, request: str) -> KeptRequest | None:
         """Return the request with this id; None if there is none."""
-        found = await self._search(lambda row: row.id == request, 1)
-        return next(iter(found.requests), None)
+        found = await self._find_places(lambda row: row.id == request, 1)
+        return next(iter(await self._read_requests(found or [])), None)
 
     async def search(
         self,
@@ -278,39 +278,45 @@ class KeptRequests:
         until: float = math.inf,
     ) -> FoundRequests:
         """Return the newest requests that are wanted and ended from `since` to `until`, in Unix seconds."""
-        found = await self._search(is_wanted, limit + 1, before, since, until)
-        return found._replace(requests=found.requests[:limit], is_last=len(found.requests) <= limit)
-
-    async def _search(
-        self,
-        is_wanted: Callable[[RequestRow], bool],
-        most: int,
-        before: Place | None = None,
-        since: float = -math.inf,
-        until: float = math.inf,
-    ) -> FoundRequests:
-        """Return the newest requests that are wanted, at most so many."""
-        parts = await self._parts()
-        if parts is None or not self._is_up():
-            return FoundRequests([], is_whole=False)
-        since = max(since, self._clock() - self._sealed.ttl)
-        newest = min(until, before.at if before else math.inf)
 
         def holds(row: RequestRow) -> bool:
             is_between = since <= row.at <= until and (before is None or (row.at, row.id) < before)
             return is_between and is_wanted(row)
 
-        likely = [part for part in parts if part.last >= _MS * since - 1 and part.first <= _MS * newest]
+        while True:
+            newest = min(until, before.at if before else math.inf)
+            found = await self._find_places(holds, limit + 1, since, newest)
+            if found is None:
+                return FoundRequests([], is_whole=False)
+            requests = await self._read_requests(found[:limit])
+            is_last = len(found) <= limit
+            if requests or is_last:
+                return FoundRequests(requests, is_last, self._is_up())
+            before = found[limit - 1][0]  # all of these were erased
+
+    async def _find_places(
+        self,
+        is_wanted: Callable[[RequestRow], bool],
+        most: int,
+        since: float = -math.inf,
+        until: float = math.inf,
+    ) -> list[tuple[Place, str]] | None:
+        """Return the places of the newest requests that are wanted, at most so many, each with its part.
+
+        None if the store does not answer. Only parts with requests from `since` to `until` are read."""
+        parts = await self._parts()
+        if parts is None or not self._is_up():
+            return None
+        oldest = max(since, self._clock() - self._sealed.ttl)
+        likely = [part for part in parts if part.last >= _MS * oldest - 1 and part.first <= _MS * until]
         found: list[tuple[Place, str]] = []
         for group in _groups(likely):
             if len(found) == most and _MS * found[-1][0].at > group[0].last + 1:
                 break
-            rows = await self._read_rows(group, holds)
+            rows = await self._read_rows(group, lambda row: row.at >= oldest and is_wanted(row))
             places = ((Place(row.at, row.id), part.id) for part, some in zip(group, rows, strict=True) for row in some)
             found = nlargest(most, [*found, *places])
-        requests = await self._read_requests(found)
-        erased = await self._erased(make_row(each.event) for each in requests)
-        return FoundRequests([each for each in requests if each.event.id not in erased], is_whole=self._is_up())
+        return found
 
     async def _read_rows(
         self, parts: Sequence[_Part], is_wanted: Callable[[RequestRow], bool]
@@ -330,13 +336,15 @@ class KeptRequests:
         ]
 
     async def _read_requests(self, places: Sequence[tuple[Place, str]]) -> list[KeptRequest]:
-        """Return requests in the order of their places, without those that are not stored any more."""
+        """Return requests in the order of their places, without those that are not stored any more or were erased."""
         details: dict[str, dict[str, msgspec.Raw]] = {}
         for group in _groups([*dict.fromkeys(part for _, part in places)]):
             values = await self._store.get_many([_details_key(part) for part in group])
             details |= await asyncio.to_thread(self._open_details, group, values)
         raws = (details.get(part, {}).get(place.id) for place, part in places)
-        return [self._decode_request(raw) for raw in raws if raw is not None]
+        requests = [self._decode_request(raw) for raw in raws if raw is not None]
+        erased = await self._erased(make_row(each.event) for each in requests)
+        return [each for each in requests if each.event.id not in erased]
 
     def _open_details(self, parts: Sequence[str], values: Sequence[bytes | None]) -> dict[str, dict[str, msgspec.Raw]]:
         read = self._sealed.sealer.read

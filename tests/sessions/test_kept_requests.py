@@ -260,6 +260,15 @@ async def test_what_another_process_stores_of_a_session_after_its_erasure_is_not
     assert await ids(one) == ["after"]
 
 
+async def test_older_requests_are_found_behind_a_page_of_erased_ones(world: World) -> None:
+    process = world.process()
+    await process.serve("old", at=NOON - 60)
+    await process.serve(*(f"{number:02}" for number in range(30)), session="a" * 16, label="x", at=NOON)
+    await note_erasure(world, "a" * 16, "x")
+    found = await world.process().kept.search(every, limit=10)
+    assert ([each.event.id for each in found.requests], found.is_last) == (["old"], True)
+
+
 async def note_erasure(world: World, session: str, label: str) -> None:
     """Note an erasure as `Sessions.erase` does."""
     owner = world.owners["default"]
