@@ -73,8 +73,10 @@ async def list_sessions(context: AdminContext, visitor: Visitor, wishes: Wishes)
         await _find_named(context, histories, callers, wishes, index_names) if wishes.q and not wishes.cursor else []
     )
     named = {row.key for row in shown}
-    found = Listing([], wishes.cursor)
-    for _ in range(_ROUNDS):
+    requests = await _find_requests(context, visitor, wishes)
+    # The id of a request is no word of a session.
+    found = Listing([], None if requests else wishes.cursor, store=context.store.available)
+    for _ in range(0 if requests else _ROUNDS):
         room = listing.PAGE - len(shown)
         found = await _list_newest(
             context, histories, callers, wishes._replace(cursor=found.cursor or ""), room, index_names
@@ -82,7 +84,6 @@ async def list_sessions(context: AdminContext, visitor: Visitor, wishes: Wishes)
         shown += [row for row in found.sessions if row.key not in named]
         if found.cursor is None or len(shown) == listing.PAGE or found.looked >= most:
             break
-    requests = await _find_requests(context, visitor, wishes)
     index_names |= {each.key: each.place.name for each in histories if each.place is not None}
     shown = await _with_figures(context, shown, index_names)
     return Listing(shown, found.cursor, found.looked, found.store, requests)
