@@ -173,6 +173,7 @@ class Attempt(msgspec.Struct, eq=False):
         """Send another prompt in place of one that was sent in vain."""
         self.route, self.named, self.template = other.route, other.named, other.template
         self.first = self.prompt = other.prompt
+        self.error = b""
         self.stages, self.ready, self.compaction = other.stages, other.ready, other.compaction
         self.waited += other.waited
         self.own = self.ready - self.exchange.began - self.waited

@@ -145,7 +145,15 @@ async def test_the_api_tells_the_newest_requests_and_refuses_a_cursor_that_is_no
         assert (await ask(play.address, "POST", CHAT, [JSON], chat("a"))).status == 200
         reply = await play.send("GET", "/admin/api/requests?status=2xx", bearer(CONFIGURED))
         assert [event["status"] for event in reply.json()["requests"]] == [200]  # type: ignore[union-attr,index]
-        for wrong in ("cursor=x", f"cursor={'9' * 5_000}", "limit=0"):
+        for wrong in (
+            "cursor=x",
+            f"cursor={'9' * 5_000}",
+            "cursor=nan-a",
+            "limit=0",
+            "min_seconds=x",
+            "min_seconds=-1",
+            "since=soon",
+        ):
             assert (await play.send("GET", f"/admin/api/requests?{wrong}", bearer(CONFIGURED))).status == 400
         assert (await ask(play.address, "POST", CHAT, [JSON], chat("a"))).status == 200
         first = (await play.send("GET", "/admin/api/requests?limit=1", bearer(CONFIGURED))).json()
