@@ -8,7 +8,7 @@ import msgspec
 from proxy.telemetry.events import RequestEnded
 
 _RUNBOOKS = "docs/runbooks.md"
-_REFUSED = 'docs/operations.md, "What is refused"'
+_REFUSED = 'docs/troubleshooting.md, "401, 403, 429, 502, 503"'
 
 
 class Remedy(msgspec.Struct, frozen=True):

@@ -38,6 +38,18 @@ async def test_a_fault_of_ours_is_logged_and_something_else_done(
     assert b"secret" not in logged.getvalue()
 
 
+@pytest.mark.parametrize("error", [ValueError("secret"), KeyError("secret"), OSError("secret"), RecursionError()])
+def test_a_fault_of_a_call_is_logged_and_something_else_returned(
+    fail_open: FailOpen, logged: io.BytesIO, error: Exception
+) -> None:
+    def work() -> str:
+        raise error
+
+    assert fail_open.call(work, "otherwise") == "otherwise"
+    assert type(error).__name__.encode() in logged.getvalue()
+    assert b"secret" not in logged.getvalue()
+
+
 async def test_what_is_the_clients_to_see_passes(fail_open: FailOpen, logged: io.BytesIO) -> None:
     with pytest.raises(InvalidRequestError):
         await fail_open.run(failing(InvalidRequestError("your fault")), "otherwise")
