@@ -42,11 +42,12 @@ agents: $(VENV)/.ready-dev var/agents/.ready var/clients/.ready ## install the a
 
 charts: $(VENV)/.ready-dev var/charts/.ready ## install Helm's library and Kubernetes' schemas, by which tests/deploy renders the chart (100 MB)
 
-check: $(VENV)/.ready-dev ## format, lint, types, layers
+check: $(VENV)/.ready-dev ## format, lint, types, layers, language
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tests.house.prose
 
 bench: $(VENV)/.ready-dev ## throughput, latency and CPU against direct and nginx, in one run
 	@$(BIN)/python -m benchmarks $(ARGS)
