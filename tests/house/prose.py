@@ -19,7 +19,7 @@ COUNTS = Path(__file__).with_suffix(".json")
 HABITS = {
     "begins with a question": r"^(?:What|Whether|Where|Who|Whose|How|Why)\b",
     "begins with a reference": r"^(?:The same|As above|Likewise|Of |It |One |That |Those )",
-    "where for if": r"\b(?:None|nothing|empty|itself|False|0) where\b|, where it\b|\bwhere (?:nothing|that|it|there|one)\b",
+    "where for if": r"\b(?:None|nothing|empty|False) where\b|, where it\b|\bwhere (?:nothing|that|it|there|one)\b",
     "tell or say": r"\b(?:told|tells?|says?|said)\b",
     "somebody": r"\b(?:[Ss]ome|[Nn]o|[Aa]ny|[Ee]very)body\b|\b[Ww]hoever\b",
     "ours": r"\bof ours\b|\b[Oo]urs\b|\btheirs\b",
@@ -28,43 +28,25 @@ HABITS = {
 }
 # Names of functions, parameters and variables that do not say what they are.
 VAGUE = frozenset(
-    [
-        "told",
-        "said",
-        "found",
-        "known",
-        "asked",
-        "named",
-        "kept",
-        "left",
-        "made",
-        "begun",
-        "seen",
-        "held",
-        "looked",
-        "taken",
-        "given",
-        "others",
-        "there",
-        "here",
-        "one",
-        "what",
-        "which",
-        "before",
-        "after",
-        "beside",
-        "behind",
-        "again",
-        "whole",
-        "rest",
-        "way",
-        "place",
-        "first",
-        "last",
-        "once",
-        "ahead",
-        "lighter",
-    ]
+    {
+        *(
+            "told",
+            "said",
+            "found",
+            "known",
+            "asked",
+            "named",
+            "kept",
+            "left",
+            "made",
+            "begun",
+            "seen",
+            "held",
+            "looked",
+        ),
+        *("taken", "given", "others", "there", "here", "one", "what", "which", "before", "after", "beside", "behind"),
+        *("again", "whole", "rest", "way", "place", "first", "last", "once", "ahead", "lighter"),
+    }
 )
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
