@@ -22,7 +22,8 @@ demo: $(VENV)/.ready ## watch a long session survive a small window (ARGS=--once
 serve: $(VENV)/.ready ## run the proxy with config.yaml
 	@$(BIN)/concertina serve $(ARGS)
 
-test: $(VENV)/.ready-dev ## all tests, against a real Valkey
+test: $(VENV)/.ready-dev ## all tests, against a real Valkey (nine minutes on two cores)
+	@echo "All tests take about nine minutes on two cores. ARGS=FOLDER chooses some."
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # What may differ from one Python to the next: sockets and TLS, processes, stores, files, and one contract of each kind.
