@@ -213,7 +213,7 @@ FILES_OF_OTHERS = {"opencode.json", "tokenizer.json", "config.toml", "request.js
 OF_OTHERS = {
     *("openai_base_url", "http_headers", "context_window_fallbacks", "model_context_window_exceeded", "held_out"),
     *("flush_interval", "lb_try_duration", "normalize_path", "merge_slashes", "lb_policy", "hash_policy"),
-    *("allow_chunked_length", "non_idempotent", "default_headers", "get_spec"),
+    *("allow_chunked_length", "runbook_url", "non_idempotent", "default_headers", "get_spec"),
 }
 
 
