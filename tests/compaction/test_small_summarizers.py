@@ -5,17 +5,18 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from proxy.models.tokenizer import DEFAULT_ENCODING
 from tests.support.compacting import HEADINGS, TOKENIZER, Model, completion, error, job, replica
 from tests.support.conversations import Json
+from tests.support.scenarios import prose
 
 pytestmark = pytest.mark.anyio
 
-WORDS = (Path(__file__).parents[2] / "README.md").read_text().split()
+# About 1.9 tokens each, as the words of a technical text.
+WORDS = [prose(number, 1) + (str(number % 10) if number % 10 else "") for number in range(1_000)]
 
 
 def count(text: str) -> int:
@@ -46,7 +47,7 @@ class SmallSummarizer:
             self.read.update(int(position) for position in re.findall(r"^\[(\d+)\]", user, re.MULTILINE))
         asked = int(re.findall(r"At most (\d+) tokens", system)[0])
         # Nine headings and a line below each take 150 tokens; few models write less.
-        words = max(4, int(0.62 * min(0.8 * asked, count(user) / 4) / len(HEADINGS)))
+        words = max(4, int(0.5 * min(0.8 * asked, count(user) / 4) / len(HEADINGS)))
         lines = (f"## {heading}\n- {' '.join(self._choice.choices(WORDS, k=words))}" for heading in HEADINGS)
         return completion("\n".join(lines))
 

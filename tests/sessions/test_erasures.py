@@ -594,7 +594,7 @@ async def test_what_is_in_the_memory_of_the_proxy_alone_is_erased_through_it(tmp
         assert await listed(address) == []
     failed = await command("sessions", "rm", "--all")
     assert (failed.returncode, failed.stdout) == (1, "")
-    assert re.match(r"no proxy answers at http://127.0.0.1:\d+, and store.url: memory:// lies inside", failed.stderr)
+    assert re.match(r"no proxy answers at http://127.0.0.1:\d+, and store.url: memory:// is inside", failed.stderr)
 
 
 async def test_a_proxy_without_its_store_erases_nothing_and_the_command_says_so(tmp_path: Path) -> None:
