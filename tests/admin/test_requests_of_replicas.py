@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from contextlib import AsyncExitStack
@@ -36,9 +37,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, object]:
 
 
 async def stored(play: Played) -> None:
-    """Store what the process would store in some seconds."""
+    """Store what the process would store in some seconds, when its sessions are listed."""
     opened = play.app._opened
     assert opened is not None
+    while tasks := opened.engine.background._tasks:
+        await asyncio.wait(tasks)
     await opened.stored_histories.write()
     await opened.requests.write()
 
