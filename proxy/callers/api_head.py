@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from proxy.callers.api_paths import Mount, PathReading, is_ours, reading
 from proxy.dialects.base import Dialect
-from proxy.dialects.table import DEFAULT_DIALECT, introduced_by
+from proxy.dialects.table import DEFAULT_DIALECT, dialect_of_headers
 from proxy.dialects.texts import printable
 from proxy.server.head import RequestHead
 from proxy.server.headers import Headers
@@ -82,7 +82,7 @@ class ApiHead(RequestHead):
         self.is_count = line.is_count
         self.mount = line.mount
         self.shown_path = line.shown_path
-        self.spoken = written_in or line.spoken or introduced_by(self.header)
+        self.spoken = written_in or line.spoken or dialect_of_headers(self.header)
         self.dialect = self.spoken or DEFAULT_DIALECT
 
     @property

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import dropwhile
 from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
-from proxy.dialects.table import DIALECTS, MatchedPath, found_at, found_below
+from proxy.dialects.table import DIALECTS, MatchedPath, match_path, match_prefix
 from proxy.errors import InvalidRequestError
 
 # Whether anybody is there, as Claude Code asks before its first request (code.claude.com, llm-gateway-protocol).
@@ -150,7 +150,7 @@ def reading(path: bytes) -> PathReading:
     plain = tuple(dropwhile(lambda name: name.casefold() == "v1", names))
     asked = tuple(map(str.casefold, plain))
     whole, has_dots = "/" + "/".join(segments), ".." in names or "." in names
-    below = found_below(plain)
+    below = match_prefix(plain)
     if below is not None:
         found = below if len(below.names) == len(plain) else None
         asked = found.names if found else asked
@@ -173,7 +173,7 @@ def _split_mount(
     written = [*filter(None, raw.split("/"))]
     for length in range(1, len(written)):
         end, prefix = written[-length:], "/" + "/".join(written[:-length])
-        found = found_at([_with_model(name) for name in end])
+        found = match_path([_with_model(name) for name in end])
         if tuple(map(str.lower, end)) == EXPLAIN:
             return EXPLAIN, _mount(prefix), None
         if found is not None and (found.path.is_known or _API.search(prefix)):

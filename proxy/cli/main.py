@@ -253,14 +253,14 @@ def explain(
     from proxy.cli.explain import explain as explained
     from proxy.cli.explain import read_request, show
     from proxy.cli.sessions import find_session
-    from proxy.dialects.table import DEFAULT_DIALECT, dialect_named, written_in
+    from proxy.dialects.table import DEFAULT_DIALECT, dialect_named, dialect_of_body
     from proxy.errors import InvalidJSONError
     from proxy.sessions.stores import StoreError
 
     loaded = load_config(config)
     caller = caller_of(loaded, tenant, policy)
     name, body = read_request(file)
-    spoken = dialect_named(dialect) if dialect else written_in(body) or DEFAULT_DIALECT
+    spoken = dialect_named(dialect) if dialect else dialect_of_body(body) or DEFAULT_DIALECT
     mode = "force" if force else caller.policy.mode
     try:
         goes_on = None

@@ -64,7 +64,7 @@ class ExcerptWriter:
         """Return True if the content has its summary, by this process or another one, or needs none."""
         if (await self._short_forms.summaries([key]))[0] is not None:
             return True
-        said = (await self._workers.run(case.said_in, content.position))[content.number]
+        said = (await self._workers.run(case.contents_at, content.position))[content.number]
         if (
             self._tokenizer.count(said.text, target.encoding) <= MOST_EXCERPT_TOKENS
         ):  # one of several in a large message

@@ -109,7 +109,7 @@ class LosslessShortener:
         for position in range(known.position, len(body)):
             if not body[position].results or body[position].media or position in without:
                 continue
-            for number, answer in enumerate(case.request.said_in(position)):
+            for number, answer in enumerate(case.request.contents_at(position)):
                 made = None if answer.error else call_of(case, position, number)
                 if made is None:
                     continue

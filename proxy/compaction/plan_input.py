@@ -65,9 +65,9 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
         """Return the key of the model at its upstream, under which its profile is stored."""
         return self.route.place
 
-    def said_in(self, position: int) -> list[Utterance]:
+    def contents_at(self, position: int) -> list[Utterance]:
         """Return the contents of one message, without secrets unless the policy keeps them."""
-        return self._allow_utterances(self.request.said_in(position))
+        return self._allow_utterances(self.request.contents_at(position))
 
     def _allow_utterances(self, said: list[Utterance]) -> list[Utterance]:
         return mask_utterances(said) if self.caller.policy.secrets == "mask" else said
@@ -414,7 +414,7 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
 def behind_separator(request: CountedRequest, caller: Caller, mode: Mode) -> CountedRequest:
     """Return the request from its newest separator on, if its policy has one and its mode compacts."""
     separator = caller.policy.separator
-    return request if separator is None or mode not in ("on", "force") else request.behind(separator)
+    return request if separator is None or mode not in ("on", "force") else request.after_separator(separator)
 
 
 def routed_request(

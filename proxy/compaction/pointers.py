@@ -132,7 +132,7 @@ class PointerResolver:
         texts: list[_Text] = []
         sources: list[int] = []
         unresolved = 0
-        for number, said in enumerate(case.request.said_in(position)):
+        for number, said in enumerate(case.request.contents_at(position)):
             made = None if said.answers is None or said.error else call_of(case, position, number)
             pointer = None if made is None else pointer_in(said.text, made[1])
             if made is None or pointer is None:
@@ -176,7 +176,7 @@ class _Gone:
         raw = self._view.replaced.get(self._case.conversation.index(place.position))
         if raw is None or place.number < 0:
             return False
-        return _result_in(self._case, raw, place) != self._case.request.said_in(place.position)[place.number].text
+        return _result_in(self._case, raw, place) != self._case.request.contents_at(place.position)[place.number].text
 
 
 def _result_in(case: PlanInput, raw: bytes, place: Place) -> str | None:

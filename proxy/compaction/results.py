@@ -39,7 +39,7 @@ def exchanges_at(case: PlanInput, made: int) -> Iterator[Exchange]:
             yield Exchange(call, made, made, -1, None)
             continue
         number = body[at].results.index(call.id)
-        answer = None if body[at].media else request.said_in(at)[number]
+        answer = None if body[at].media else request.contents_at(at)[number]
         yield Exchange(call, made, at, number, answer)
 
 

@@ -18,7 +18,7 @@ from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.prompt_view import PromptView, Step
 from proxy.dialects import json_array
 from proxy.dialects.surrogates import readable
-from proxy.dialects.texts import cut, with_less_harness
+from proxy.dialects.texts import cut, shorten_harness_texts
 from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.runtime.workers import Workers
@@ -134,7 +134,7 @@ class ShortForms:
         count, known = self.counter(case), iter(summaries)
         texts: list[str | None] = []
         for position in batch.members:
-            said = case.said_in(position)
+            said = case.contents_at(position)
             is_brought = position in case.conversation.outline.foreign
             for one in said:
                 tokens = case.request.conversation.body[position].tokens if len(said) == 1 else count(one.text)
@@ -165,7 +165,7 @@ class ShortForms:
         elif message.role == "user":
             position = index - case.conversation.index(0)
             harness = case.request.harness_shares([position]).get(index, 0.0)
-            raw, tokens = self._cut_to(case, raw, tokens, limit, harness, partial(with_less_harness, raw))
+            raw, tokens = self._cut_to(case, raw, tokens, limit, harness, partial(shorten_harness_texts, raw))
         if tokens <= limit:
             return raw, tokens
         before = raw
@@ -178,7 +178,7 @@ class ShortForms:
     def _cut_results(self, case: PlanInput, raw: bytes, index: MessageIndex, limit: int) -> tuple[bytes, int]:
         """A message with shorter results; what the user says beside them is whole."""
         message = case.conversation.messages[index]
-        texts = [one.text for one in case.said_in(index - case.conversation.index(0))]
+        texts = [one.text for one in case.contents_at(index - case.conversation.index(0))]
 
         def shorter(share: float) -> bytes:
             return case.request.dialect.items.with_texts(raw, [cut(text, share) for text in texts])

@@ -164,7 +164,7 @@ else:  # what there is to choose from is the table's to say
 @lru_cache(1024)
 def _spoken_at(base_url: str) -> tuple[Dialect, ...]:
     """What is known of an address."""
-    return table.spoken_by(urlsplit(base_url).hostname or "")
+    return table.dialects_of_host(urlsplit(base_url).hostname or "")
 
 
 class Upstream(Settings):

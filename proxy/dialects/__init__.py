@@ -1,1 +1,1 @@
-"""Bytes of a request to what the policies know, and back with the client's own bytes."""
+"""Translation between request bodies and the values of the policies. Unchanged items keep the client's bytes."""

@@ -1,7 +1,7 @@
-"""A dialect is a row of a table, by which requests are read and written without knowing which one it is.
+"""The table row of a dialect. Callers read and write requests through it without knowing the dialect.
 
-The parts are modules of pure functions, and a class for the items. What all dialects do alike, each with a key or a
-name of its own, is no part of them: it is a function that takes the key.
+The parts are modules of pure functions, and a class for the items. Behaviour that all dialects share is a function that
+takes a key, not a part.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -30,22 +30,23 @@ _REMEMBERED_MODELS = 256
 
 
 class RequestSettings(msgspec.Struct, frozen=True, gc=False):
-    """What a request says beside its items.
+    """Fields of a request besides its items.
 
-    max_output:   the limit of its answer, None without one; output_key: the field by which this client sets it.
-    definitions:  what is sent to the model as JSON: tools, formats.
-    usage_fields: what makes a stream tell its usage; empty where it does anyway, and where the client has settled it.
-    passthrough:  why this shape is only counted and never compacted; None for what we understand.
-    reactive:     why it is compacted after an overflow only: the provider is at work on its prompt; None where not.
-    label:        what the client calls its session; empty where it has no name for it.
-    order:        what its upstream takes of a conversation of which a part is left out.
-    least_output: the least that its output's limit may be lowered to.
-    strips_thinking: whether its upstream itself leaves out thinking that was made for another prompt.
-    compacts:     whether the provider is asked to compact its prompt, or to clear something out of it.
-    is_partial:   whether the provider sends the model another prompt than the body holds: with stored state or a
-                  template of its own, or without what it clears. Its bill then says nothing about the body.
-    answers:      number of answers that are asked for.
-    is_enlarged:  whether the provider may add to the prompt: results of tools that it runs, documents, skills.
+    max_output:      the limit of the response; None without one.
+    output_key:      the field by which this client sets that limit.
+    definitions:     JSON that is sent to the model besides the items: tools, formats.
+    usage_fields:    fields that make a stream report its usage; empty if it does so anyway or the client has set them.
+    passthrough:     the reason why this shape is only counted and never compacted; None for a supported shape.
+    reactive:        the reason why it is compacted only after an overflow: the provider edits the prompt. Else None.
+    label:           the client's name of its session; empty without one.
+    order:           the order that the upstream accepts in a conversation with parts left out.
+    least_output:    the least value to which the limit of the response may be lowered.
+    strips_thinking: True if the upstream itself leaves out thinking that was made for another prompt.
+    compacts:        True if the provider is asked to compact the prompt or to clear parts of it.
+    is_partial:      True if the provider's prompt differs from the body: stored state, a template, or cleared parts.
+                     Its usage then says nothing about the body.
+    answers:         the number of responses that are requested.
+    is_enlarged:     True if the provider may add to the prompt: results of its own tools, documents, skills.
     """
 
     model: str
@@ -67,10 +68,11 @@ class RequestSettings(msgspec.Struct, frozen=True, gc=False):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens of one call, as the upstream counted them.
+    """Tokens of one call, as the upstream counted them. None if the upstream does not report a count.
 
-    cached, cache_written: those among the prompt's that its cache served, or has taken; cache_written_long: of the
-    latter, for an hour. reasoning: those among the completion's that were thought. None where it does not say.
+    cached:        prompt tokens that the upstream's cache served.
+    cache_written: prompt tokens that the cache stored. cache_written_long: the part stored for an hour.
+    reasoning:     completion tokens of reasoning.
     """
 
     prompt_tokens: int
@@ -82,7 +84,7 @@ class Usage(msgspec.Struct, frozen=True):
 
     @property
     def tokens(self) -> Tokens:
-        """As a price is asked for them."""
+        """Return the counts in the form that prices are computed from."""
         long = self.cache_written_long or 0
         written = (self.cache_written or 0) - long
         return Tokens(self.prompt_tokens, self.completion_tokens, self.cached or 0, max(0, written), long)
@@ -90,40 +92,40 @@ class Usage(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an answer ended: why, the tokens it reports, and whether neither text nor calls came."""
+    """The end of a response: the reason, the reported tokens, and whether it has neither text nor calls."""
 
     reason: str | None
     prompt_tokens: int | None
     completion_tokens: int | None
-    said_nothing: bool
+    is_empty: bool
 
 
 class ReadsUsage(Protocol):
-    """Reads what answers report as used. `data` is of one event, or a whole answer.
+    """Reads the usage of responses. `data` is that of one event, or a whole response.
 
-    USAGE_KEY:  under which an answer reports its usage, quotes included.
-    STREAM:     what a stream is: server-sent events, or an array of JSON, which is passed on and read as an answer is
-                that comes in pieces, and has no place for what is ours.
+    USAGE_KEY: the key of the usage in a response, quotes included.
+    STREAM:    the form of a stream: server-sent events, or a JSON array. An array is relayed and read like a response
+               in pieces. Nothing can be inserted into it.
     """
 
     USAGE_KEY: bytes
     STREAM: StreamForm
 
     def is_last(self, data: bytes, /) -> bool:
-        """Whether the answer is whole with an event that has this data: clients hang up right after it."""
+        """Return True if an event with this data ends the response. Clients disconnect right after it."""
 
     def usage(self, newest_first: Iterable[bytes], /) -> Usage | None:
-        """The last that an answer's events, or the answer as a whole, tell."""
+        """Return the last usage that the events of a response, or the whole response, report."""
 
 
 class Answers(ReadsUsage, Protocol):
-    """Reads what upstreams answer, and words what we answer ourselves.
+    """Reads responses of upstreams, and writes the proxy's own.
 
-    ANSWER_KEY: what stands near the beginning of an answer in JSON, and of no report of an error.
-    WAITING:    what a stream of events may begin with, or stand between two of them, while nothing is there to be said.
-    KEEPALIVE:  an event that says so to clients who do not hear comments; empty where all do.
-    TOO_LONG:   of an overflow, in the words that clients know; holds `{limit}` and `{tokens}`.
-    TOO_LONG_FOR_IT: likewise, where no limit is known.
+    ANSWER_KEY:      bytes near the beginning of every JSON response, and in no error.
+    WAITING:         bytes that may begin a stream or come between two events while no content is available.
+    KEEPALIVE:       an event with the same effect for clients that ignore comments; empty if all clients read them.
+    TOO_LONG:        the error text of an overflow, in words that clients know; holds `{limit}` and `{tokens}`.
+    TOO_LONG_FOR_IT: the same text for an unknown limit.
     """
 
     ANSWER_KEY: bytes
@@ -132,98 +134,102 @@ class Answers(ReadsUsage, Protocol):
     TOO_LONG: str
     TOO_LONG_FOR_IT: str
 
-    def says_something(self, data: bytes, /) -> bool:
-        """Whether an event is more than an announcement: a role, a filter's verdict or a number comes before it."""
+    def has_content(self, data: bytes, /) -> bool:
+        """Return True if an event has content. Roles, verdicts of filters and numbers are announcements only."""
 
     def ending(self, data: bytes, /) -> Ending | None:
-        """Of an answer, or of a stream's last event; None where it cannot be read."""
+        """Return the end of a response, or that in a stream's last event; None if it cannot be read."""
 
     def is_usage_alone(self, data: bytes, /) -> bool:
-        """Whether an event tells nothing but the usage that was asked for."""
+        """Return True if an event holds only the requested usage."""
 
     def error_body(self, error: object, status: int, /) -> bytes:
-        """The body of an answer that is an error: its fields, or what an upstream has put in their place."""
+        """Return the body of an error response. error: its fields, or the value that an upstream sent instead."""
 
     def error_event(self, error: object, status: int, /, *, ends: bool) -> bytes:
-        """The same in a stream that has begun; `ends` where nothing follows, so that no client waits for more."""
+        """Return an error for a stream that has begun. ends: True if nothing follows, so that clients stop waiting."""
 
 
 class Questions(Protocol):
-    """Asks a model something of ours.
+    """Builds the proxy's own requests to a model.
 
-    OUTPUT_KEY: the field that limits an answer, where no client's request says which one the model knows.
-    HEADERS:    what a request needs beside its credential, where no client has said it.
+    OUTPUT_KEY: the field that limits a response, if no client's request shows which one the model knows.
+    HEADERS:    headers that a request needs besides its credential, if no client has sent them.
     """
 
     OUTPUT_KEY: str
     HEADERS: Sequence[tuple[bytes, bytes]]
 
     def room(self, tokens: int, /) -> int:
-        """The limit under which so many tokens of text can be answered."""
+        """Return the limit under which a text of so many tokens can be written."""
 
     def ask(self, model: str, prompt: Prompt, limit: tuple[str, int], temperature: float | None, /) -> bytes:
-        """A request of ours; `limit` is of its answer: the field and the tokens."""
+        """Return the body of a request. limit: the field that limits the response, and the tokens."""
 
     def continuation(
         self, body: bytes, fields: Fields, limit: tuple[str, int], temperature: float | None = None, /
     ) -> bytes | None:
-        """A client's request that ends with an instruction of ours, made one of ours: the same prompt to the model,
-        so that the provider's cache serves it, and nothing that is not for us. None where it asks for an answer that is
-        no text in a way that is part of the prompt."""
+        """Return a client's request with an added instruction as a request of the proxy; None if it cannot be one.
+
+        The prompt to the model stays the same, so that the provider's cache serves it. Fields that would make the
+        provider act are left out. None is returned if the prompt itself requires a response that is not text.
+        """
 
     def read(self, body: bytes, /) -> SummaryAnswer | None:
-        """The answer to either, its `finish_reason` `stop` where it is whole; None where it is none."""
+        """Return the response to such a request; None if it is not one. `finish_reason` is `stop` if it is complete."""
 
 
 class Breakpoints(Protocol):
-    """Puts marks where a provider's cache is to be written, which caches nothing by itself."""
+    """Sets cache breakpoints for a provider that caches only marked prefixes."""
 
-    def behind_record(self, raw: bytes, /) -> bytes:
-        """An item that begins with a text of ours, with a mark on that."""
+    def mark_record(self, raw: bytes, /) -> bytes:
+        """Return an item that begins with an injected text, with a breakpoint on that text."""
 
-    def behind_head(self, body: bytes, /) -> bytes:
-        """A body with a mark behind its instructions and tools; its items keep their bytes."""
+    def mark_head(self, body: bytes, /) -> bytes:
+        """Return a body with a breakpoint after its instructions and tools. Its items keep their bytes."""
 
 
 class Recorded(Protocol):
-    """Knows bodies and items of a dialect without their path, as they lie in files.
+    """Recognizes bodies and items of a dialect without their path, as stored in files.
 
-    FIELDS: what of a request beside its items has tokens, or limits its answer.
+    FIELDS: the fields besides the items that have tokens or limit the response.
     """
 
     FIELDS: Sequence[str]
 
     def is_body(self, keys: Collection[str], /) -> bool:
-        """Whether no other dialect has a request with these fields."""
+        """Return True if only this dialect has requests with these fields."""
 
     def is_item(self, item: object, /) -> bool:
-        """Whether no other dialect has such an item."""
+        """Return True if only this dialect has such an item."""
 
     def as_sent(self, item: Mapping[str, object], /) -> Mapping[str, object] | None:
-        """An item without what others than clients noted beside it; None for what no client sends."""
+        """Return an item without the notes of tools other than clients; None for an item that no client sends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One way to write conversations.
+    """One API format of conversations.
 
-    name:       by which people and configs know it.
-    paths:      of its requests; the first is where a question of ours goes.
-    array:      where their items stand. settings: what a request's fields say.
-    provider, operation: what traces call whoever speaks it and what is asked (OpenTelemetry's `gen_ai` names).
-    header:     by which its clients are known on paths of no dialect; None where they are not.
-    key_header: where its clients put their key.
-    home:       the host that made it. also_at: other hosts that are known to speak it.
-    compacts_at: hosts that answer its compaction protocols; all below a name that begins with a dot.
-    model_key:  the field of a body that names the model; None where the path alone does.
-    without_sealed: an item without sealed reasoning, None for such reasoning; None if a prompt may not lose it.
-    breakpoints: for providers that cache only what is marked; None where none speaks it.
-    text_kind:  the type of a part of a user's content that is text.
-    has_sockets: whether its clients ask for a WebSocket on its path.
-    with_output: a body with another limit for its answer, by the `output_key` of its settings.
-    compacting: how its clients ask for compactions of the provider's; None where they do not. compact_endpoint: the
-                answer of the path for that; clearing: what is left of results that they want cleared.
-    model:      what the path of these requests names; empty where it names none.
+    name:                the name in configs and to users.
+    paths:               the paths of its requests. The proxy's own requests go to the first one.
+    array:               the position of the items in a body. settings: parses the other fields.
+    provider, operation: OpenTelemetry's `gen_ai` names of the provider and the operation.
+    header:              a header that identifies its clients on paths of no dialect; None without one.
+    key_header:          the header in which its clients send their key.
+    home:                the host that defined it. also_at: other hosts that are known to support it.
+    compacts_at:         hosts with its compaction protocols. A name that begins with a dot means all hosts below.
+    model_key:           the field of a body that names the model; None if only the path does.
+    without_sealed:      removes sealed reasoning from an item, and returns None for an item of such reasoning. None if
+                         a prompt has to keep it.
+    breakpoints:         for providers that cache only marked prefixes; None if there are none.
+    text_kind:           the type of a text part in a user's content.
+    has_sockets:         True if its clients ask for a WebSocket on its path.
+    with_output:         sets another limit for the response, by the `output_key` of the settings.
+    compacting:          the requests of its clients for the provider's compaction; None if there are none.
+    compact_endpoint:    the response of the path for such a compaction.
+    clearing:            the remainder of results that clients want cleared.
+    model:               the model that the path of these requests names; empty if it names none.
     """
 
     name: str
@@ -254,25 +260,27 @@ class Dialect:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Of its requests, without /v1, where no model is named."""
+        """Return the path of its requests, without /v1. It names no model."""
         return self.paths[0].names
 
     def question_path(self, model: str) -> tuple[str, ...]:
-        """The same for requests to this model."""
+        """Return the path of its requests to this model."""
         return self.paths[0].naming(model)
 
     @property
     def count_path(self) -> tuple[str, ...] | None:
-        """Where the tokens of its requests are counted; None where they are not."""
+        """Return the path that counts the tokens of a request; None if there is none."""
         return next((path.names for path in self.paths if path.does == "count"), None)
 
     def of_path(self, model: str, stream: bool | None = None) -> "Dialect":
-        """The same of requests whose path names the model, or says whether their answer is a stream: what their bodies
-        say of it counts for nothing. Itself where the path says neither."""
-        return self if not model and stream is None else _of_path(self, model, stream)
+        """Return the dialect of requests whose path names the model or the form of the response.
+
+        The path then overrides the body. Returns self if the path has neither.
+        """
+        return self if not model and stream is None else _with_path(self, model, stream)
 
     def model_of(self, body: bytes) -> str:
-        """The model of a request, as far as that can be told without understanding its body; empty where it cannot."""
+        """Return the model of a request without parsing the whole body; empty if it cannot be found."""
         return self.model or (json_array.model_of(body, self.model_key) if self.model_key else "")
 
     def rebuild(
@@ -284,22 +292,23 @@ class Dialect:
         *,
         is_marked: bool = False,
     ) -> bytes:
-        """The body with another array: the client's own bytes but for items of ours, and for those replaced.
+        """Return the body with another array. Items keep the client's bytes, except injected and rewritten ones.
 
-        replaced: index of an item -> its other bytes. is_marked: with breakpoints behind head and record, which is the
-        user's item among ours.
+        replaced:  index of an item -> its other bytes.
+        is_marked: with breakpoints after the head and the record. The record is the injected item of the user.
         """
 
-        def kept(index: MessageIndex) -> bytes:
+        def item_bytes(index: MessageIndex) -> bytes:
+            """Return the bytes of an item as they are sent."""
             return replaced.get(index) or body[slice(*parsed.spans[index])]
 
-        def said(index: MessageIndex) -> bytes:
-            """Without what says nothing of its own and was read as a part of it."""
+        def main_item(index: MessageIndex) -> bytes:
+            """Return the last item of a message, without the silent items that were read as a part of it."""
             readable = replaced.get(index) or parsed.text[slice(*parsed.spans[index])]
-            return kept(index)[-len(json_array.split_items(readable)[-1]) :]
+            return item_bytes(index)[-len(json_array.split_items(readable)[-1]) :]
 
-        def words(item: MessageIndex | UserWords) -> bytes:
-            return self.items.words(said(item.of)) if isinstance(item, UserWords) else said(item)
+        def user_words(item: MessageIndex | UserWords) -> bytes:
+            return self.items.words(main_item(item.of)) if isinstance(item, UserWords) else main_item(item)
 
         def piece(item: Item) -> int | bytes:
             match item:
@@ -308,31 +317,31 @@ class Dialect:
                 case Injected():
                     return self._record(self.items.inject(item), is_marked=is_marked)
                 case MergedMessage():
-                    raw = words(item.into)
+                    raw = user_words(item.into)
                     merged = self.items.merge(item.text, raw) if raw else self.items.inject(Injected(item.text))
                     return self._record(merged, is_marked=is_marked)
                 case UserWords():
-                    return words(item)
+                    return user_words(item)
                 case Rules():
-                    return self.items.rules(said(item.of))
+                    return self.items.rules(main_item(item.of))
                 case _:
                     return replaced.get(item, item)
 
-        # Nothing is sent of a message from which everything was taken: providers refuse an empty one.
-        rebuilt = json_array.rebuild(body, parsed, (one for one in map(piece, items) if one != b""))
-        return self.breakpoints.behind_head(rebuilt) if is_marked and self.breakpoints else rebuilt
+        # A message without any content left is not sent, since providers refuse empty messages.
+        rebuilt = json_array.rebuild(body, parsed, (raw for raw in map(piece, items) if raw != b""))
+        return self.breakpoints.mark_head(rebuilt) if is_marked and self.breakpoints else rebuilt
 
     def _record(self, raw: bytes, *, is_marked: bool) -> bytes:
-        return self.breakpoints.behind_record(raw) if is_marked and self.breakpoints else raw
+        return self.breakpoints.mark_record(raw) if is_marked and self.breakpoints else raw
 
     @staticmethod
     def rewritten(raw: bytes | memoryview, change: Callable[[bytes], bytes | None]) -> bytes:
-        """A message of one item or of several, each of them changed; None leaves one out."""
+        """Return a message of one or several items, each changed. `change` returns None to leave an item out."""
         return b",".join(changed for item in json_array.split_items(raw) if (changed := change(item)) is not None)
 
 
 @lru_cache(_REMEMBERED_MODELS)
-def _of_path(dialect: Dialect, model: str, stream: bool | None) -> Dialect:
-    named = {"model": model} if model else {}
-    fixed = named if stream is None else {**named, "stream": stream}
-    return replace(dialect, model=model, settings=lambda fields: structs.replace(dialect.settings(fields), **fixed))
+def _with_path(dialect: Dialect, model: str, stream: bool | None) -> Dialect:
+    path_fields = {"model": model} if model else {}
+    overrides = path_fields if stream is None else {**path_fields, "stream": stream}
+    return replace(dialect, model=model, settings=lambda fields: structs.replace(dialect.settings(fields), **overrides))

@@ -16,7 +16,7 @@ _OF_RULES: tuple[Voice, ...] = ("instructions",)
 
 
 def open_item(raw: bytes | memoryview, key: str = "content") -> tuple[dict[str, bytes], list[bytes]]:
-    """Return the members of an item, and its blocks as they were written. A text stands for one block."""
+    """Return the members of an item, and its blocks as written. A text becomes a single block."""
     members = members_of(bytes(raw))
     content = members.get(key, b"").partition(b":")[2].strip()
     if content.startswith(b"["):
@@ -42,34 +42,36 @@ def parts_of(content: object) -> list[Json]:
 
 
 def read_part(written: bytes) -> Json:
-    """Return a part of a list as it was written, empty if it is neither an object nor a text."""
+    """Return a part of a list as written; empty if it is neither an object nor a text."""
     return next(iter(parts_of(decode(readable(written)))), {})
 
 
 class BlockListItems(Items):
-    """The items of a dialect whose blocks stand under the first key of LISTS."""
+    """Items of a dialect whose blocks are under the first key of LISTS."""
 
     def block(self, part: Json, /) -> Block:
         """Return the block of a part of the list, whatever the role of its item."""
         raise NotImplementedError
 
     def with_result(self, written: bytes, block: Block, text: str, /) -> bytes:
-        """Return a result with another text, as it was written beside that."""
+        """Return a result with another text. Its other fields keep their bytes."""
         raise NotImplementedError
 
     def merge(self, text: str, raw: bytes | memoryview, /) -> bytes:
+        """Return an item that begins with an injected text."""
         members, written = self._open(raw)
         return self._close(members, [self._written(text), *written])
 
     def words(self, raw: bytes | memoryview, /) -> bytes:
-        """Return the item with what a person says and the client's own summary; nothing if it has neither."""
+        """Return the item with only a person's words and the client's own summary; empty if it has neither."""
         return self._with_voices(raw, _OF_A_USER)
 
     def rules(self, raw: bytes | memoryview, /) -> bytes:
+        """Return the item with only its files of rules; empty if it has none."""
         return self._with_voices(raw, _OF_RULES)
 
     def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
-        """Return an item with one block for each text. Calls, media and marks for a cache stay."""
+        """Return an item with one block for each text. Calls, media and cache marks stay."""
         members, written = self._open(raw)
         blocks = [*map(self.read_block, written)]
         results = [at for at, block in enumerate(blocks) if block.kind == "result"]
@@ -81,13 +83,13 @@ class BlockListItems(Items):
         if text is None:
             return bytes(raw)
         replaced = [at for at, block in enumerate(blocks) if block.kind == "text"]
-        kept = [own for at, own in enumerate(written) if at not in replaced]
-        ours = self._written(text, mark_of([blocks[at].value for at in replaced]))
-        kept.insert(replaced[0] if replaced else 0, ours)
-        return self._close(members, kept)
+        remaining = [raw_block for at, raw_block in enumerate(written) if at not in replaced]
+        new_block = self._written(text, mark_of([blocks[at].value for at in replaced]))
+        remaining.insert(replaced[0] if replaced else 0, new_block)
+        return self._close(members, remaining)
 
     def read_block(self, written: bytes) -> Block:
-        """Return the block of a part as it was written."""
+        """Return the block of a part as written."""
         return self.block(read_part(written))
 
     def _open(self, raw: bytes | memoryview) -> tuple[dict[str, bytes], list[bytes]]:
@@ -100,31 +102,31 @@ class BlockListItems(Items):
         return msgspec.json.encode(self.text_part(text, mark))
 
     def _with_voices(self, raw: bytes | memoryview, voices: Collection[Voice]) -> bytes:
-        """Return the item with these voices alone, nothing if it has none of them.
+        """Return the item with only these voices; empty if it has none of them.
 
-        Blocks of which all is said in them keep their bytes. Blocks that say nothing, such as pictures, are a person's.
+        A block with no other voice keeps its bytes. A block without text, such as a picture, is a person's.
         """
         members, written = self._open(raw)
         blocks = [*map(self.read_block, written)]
-        apart = iter(parts_by_block([block.text or "" for block in blocks if block.kind == "text"]))
-        kept: list[bytes] = []
-        for block, own in zip(blocks, written, strict=True):
+        parts = iter(parts_by_block([block.text or "" for block in blocks if block.kind == "text"]))
+        chosen: list[bytes] = []
+        for block, raw_block in zip(blocks, written, strict=True):
             if block.kind == "text":
-                kept += self._of_voices(next(apart), voices, own)
+                chosen += self._of_voices(next(parts), voices, raw_block)
             elif block.kind == "result":
                 typed = typed_in_result(self.shown(block) or "", "") if "person" in voices else []
-                kept += [self._written(part.text) for part in typed if part.voice in voices]
+                chosen += [self._written(part.text) for part in typed if part.voice in voices]
             elif "person" in voices:
-                kept.append(own)
-        return self._close(members, kept) if kept else b""
+                chosen.append(raw_block)
+        return self._close(members, chosen) if chosen else b""
 
     def _of_voices(self, parts: Sequence[Part], voices: Collection[Voice], written: bytes) -> list[bytes]:
-        kept = [part for part in parts if part.voice in voices]
-        if len(kept) == len(parts):
+        chosen = [part for part in parts if part.voice in voices]
+        if len(chosen) == len(parts):
             return [written] if parts else []
-        return [self._written(part.text) for part in kept]
+        return [self._written(part.text) for part in chosen]
 
 
 def mark_of(parts: Sequence[Json]) -> object:
-    """Return the mark for a cache that stands in this request on the last of these; None without one."""
+    """Return the cache mark that is on the last marked part in this request; None without one."""
     return next((mark for part in reversed(parts) if (mark := part.get(_MARK))), None)

@@ -1,7 +1,7 @@
-"""Read the items of every dialect as blocks, describe them, and write their other forms.
+"""Items of every dialect as blocks: their descriptions and their rewritten forms.
 
-A dialect is a subclass of `Items`: `read` finds the blocks of an item, and a few small methods know how the dialect
-writes a text, a result or a call. Descriptions, transcripts and shortened items are worked out here, once.
+A dialect is a subclass of `Items`. Its `read` returns the blocks of an item, and a few small methods write texts,
+results and calls. Descriptions, transcripts and shortened items are built here for all dialects.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,13 +29,14 @@ _HEARD = frozenset({"text", "thought", "hidden"})
 class Block(msgspec.Struct, gc=False):
     """A part of an item.
 
-    kind:   `hidden` is a text that the model reads and no transcript shows. `medium` is a part without a text.
-    value:  the part as it was decoded. text: as the model reads it; None without one.
-    id:     of a call, or of the call that a result answers.
+    kind:        `hidden` is a text that the model reads and no transcript shows. `medium` is a part without a text.
+    value:       the decoded part.
+    text:        the text that the model reads; None without one.
+    id:          the id of a call, or of the call that a result answers.
     name, given: the tool of a call and its arguments.
-    parts:  the blocks of a result; None if it is counted by its JSON.
-    error:  whether a result reports an error; None if it does not say.
-    sealed: the number of tokens of a thought that only its provider can read.
+    parts:       the blocks of a result; None if it is counted by its JSON.
+    error:       True if a result reports an error; None if it does not say.
+    sealed:      the number of tokens of a thought that only its provider can read.
     """
 
     kind: Kind
@@ -75,9 +76,9 @@ class Facts(TypedDict, total=False):
 class View(msgspec.Struct, gc=False):
     """An item as its dialect reads it.
 
-    item:   as it was decoded.
+    item:   the decoded item.
     role:   `tool` if it holds results of the client's tools.
-    speaks: whether it has an utterance beside its results even if that is empty.
+    speaks: True if it has an utterance besides its results, even an empty one.
     kind:   the type of the item, in dialects whose items have one.
     """
 
@@ -89,10 +90,11 @@ class View(msgspec.Struct, gc=False):
 
 
 class Items:
-    """The items of one dialect. The first part is what a dialect says of itself.
+    """The items of one dialect. Subclasses override the methods of the first part.
 
-    NAMES: keys of an item under which a name stands. LISTS: keys under which its parts stand.
-    ITEM_OVERHEAD, BLOCK_OVERHEAD: tokens of each item, and of each of its blocks, beside what it says.
+    NAMES: keys of an item whose value is a name.
+    LISTS: keys of an item whose value is a list of parts.
+    ITEM_OVERHEAD, BLOCK_OVERHEAD: tokens of each item, and of each of its blocks, besides the content.
     """
 
     NAMES: Sequence[str] = ("role",)
@@ -109,11 +111,11 @@ class Items:
         raise NotImplementedError
 
     def inject(self, item: Injected, /) -> bytes:
-        """Return an item of ours."""
+        """Return an injected item."""
         raise NotImplementedError
 
     def text_part(self, text: str, mark: object = None, /) -> dict[str, object]:
-        """Return a text of ours as a part of a user's content. `mark`: for a cache, if parts may have one."""
+        """Return an injected text as a part of a user's content. mark: the cache mark, if parts may have one."""
         raise NotImplementedError
 
     def shorter(self, part: Json, share: float, /) -> Json:
@@ -121,21 +123,21 @@ class Items:
         raise NotImplementedError
 
     def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
-        """Return an item with other texts for its results, in their order, or for its content if it holds none.
+        """Return an item with other texts for its results in order, or for its content if it has no results.
 
-        None leaves one as it is, and nothing else changes.
+        None keeps a text. Nothing else changes.
         """
         raise NotImplementedError
 
     def without_thinking(self, raw: bytes | memoryview, /) -> bytes | None:
         """Return an item without thinking that is bound to the prompt before it; None if nothing is left.
 
-        Most dialects bind none.
+        Most dialects have no such thinking.
         """
         return bytes(raw)
 
     def facts(self, _: View, /) -> Facts:
-        """Return what else the policies need to know of an item."""
+        """Return the other facts about an item that the policies need."""
         return Facts()
 
     def shown(self, block: Block, /) -> str | None:
@@ -147,12 +149,12 @@ class Items:
         return False
 
     def shorten_beside(self, item: dict[str, object], share: float, /) -> None:
-        """Shorten what an item says beside its content."""
+        """Shorten the fields of an item other than its content."""
 
-    # The second part is written once. First: what the policies need to know.
+    # The second part is the same for all dialects. First: descriptions for the policies.
 
     def describe(self, item: object, count: CountTokens, family: str = "", /) -> Message | None:
-        """Return what the policies need to know of a decoded item; None if it is no item of this dialect."""
+        """Return the description of a decoded item for the policies; None if it is not an item of this dialect."""
         if not isinstance(item, dict) or not self.is_readable(item):
             return None
         view = self.read(item)
@@ -186,7 +188,7 @@ class Items:
         return tokens
 
     def block_tokens(self, block: Block, count: CountTokens, family: str, /) -> int:
-        """Return the tokens of a block. No template shows the model more than a few characters of an id."""
+        """Return the tokens of a block. Templates show the model only a few characters of an id."""
         if block.name is not None:
             return CALL_OVERHEAD + count(block.name) + count(block.arguments)
         if block.parts is not None:
@@ -194,15 +196,15 @@ class Items:
         return self.BLOCK_OVERHEAD + part_tokens(block, count, family)
 
     def hear(self, message: Message, view: View, count: CountTokens, /) -> Message:
-        """Return the description with whose words the item holds."""
+        """Return the description with the authors of the item's texts."""
         return with_voices(message, texts_of(view.blocks), count, has_media=message.media)
 
-    # Its text.
+    # Transcripts.
 
     def utterances(self, item: object, position: int, tools: Sequence[str | None], /) -> list[Utterance]:
-        """Return what a decoded item says, by role; `tools` are those that its results answer, in their order.
+        """Return the utterances of a decoded item, by role. tools: those that its results answer, in order.
 
-        Results come before a user's words, and after what a model says. Each text of a user stands by itself.
+        Results come before a user's words, and after a model's. Each text of a user is its own utterance.
         """
         if not isinstance(item, dict):
             return [Utterance(position, "user", "")]
@@ -219,38 +221,38 @@ class Items:
             elif (text := self.shown(block)) is not None:
                 (thoughts if block.kind == "thought" else texts).append(text)
         role: Role = "user" if view.role == "tool" else view.role
-        own: list[Utterance] = []
+        utterances: list[Utterance] = []
         if role == "user" and len(texts) > 1:
-            own = [Utterance(position, role, text) for text in texts]
+            utterances = [Utterance(position, role, text) for text in texts]
         elif texts or view.speaks or (not results and (calls or thoughts)):
-            own = [Utterance(position, role, "\n".join(texts), tuple(calls), reasoning="\n".join(thoughts))]
+            utterances = [Utterance(position, role, "\n".join(texts), tuple(calls), reasoning="\n".join(thoughts))]
         if not results:
-            return own
-        hosted = {} if role == "user" else {call.id: call.name for call in calls}
+            return utterances
+        hosted_tools = {} if role == "user" else {call.id: call.name for call in calls}
         names = iter(tools)
-        answers = [
+        result_utterances = [
             Utterance(
                 position,
                 "tool",
                 self.shown(result) or "",
                 answers=result.id,
-                tool=hosted[result.id] if result.id in hosted else next(names, None),
+                tool=hosted_tools[result.id] if result.id in hosted_tools else next(names, None),
                 error=result.error,
             )
             for result in results
         ]
-        if not own and (calls or thoughts):  # of an item that is a result as a whole
-            answers[0] = replace(answers[0], calls=tuple(calls), reasoning="\n".join(thoughts))
-        return [*answers, *own] if role == "user" else [*own, *answers]
+        if not utterances and (calls or thoughts):  # the whole item is a result
+            result_utterances[0] = replace(result_utterances[0], calls=tuple(calls), reasoning="\n".join(thoughts))
+        return [*result_utterances, *utterances] if role == "user" else [*utterances, *result_utterances]
 
-    # Parts of it.
+    # Parts of an item.
 
     def words(self, raw: bytes | memoryview, /) -> bytes:
-        """Return a user's item with what a person says in this one; nothing if that is nothing."""
+        """Return a user's item with only a person's words; empty if there are none."""
         return self._with_voice(raw, "person")
 
     def rules(self, raw: bytes | memoryview, /) -> bytes:
-        """Return a user's item with the files of rules in this one alone; nothing if it has none."""
+        """Return a user's item with only the files of rules; empty if it has none."""
         return self._with_voice(raw, "instructions")
 
     def _with_voice(self, raw: bytes | memoryview, voice: Voice) -> bytes:
@@ -261,16 +263,16 @@ class Items:
         text = texts_of_voice(texts_of(blocks), voice, is_result=is_result)
         return self.inject(Injected(text)) if text else b""
 
-    # Its other forms.
+    # Rewritten forms.
 
     def merge(self, text: str, raw: bytes | memoryview, /) -> bytes:
-        """Return an item whose content begins with a text of ours; what it said itself keeps its bytes."""
+        """Return an item whose content begins with an injected text. Its own content keeps its bytes."""
         return with_beginning(raw, text, self.text_part(text))
 
     def shorten(self, raw: bytes | memoryview, /, share: float) -> bytes:
         """Return an item in which every text keeps this share of its length, head and tail, visibly marked.
 
-        Ids, roles, names and order stay; media become a note; arguments stay JSON.
+        Ids, roles, names and order stay. Media become a note. Arguments stay JSON.
         """
         item = msgspec.json.decode(readable(bytes(raw)))
         if self.is_fixed(item):
@@ -293,7 +295,7 @@ class Items:
         ]
 
     def note_of(self, part: Json) -> Json:
-        """Return a note in the place of a medium; any other part as it is."""
+        """Return a note that replaces a medium; any other part unchanged."""
         kind = part.get("type")
         if not isinstance(kind, str) or kind not in KINDS:
             return part
@@ -301,21 +303,21 @@ class Items:
 
 
 def _links(view: View) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-    """Return the calls of a model that another item answers, and the ids of the calls that are answered here."""
-    made = [block for block in view.blocks if block.kind == "call"] if view.role == "assistant" else []
+    """Return the calls that another item answers, and the ids of the calls that are answered here."""
+    calls_made = [block for block in view.blocks if block.kind == "call"] if view.role == "assistant" else []
     answered = [block.id for block in view.blocks if block.kind == "result"]
-    if not made:
+    if not calls_made:
         return (), tuple(answered)
-    if answered:  # the provider has run what it called
-        ids = {block.id for block in made}
-        made = [block for block in made if block.id not in answered]
+    if answered:  # the provider ran its own calls
+        ids = {block.id for block in calls_made}
+        calls_made = [block for block in calls_made if block.id not in answered]
         answered = [name for name in answered if name not in ids]
-    calls = [Call(call.id, call.name or "", brings_foreign_text(call.name or "", call.given)) for call in made]
+    calls = [Call(call.id, call.name or "", brings_foreign_text(call.name or "", call.given)) for call in calls_made]
     return tuple(calls), tuple(answered)
 
 
 def part_tokens(block: Block, count: CountTokens, family: str) -> int:
-    """Return the tokens of a block that is no call, without its overhead."""
+    """Return the tokens of a block that is not a call, without its overhead."""
     if block.text is not None:
         return count(block.text)
     if block.sealed is not None:
@@ -324,7 +326,7 @@ def part_tokens(block: Block, count: CountTokens, family: str) -> int:
 
 
 def texts_of(blocks: Iterable[Block]) -> list[str]:
-    """Return the texts in which somebody may be heard, those of results in their place."""
+    """Return the texts that may hold words of a person or a model, including those inside results."""
     texts: list[str] = []
     for block in blocks:
         if block.parts is not None:
@@ -335,7 +337,7 @@ def texts_of(blocks: Iterable[Block]) -> list[str]:
 
 
 def leaves(blocks: Iterable[Block]) -> list[Block]:
-    """Return the blocks, with those of a result in its place."""
+    """Return the blocks, with a result replaced by its parts."""
     return [leaf for block in blocks for leaf in ((block,) if block.parts is None else block.parts)]
 
 

@@ -1,7 +1,7 @@
-"""Which bodies are read at all: bounds that are checked before anything is made of a body's bytes.
+"""Bounds on bodies, checked before parsing.
 
-While one call into C reads a body, nothing else of the process runs; what it makes of `[1,1,…]` takes fifty times the
-bytes. What is over a bound is relayed as it came.
+A call into C that reads a body blocks all other threads. `[1,1,…]` takes fifty times its bytes when parsed. A body over
+a bound is relayed unchanged.
 """
 
 import re
@@ -11,43 +11,45 @@ from typing import Literal
 from proxy.dialects import pieces
 
 Bound = Literal["body_too_large", "too_many_values"]
-"""As `x-compaction-reason` says it."""
+"""The value of `x-compaction-reason`."""
 
-# Bytes, escapes counted four times: they are slower to read.
+# In bytes. An escape counts as four, since it is slower to read.
 MOST_READ = 24 * 1024 * 1024
 _ESCAPE = 3
-# Of one message, which is decoded whole.
+# Bytes of one message, which is decoded as a whole.
 MOST_OF_MESSAGE = 12 * 1024 * 1024
-# Commas outside of texts: values, and members of objects.
+# Commas outside of strings: values, and members of objects.
 MOST_COMMAS = 200_000
-# Up to this size values are passed over to find the one that is looked for, and commas in texts are told apart.
+# Largest body in which values are skipped to find one, and commas inside strings are told from others.
 MOST_SKIPPED = 8 * 1024 * 1024
-# Halves of emoji are looked at one by one.
+# Halves of surrogate pairs are checked one by one.
 MOST_SURROGATES = 100_000
-# Nothing that is smaller takes long; up to the second size it depends on what is in it.
+# Bodies up to this size are parsed quickly. Up to the second size it depends on the content.
 QUICK = 256 * 1024
 _MOST_QUICK = 1024 * 1024
 _FEW_COMMAS = 50_000
 TEXT = rb'"(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z)'
-"""A text of JSON. One without an end goes up to the body's: what did not match there would be tried again at every byte
-before it."""
-# Up to the next comma outside of texts, or to the end, so no search begins inside of one.
+"""A JSON string. Without an end it matches up to the end of the body: otherwise every byte before would be tried again.
+"""
+# Matches up to the next comma outside of strings, or to the end, so no search begins inside a string.
 _commas = re.compile(rb'(?:[^",]++|%b)*+(?:(,)|\Z)' % TEXT, re.DOTALL).finditer
 
 
 def is_quick(body: bytes) -> bool:
-    """Whether a body is parsed, or found unreadable, in a few milliseconds."""
+    """Return True if parsing a body, or rejecting it, takes only a few milliseconds."""
     return len(body) <= QUICK or (len(body) <= _MOST_QUICK and body.count(b",") <= _FEW_COMMAS)
 
 
 def most_unpacked(size: int) -> int:
-    """Bytes that so many compressed ones may become to be read: a text becomes ten times as many, hardly ever fifty."""
+    """Return the most bytes to read from a compressed body of this size. Text expands about tenfold, rarely more."""
     return min(MOST_READ, MOST_SKIPPED + 100 * size)
 
 
 def bound_over(body: bytes) -> Bound | None:
-    """Which bound keeps a body from being read without holding up others, None if none does; takes a millisecond a
-    megabyte."""
+    """Return the bound that a body exceeds; None if it can be read without blocking other requests.
+
+    Takes a millisecond per megabyte.
+    """
     if len(body) <= QUICK:
         return None
     most_escapes = (MOST_READ - len(body)) // _ESCAPE
@@ -57,5 +59,5 @@ def bound_over(body: bytes) -> Bound | None:
         return None
     if len(body) > MOST_SKIPPED:
         return "too_many_values"
-    commas = sum(1 for found in islice(_commas(body), MOST_COMMAS + 1) if found[1])
+    commas = sum(1 for match in islice(_commas(body), MOST_COMMAS + 1) if match[1])
     return "too_many_values" if commas > MOST_COMMAS else None

@@ -1,4 +1,4 @@
-"""Marks up to which Anthropic's prompt cache is written, and from which it is looked for: 20 blocks back."""
+"""Breakpoints of Anthropic's prompt cache. A lookup checks the 20 blocks before a breakpoint."""
 
 import re
 
@@ -11,18 +11,20 @@ marks_in = re.compile(rb'"cache_control"\s*:\s*\{').findall
 
 
 def may_be_cached(body: bytes, model: str) -> bool:
-    """Whether a provider may have kept a prompt: of Claude only what is marked (platform.claude.com, "Prompt caching"),
-    of other models whatever came lately."""
+    """Return True if a provider may have cached a prompt.
+
+    Claude caches only marked prompts (platform.claude.com, "Prompt caching"). Other models cache any recent prompt.
+    """
     return "claude" not in model.lower() or bool(marks_in(body))
 
 
-def takes_another(body: bytes) -> bool:
-    """Whether its client sets marks, and there is room for one more."""
+def has_room_for_mark(body: bytes) -> bool:
+    """Return True if the client sets cache marks and one more is allowed."""
     return 0 < len(marks_in(body)) < _MOST
 
 
 def with_cache_mark(message: bytes) -> bytes:
-    """A message of ours with a mark on its last text."""
+    """Return an injected message with a cache mark on its last text."""
     decoded = msgspec.json.decode(message)
     content = decoded["content"]
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]

@@ -1,4 +1,4 @@
-"""What canonical forms of all dialects have in common: digests of items are equal for what means the same."""
+"""Canonical forms for all dialects. Items with the same meaning get the same digest."""
 
 from collections.abc import Collection
 
@@ -13,7 +13,7 @@ def without_fields(value: object, names: Collection[str]) -> object:
 
 
 def form_of_arguments(arguments: str) -> object:
-    """Return the arguments of a call without their formatting and key order: their value, or the text if it is none."""
+    """Return the arguments of a call without formatting and key order: the value, or the text if it is not JSON."""
     try:
         return [read(arguments)]
     except UnreadError:

@@ -1,10 +1,10 @@
-"""What clients ask of a provider's own compaction, and what it puts into their histories, whichever dialect it is.
+"""Requests for a provider's compaction, and its items in histories, in any dialect.
 
-Five ways to ask (Concertina's names): OpenAI's endpoint `/responses/compact`, the item `compaction_trigger`, and
-`context_management` with a threshold; Anthropic's edit `compact_20260112`, and `compaction` on demand. Beside them
-Anthropic's `clear_tool_uses_20250919`.
+There are five ways to ask (Concertina's names): OpenAI's endpoint `/responses/compact`, the item `compaction_trigger`,
+and `context_management` with a threshold; Anthropic's edit `compact_20260112`, and `compaction` on demand. Anthropic's
+`clear_tool_uses_20250919` is handled here too.
 Sources: developers.openai.com/api/docs/guides/compaction; platform.claude.com/docs/en/build-with-claude/compaction and
-/context-editing; the types of openai-python 3.57 and anthropic-python 2.13.
+         /context-editing; the types of openai-python 3.57 and anthropic-python 2.13.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,14 +16,14 @@ import msgspec
 from proxy.errors import InvalidRequestError
 
 How = Literal["endpoint", "trigger", "threshold", "edit", "demand"]
-"""How a client asks for a compaction."""
+"""The way in which a client asks for a compaction."""
 
 AT_ONCE: frozenset[How] = frozenset({"endpoint", "trigger", "demand"})
-"""Those that are asked for nothing else: no model answers them."""
+"""The ways that ask only for a compaction and get no response of a model."""
 
 
 class CompactionRequestError(InvalidRequestError):
-    """A compaction is asked for in a way that the provider refuses; in its words, and by its code."""
+    """The request asks for a compaction in a way that the provider rejects. Message and code are the provider's."""
 
     code = "invalid_value"
 
@@ -35,23 +35,26 @@ class CompactionRequestError(InvalidRequestError):
         code: str | None = None,
         details: Mapping[str, object] | None = None,
     ) -> None:
-        """`details`: what Anthropic's errors hold beside their message."""
+        """Create an error. details: fields that Anthropic's errors have besides the message."""
         super().__init__(message, param=param)
         self._details = details
         if code is not None:
             self.code = code
 
     def fields(self) -> dict[str, object]:
+        """Return the fields of the error, with its details if it has any."""
         return super().fields() if self._details is None else {**super().fields(), "details": self._details}
 
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """Results of tools that are to be left out (`clear_tool_uses_20250919`).
+    """Tool results to leave out (`clear_tool_uses_20250919`).
 
-    at, counts: from so many tokens, or uses of tools, on. keep: the newest uses that stay as they are.
-    at_least: tokens that have to be freed; None for any. excluded: tools that are left alone. inputs: whether calls
-    lose their inputs too: all, or those of these tools.
+    at, counts: the number of tokens or tool uses from which results are cleared.
+    keep:       the number of newest uses that stay unchanged.
+    at_least:   tokens that have to be freed; None for any.
+    excluded:   tools whose results stay.
+    inputs:     True if calls lose their inputs too, or the tools whose calls do.
     """
 
     at: int
@@ -64,11 +67,13 @@ class Clearing:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRequest:
-    """What one request asks for.
+    """The compaction that one request asks for.
 
-    how:          None where it asks for no compaction. threshold: tokens from which on; None for whenever we would.
-    instructions: for the summary, in place of the provider's own; empty for none. pauses: no model is asked then.
-    clearing:     None for none. is_first: whether it comes before the compaction.
+    how:          None if it asks for no compaction.
+    threshold:    tokens from which to compact; None for the proxy's own threshold.
+    instructions: instructions for the summary that replace the provider's own; empty for none.
+    pauses:       True if no model is called after the compaction.
+    clearing:     None for none.
     """
 
     how: How | None = None
@@ -76,33 +81,36 @@ class CompactionRequest:
     instructions: str = ""
     pauses: bool = False
     clearing: Clearing | None = None
-    leaves: Mapping[str, object] = field(default_factory=dict)
-    """Of the fields that ask for it, what goes upstream all the same."""
+    kept_fields: Mapping[str, object] = field(default_factory=dict)
+    """The fields among those of the request that still go upstream."""
 
 
 NOTHING = CompactionRequest()
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A compaction that stands in an item of the array.
+class HeldCompaction:
+    """A compaction in an item of the array.
 
-    sealed: what only its maker can read, as it came; None for nothing. text: what anybody can; None for nothing.
-    how:    by which way of asking it was made. is_required: whether one of both has to be there.
-    behind: what else the item holds, as an item of its own; None for nothing. mark: for a cache, that stands on it.
+    sealed:      the content that only its maker can read, as received; None for none.
+    text:        the readable content; None for none.
+    how:         the way of asking by which it was made.
+    is_required: True if either content must be present.
+    remainder:   the other content of the item, as an item of its own; None for none.
+    mark:        its cache mark.
     """
 
     sealed: object
     text: str | None = None
     how: How | None = None
     is_required: bool = True
-    behind: bytes | None = None
+    remainder: bytes | None = None
     mark: object = None
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionCost:
-    """Tokens of the calls that made an item; 0 where no model was asked."""
+    """Tokens of the calls that made an item; 0 if no model was called."""
 
     prompt: int = 0
     output: int = 0
@@ -111,10 +119,14 @@ class CompactionCost:
 
 @dataclass(frozen=True, slots=True)
 class CompactionAnswer:
-    """What is answered in the place of a model.
+    """The proxy's response to a request for a compaction.
 
-    name:  of the answer. at: Unix seconds. model: that was asked for. how: in which way.
-    item:  the compaction; empty before there is one. edits: what else was done to the prompt.
+    name:  the id of the response, without its prefix.
+    at:    Unix seconds.
+    model: the requested model.
+    how:   the way of asking.
+    item:  the compaction; empty until it is made.
+    edits: the other edits of the prompt.
     """
 
     name: str
@@ -127,24 +139,26 @@ class CompactionAnswer:
 
     @property
     def item_id(self) -> str:
+        """Return the id of the compaction item."""
         return str(self.item.get("id") or f"cmp_{self.name}")
 
 
 class Inserter(Protocol):
-    """Puts an item into the answer of a model; one per answer."""
+    """Inserts an item into a model's response. One per response."""
 
     def events(self, event: dict[str, object], /) -> list[dict[str, object]]:
-        """What stands in the place of an event of its stream, each with its `type`."""
+        """Return the events that replace one event of the stream, each with its `type`."""
 
     def whole(self, answer: dict[str, object], /) -> dict[str, object]:
-        """The same of an answer that is one object."""
+        """Return a response that is one object, with the item inserted."""
 
 
 class Compacting(Protocol):
-    """Reads what is asked for, and writes what is answered.
+    """Reads requests for a compaction, and writes the responses.
 
-    FIELDS: of a body that ask for it. BETAS: how the names begin that stand for it in `anthropic-beta`.
-    DROPS_BEFORE: whether the provider reads nothing of what stands before an item.
+    FIELDS:       the fields of a body that ask for one.
+    BETAS:        prefixes of its names in `anthropic-beta`.
+    DROPS_BEFORE: True if the provider ignores everything before a compaction item.
     """
 
     FIELDS: Sequence[str]
@@ -154,65 +168,69 @@ class Compacting(Protocol):
     def parse_request(
         self, fields: Mapping[str, msgspec.Raw], items: Mapping[int, object], length: int, /
     ) -> CompactionRequest:
-        """What a request of so many items asks for by its fields, and by those of its items that `compacts`; raises
-        CompactionRequestError."""
+        """Return the compaction that a request asks for. Raises CompactionRequestError.
 
-    def find_compaction(self, item: object, raw: bytes, /) -> Held | None:
-        """The compaction in an item; None for an item without one."""
+        items: those of its items that concern compaction, by index. length: the number of all items.
+        """
+
+    def find_compaction(self, item: object, raw: bytes, /) -> HeldCompaction | None:
+        """Return the compaction in an item; None if it has none."""
 
     def is_question(self, item: object, /) -> bool:
-        """Whether an item asks for a compaction, and says nothing else."""
+        """Return True if an item only asks for a compaction."""
 
     def malformed_item_error(self, position: int, /) -> CompactionRequestError:
-        """The refusal of an item that holds nothing sealed."""
+        """Return the error for an item without sealed content."""
 
     def unreadable(self, position: int, reason: str, how: How | None, /) -> CompactionRequestError:
-        """The refusal of an item that cannot be opened, in the provider's words."""
+        """Return the error for an item that cannot be opened, in the provider's words."""
 
     def unfinished_calls_error(self, items: Sequence[object], /) -> CompactionRequestError | None:
-        """The refusal of a question behind calls without a result; None where all have theirs."""
+        """Return the error for a question after calls without results; None if all calls have results."""
 
     def item_of(self, sealed: str, text: str, name: str, how: How | None, /) -> Mapping[str, object]:
-        """An item of ours as it is answered; `text` is the record's."""
+        """Return a compaction item of the proxy for a response. text: the record's."""
 
     def whole(self, answer: CompactionAnswer, /) -> bytes:
-        """An answer that is a compaction alone, as JSON."""
+        """Return a response with only a compaction, as JSON."""
 
     def opening(self, answer: CompactionAnswer, /) -> Iterator[bytes]:
-        """How the stream of one begins, before there is an item."""
+        """Yield the events that begin the stream, before there is an item."""
 
-    def at_work(self, answer: CompactionAnswer, /) -> bytes:
-        """What the stream says while a model is asked; empty for nothing."""
+    def progress(self, answer: CompactionAnswer, /) -> bytes:
+        """Return the event sent while a model is called; empty for none."""
 
-    def closing(self, answer: CompactionAnswer, /, *, is_told: bool) -> Iterator[bytes]:
-        """How it ends; `is_told`: whether `at_work` stood before it."""
+    def closing(self, answer: CompactionAnswer, /, *, has_progress: bool) -> Iterator[bytes]:
+        """Yield the events that end the stream. has_progress: True if `progress` was sent before."""
 
     def inserter(self, answer: CompactionAnswer, /) -> Inserter:
-        """Puts the item of an answer in front of what a model says."""
+        """Return an inserter that puts the item before the content of a model."""
 
-    def failing(self, answer: CompactionAnswer, message: str, /, *, is_told: bool) -> bytes:
-        """How it ends where no item could be made."""
+    def failing(self, answer: CompactionAnswer, message: str, /, *, has_progress: bool) -> bytes:
+        """Return the events that end the stream if no item could be made."""
 
 
 class CompactEndpoint(Protocol):
-    """Writes what the endpoint answers."""
+    """Writes responses of the endpoint `/responses/compact`."""
 
     def kept_user(self, item: object, /) -> Mapping[str, object] | None:
-        """A user's message as the answer of the endpoint repeats it, with an id only if it has one; None for any other
-        item."""
+        """Return a user's message as the endpoint repeats it; None for any other item.
+
+        Only a message with an id keeps one.
+        """
 
     def answer_of(self, answer: CompactionAnswer, kept: Sequence[Mapping[str, object]], /) -> bytes:
-        """The answer of the endpoint."""
+        """Return the response of the endpoint."""
 
 
 class ClearingForms(Protocol):
-    """Writes what is left of results that a client wants to be cleared."""
+    """Writes the remainder of results that a client wants cleared."""
 
     def clear(self, raw: bytes, results: Collection[int], calls: Collection[str], /) -> bytes:
-        """An item without the contents of these results, counted from its first, and the inputs of these calls."""
+        """Return an item without the contents of these results and the inputs of these calls. Results count from 0."""
 
     def applied_edits(self, uses: int, tokens: int, /) -> Mapping[str, object]:
-        """What is told of results that were cleared."""
+        """Return the entry that reports cleared results."""
 
     def with_original(self, counted: bytes, tokens: int, /) -> bytes:
-        """The count of a request's tokens, with how many more it had before."""
+        """Return the token count of a request, with the count before clearing added."""

@@ -1,4 +1,4 @@
-"""Tokens that providers name beside those of prompt and answer, in the form they share."""
+"""Token counts besides those of prompt and response, in the form that providers share."""
 
 from typing import Annotated
 
@@ -8,19 +8,19 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
 
 
 class ReadTokens(msgspec.Struct):
-    """Of a prompt. cache_write_tokens: OpenRouter's, and OpenAI's from GPT-5.6 on."""
+    """Details of prompt tokens. cache_write_tokens: from OpenRouter, and from OpenAI since GPT-5.6."""
 
     cached_tokens: Tokens | None = None
     cache_write_tokens: Tokens | None = None
 
 
 class Thought(msgspec.Struct):
-    """Of an answer."""
+    """Details of completion tokens."""
 
     reasoning_tokens: Tokens | None = None
 
 
 class CacheWrites(msgspec.Struct):
-    """What Anthropic's cache took for longer than five minutes (platform.claude.com, "Prompt caching")."""
+    """Tokens that Anthropic caches for longer than five minutes (platform.claude.com, "Prompt caching")."""
 
     ephemeral_1h_input_tokens: Tokens | None = None

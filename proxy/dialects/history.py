@@ -1,4 +1,4 @@
-"""What the items of a request are read as, carried from one request of a conversation to the next."""
+"""Messages that the items of a request are read as, carried from one request of a conversation to the next."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from proxy.dialects.spans import JoinedSpans, Span
 
 
 class History(msgspec.Struct, frozen=True, dict=True):
-    """The messages that items are read as: `messages[i]` ends with item `ends[i] - 1`.
+    """The messages that items are read as. `messages[i]` ends with item `ends[i] - 1`.
 
-    head:      how many of them stand before the body. is_signed: whether any carries what providers verify.
-    tokens:    of the messages, without those before a provider's own compaction.
-    bypass:    why a request that holds these goes out as it came; None for no reason.
-    compacts:  whether any holds what only a provider's compaction knows. has_media: whether any holds more than text.
-    digests:   of the messages that other requests may begin with too.
-    begun:     the outline of as many of its first messages as somebody has asked for; None for none.
-    remembered: what it goes on from, and other requests may too: it keeps what is worked out; None for nothing.
+    head:       the number of messages before the body.
+    is_signed:  True if any has a signature that providers verify.
+    tokens:     those of the messages, without those before a provider's own compaction.
+    bypass:     the reason to send a request with these messages unchanged; None for none.
+    compacts:   True if any holds content that only a provider's compaction can read.
+    has_media:  True if any holds more than text.
+    digests:    those of the messages that other requests may begin with too.
+    begun:      the outline of the first messages, as far as it was requested before; None for none.
+    remembered: the shared history that this one continues. It keeps computed values; None for none.
     """
 
     messages: list[Message] = []
@@ -41,35 +43,35 @@ class History(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def outline(self) -> Outline:
-        """Of all messages. Most requests are far below their windows, and nobody asks for it."""
-        begun = self.begun if self.remembered is None else self.remembered.outline
-        return (begun or Outline()).longer(self.messages)
+        """Return the outline of all messages. Most requests are far below their windows and never need it."""
+        outline = self.begun if self.remembered is None else self.remembered.outline
+        return (outline or Outline()).longer(self.messages)
 
     @property
     def body(self) -> list[Message]:
+        """Return the messages after the head."""
         return self.messages[self.head :]
 
     def spans(self, items: Sequence[Span]) -> Sequence[Span]:
-        """Where its messages stand, of items that stand there."""
+        """Return the spans of the messages, from the spans of the items."""
         return items if len(self.ends) == len(items) else JoinedSpans(items, self.ends)
 
     def longer(self, items: Sequence[Message], remembered: Sequence[int]) -> list[History]:
-        """The histories of as many items as each of the `remembered` numbers says, ascending, and at last that of all;
-        none that would be shorter than this one.
+        """Return the histories after each of the `remembered` numbers of items, ascending, and last that of all items.
 
-        Items that say nothing of their own are read as a part of what follows them: so wherever clients drop or keep
-        them, all that is left has the same place and the same digest.
+        Histories shorter than this one are left out. Silent items are read as a part of the next item. Items that
+        clients drop or keep thus change neither place nor digest of the others.
         """
         messages, ends = _join_history(self, items)
-        found, last = [], self
+        histories, history = [], self
         for number in remembered:
-            if (count := bisect_right(ends, number)) >= len(last.ends):
-                last = last._on(messages[:count], ends[:count], is_last=False)
-                found.append(last)
-        return [*found, last._on(messages, ends, is_last=True)]  # noqa: SLF001 - of its own class
+            if (count := bisect_right(ends, number)) >= len(history.ends):
+                history = history._extend(messages[:count], ends[:count], is_last=False)
+                histories.append(history)
+        return [*histories, history._extend(messages, ends, is_last=True)]  # noqa: SLF001 - same class
 
-    def _on(self, messages: list[Message], ends: list[int], *, is_last: bool) -> History:
-        """The history of these, which begin with its own. is_last: no request goes on from it."""
+    def _extend(self, messages: list[Message], ends: list[int], *, is_last: bool) -> History:
+        """Return the history of these messages, which begin with its own. is_last: no request continues it."""
         head, is_signed, tokens, bypass = self.head, self.is_signed, self.tokens, self.bypass
         compacts, has_media = self.compacts, self.has_media
         for message in messages[len(self.messages) :]:
@@ -79,30 +81,30 @@ class History(msgspec.Struct, frozen=True, dict=True):
             compacts, has_media = compacts or message.compacts, has_media or message.media
         if may_change_head(head, len(self.messages), messages):
             head, _ = head_of(messages)
-        told = (head, is_signed, tokens, bypass, compacts, has_media)
-        # Behind a provider's own compaction there is another body: of the old one nothing is known of it.
+        facts = (head, is_signed, tokens, bypass, compacts, has_media)
+        # The body after a provider's own compaction is new, so no digests of the old body apply.
         digests = self.digests if head == self.head and self.ends else Digests()
         if is_last:
-            return History(messages, ends, *told, digests, remembered=self if self.ends else None)
-        begun: Outline | None = self.__dict__.get("outline", self.begun)
-        return History(messages, ends, *told, digests.longer(len(messages) - head), begun)
+            return History(messages, ends, *facts, digests, remembered=self if self.ends else None)
+        outline: Outline | None = self.__dict__.get("outline", self.begun)
+        return History(messages, ends, *facts, digests.longer(len(messages) - head), outline)
 
 
-def _join_history(known: History, items: Sequence[Message]) -> tuple[list[Message], list[int]]:
-    """Messages and ends of the whole of what begins with the known one."""
-    messages, ends = [*known.messages], [*known.ends]
-    start = known.ends[-1] if known.ends else 0
+def _join_history(earlier: History, items: Sequence[Message]) -> tuple[list[Message], list[int]]:
+    """Return the messages and ends of all items, which begin with those of a known history."""
+    messages, ends = [*earlier.messages], [*earlier.ends]
+    start = earlier.ends[-1] if earlier.ends else 0
     for at in range(start, len(items)):
         message = items[at]
-        if message.silent and at + 1 < len(items):  # what nothing follows yet stands for itself
+        if message.silent and at + 1 < len(items):  # a last silent item has no next one to join
             continue
-        messages.append(_behind(items[start:at], message) if start < at else message)
+        messages.append(_join_silent(items[start:at], message) if start < at else message)
         ends.append(at + 1)
         start = at + 1
     return messages, ends
 
 
-def _behind(silent: Sequence[Message], message: Message) -> Message:
+def _join_silent(silent: Sequence[Message], message: Message) -> Message:
     signed = {m.signed for m in (*silent, message)}
     strictest: Signature = "bound" if "bound" in signed else "sealed" if "sealed" in signed else "none"
     return structs.replace(message, tokens=message.tokens + sum(m.tokens for m in silent), signed=strictest)

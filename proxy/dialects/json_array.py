@@ -1,8 +1,8 @@
-"""Requests that are one array of items in an envelope: where the items lie, and another array around their own bytes.
+"""Requests that are an array of items in an envelope: the spans of the items, and new arrays of their bytes.
 
-Of a key that comes twice the last value counts, for every field: most JSON readers do so (RFC 8259, section 4), and
-msgspec does.
-Nothing here copies or re-serializes an item that is kept, and nothing knows what an item says.
+The last value of a repeated key counts, for every field. Most JSON readers do so (RFC 8259, section 4), and msgspec
+does.
+No kept item is copied or re-serialized, and this module knows nothing of the content of items.
 """
 
 import re
@@ -21,30 +21,30 @@ from proxy.dialects.spans import Span
 from proxy.errors import InvalidJSONError
 
 MAX_DEPTH = 100
-# Beyond this it is no conversation, and looking at every item would hold up all others.
+# A longer array is not a conversation, and reading every item would block other requests.
 MAX_ITEMS = 10_000
-# Objects and lists of one item: the same. As Python's they take a hundred times their bytes, and nothing else of
-# the process runs while they are made.
+# Objects and lists of one item. As Python objects they take a hundred times their bytes, and decoding blocks all
+# threads.
 MAX_VALUES = 10_000
-# A field that is a number, a word or a switch; of a list or an object in its place nothing needs to be known.
+# Longest field that is a number, a word or a switch. A list or an object in its place is not read.
 _LONGEST_SCALAR = 4_096
 _NOTHING = msgspec.Raw(b"")
-# Nobody writes more; over megabytes of it the search would hold up others.
+# Real clients write less. Over megabytes of whitespace the search would block other requests.
 _skip_whitespace = re.compile(rb"[ \t\r\n]{0,65536}+").match
-# Up to the next object or list, or to the end, over strings and what is in them: so no search begins inside of one.
+# Matches up to the next object or list, or to the end, skipping strings, so no search begins inside a string.
 _openings = re.compile(rb'(?:[^"\[{]++|%b)*+(?:([\[{])|\Z)' % bounds.TEXT, re.DOTALL).finditer
-# In the place of a lone surrogate.
+# Replaces a lone surrogate.
 _REPLACEMENT = "\ufffd"
 _SPACE = ord(" ")
 _COMMA = ord(",")
 
 
 class HugeNumberError(ValueError):
-    """Valid JSON (RFC 8259, section 6) that holds a number like 1e999, which no float takes: it is not understood."""
+    """The JSON (RFC 8259, section 6) is valid, but has a number like 1e999 that no float can hold."""
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
-    """A request's top level: its items or a text in their place, and the rest raw; an absent field is empty."""
+    """A request's top level: its items, or a text in their place, and raw fields. An absent field is empty."""
 
     items: list[msgspec.Raw]
     fields: Mapping[str, msgspec.Raw]
@@ -52,7 +52,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 
 
 _NEAR_AN_END = 64 * 1024
-# Places of a key that are looked at, each of which may take a look at the whole body; what has more is not read.
+# Most places of a key to check. Each check may read the whole body.
 _MOST_PLACES = 16
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -62,12 +62,13 @@ _string = re.compile(rb'"(?:[^"\\]++|\\.)*+"').match
 
 
 class Array:
-    """Where a dialect's items stand in a request: under which key, and which fields beside it are of use.
+    """The array of a dialect's requests: its key, and the other fields to read.
 
-    Fields are taken raw: a wrong type is the upstream's to refuse, not ours. `or_text` where a text may stand there.
+    Fields stay raw, since the upstream reports wrong types. or_text: a text may replace the array.
     """
 
     def __init__(self, key: str, fields: Sequence[str], *, or_text: bool = False) -> None:
+        """Compile the decoder for these fields."""
         self.name = key
         self.key = msgspec.json.encode(key)
         self._fields = fields
@@ -78,13 +79,16 @@ class Array:
         self._read_key = _reader_of(key)
 
     def envelope(self, body: bytes) -> Envelope:
-        """Of a body; raises as msgspec does where it is no such object."""
+        """Return the envelope of a body. Raises msgspec's errors if it is not such an object."""
         items, *values = msgspec.structs.astuple(self._decode(body))
         text = items if isinstance(items, str) else ""
         return Envelope([] if text else [*items], dict(zip(self._fields, values, strict=True)), text)
 
     def is_absent(self, body: bytes) -> bool:
-        """Whether this is an object without the array: the proof that the one taken out of it was all it had."""
+        """Return True if this is an object without the array.
+
+        It proves that the array that was cut out of the body was the only one.
+        """
         try:
             return not self._read_key(body)
         except (msgspec.DecodeError, RecursionError):
@@ -100,10 +104,11 @@ class Array:
 
 
 class Parsed(msgspec.Struct, frozen=True, gc=False):
-    """A request's top level and where its items lie in the body.
+    """A request's top level, and the positions of its items in the body.
 
-    text:  the body to read from: the client's bytes, with lone surrogates made readable at the same length.
-    spans: (start, end) byte offsets of every item. array: offsets of the whole array, brackets included.
+    text:  the body to read from: the client's bytes, with lone surrogates replaced at the same length.
+    spans: (start, end) byte offsets of every item.
+    array: offsets of the whole array, brackets included.
     """
 
     envelope: Envelope
@@ -115,23 +120,23 @@ class Parsed(msgspec.Struct, frozen=True, gc=False):
 def model_of(body: bytes, key: str = "model") -> str:
     """Return the model that a body names under this key; empty if it names none.
 
-    Of a body that is too large to be passed over, only members of its top level near its ends are found.
+    In a very large body, only members of the top level near both ends are found.
     """
     body = body.removeprefix(BOM_UTF8)
     if len(body) <= bounds.MOST_SKIPPED:
         return _text_of(body, key) or ""
     tail, head = body[-_NEAR_AN_END:], body[:_NEAR_AN_END]
-    for place in reversed(_places_of(tail, key)):
-        if (text := _text_of(b"{" + tail[place.start() :], key)) is not None:
+    for match in reversed(_places_of(tail, key)):
+        if (text := _text_of(b"{" + tail[match.start() :], key)) is not None:
             return text
-    for place in reversed(_places_of(head, key)):
-        if (value := _string(head, place.end())) and (text := _text_of(head[: value.end()] + b"}", key)) is not None:
+    for match in reversed(_places_of(head, key)):
+        if (value := _string(head, match.end())) and (text := _text_of(head[: value.end()] + b"}", key)) is not None:
             return text
     return ""
 
 
 def _text_of(body: bytes, key: str) -> str | None:
-    """Return the text under this key of an object; None if it is no object, empty if it has no such text."""
+    """Return the string under this key of an object; empty if it has none, None if it is not an object."""
     for text in (body, surrogates.readable(body)):
         with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return decode_text(_reader_of(key)(text)) or ""
@@ -139,7 +144,7 @@ def _text_of(body: bytes, key: str) -> str | None:
 
 
 def _places_of(body: bytes, key: str) -> deque[re.Match[bytes]]:
-    """Return where this may be a key, however it is escaped, up to its value; the last `_MOST_PLACES`."""
+    """Return the last `_MOST_PLACES` matches that may be this key with any escapes, up to its value."""
     return deque(_spellings(key).finditer(body), _MOST_PLACES)
 
 
@@ -150,7 +155,7 @@ def _spellings(key: str) -> re.Pattern[bytes]:
 
 
 def decode_text(raw: msgspec.Raw) -> str | None:
-    """A string of JSON; None for anything else."""
+    """Return a JSON string; None for any other value."""
     try:
         return _decode_text(raw) if raw else None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -158,18 +163,18 @@ def decode_text(raw: msgspec.Raw) -> str | None:
 
 
 def decode_object(raw: bytes) -> dict[str, object] | None:
-    """An object of JSON, lone surrogates made readable; None for anything else."""
+    """Return a JSON object, with lone surrogates replaced; None for any other value."""
     try:
-        found = msgspec.json.decode(surrogates.readable(raw))
+        value = msgspec.json.decode(surrogates.readable(raw))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def parse(body: bytes, array: Array) -> Parsed | None:
-    """Parse a body; None for valid JSON of a shape we do not understand, and for what is not read at all.
+    """Parse a body. Returns None for valid JSON of an unsupported shape, and for a body over a bound.
 
-    Raises InvalidJSONError for anything that is not JSON, which is how strict readers see lone surrogates.
+    Raises InvalidJSONError for invalid JSON. Strict readers count lone surrogates as invalid.
     """
     if len(body) > bounds.MOST_READ:
         skeleton = skeleton_of(body)
@@ -179,16 +184,16 @@ def parse(body: bytes, array: Array) -> Parsed | None:
 
 
 def bound_over(body: bytes) -> bounds.Bound | None:
-    """Which bound keeps a body from being read, without what its media weigh; None if none does."""
+    """Return the bound that a body exceeds without its media; None if it exceeds none."""
     return bounds.bound_over(skeleton_of(body).text if len(body) > bounds.MOST_READ else body)
 
 
 def _in_body(parsed: Parsed, body: bytes, skeleton: Skeleton) -> Parsed:
-    """What was parsed of a skeleton, with the places in the body."""
+    """Return the result of parsing a skeleton, with the positions in the body."""
     original = skeleton.original
-    spans = [(original(first), original(last)) for first, last in parsed.spans]
-    first, last = parsed.array
-    return msgspec.structs.replace(parsed, text=body, spans=spans, array=(original(first), original(last)))
+    spans = [(original(start), original(end)) for start, end in parsed.spans]
+    start, end = parsed.array
+    return msgspec.structs.replace(parsed, text=body, spans=spans, array=(original(start), original(end)))
 
 
 def _parse(body: bytes, array: Array) -> Parsed | None:
@@ -206,7 +211,7 @@ def _parse(body: bytes, array: Array) -> Parsed | None:
 
 
 def decode_raw(body: bytes | memoryview) -> None:
-    """Raise InvalidJSONError unless this is JSON, looking at its structure only."""
+    """Raise InvalidJSONError unless this is JSON. Only the structure is checked."""
     try:
         _decode_raw(body)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -226,8 +231,8 @@ def _locate(body: bytes, envelope: Envelope, array: Array) -> Parsed | None:
     key = body.find(array.key)
     while key >= 0:
         start = _after(body, _after(body, key + len(array.key), ord(":")), ord("["))
-        if start > 0 and (found := walk(body, start, envelope.items)) is not None:
-            spans, end = found
+        if start > 0 and (walked := walk(body, start, envelope.items)) is not None:
+            spans, end = walked
             if body[end : end + 1] == b"]" and array.is_absent(body[:key] + b'"":0' + body[end + 1 :]):
                 return Parsed(envelope, body, spans, (start - 1, end + 1))
             break
@@ -236,30 +241,30 @@ def _locate(body: bytes, envelope: Envelope, array: Array) -> Parsed | None:
 
 
 def _locate_last(body: bytes, envelope: Envelope, array: Array) -> Parsed | None:
-    """Find the items if their key comes twice, is escaped or stands elsewhere too."""
-    for place in reversed(_places_of(body, array.name)):
-        start = _after(body, place.end(), ord("["))
-        found = walk(body, start, envelope.items) if start > 0 else None
-        if found is None or body[found[1] : found[1] + 1] != b"]":
+    """Find the items if their key is repeated, escaped, or appears elsewhere too."""
+    for match in reversed(_places_of(body, array.name)):
+        start = _after(body, match.end(), ord("["))
+        walked = walk(body, start, envelope.items) if start > 0 else None
+        if walked is None or body[walked[1] : walked[1] + 1] != b"]":
             continue
-        spans, end = found
-        if array.is_last(body, place.start(), end + 1):
+        spans, end = walked
+        if array.is_last(body, match.start(), end + 1):
             return Parsed(envelope, body, spans, (start - 1, end + 1))
     return None
 
 
 def with_items(body: bytes, envelope: Envelope, start: int, end: int) -> Parsed | None:
-    """A body whose array is known to stand at body[start:end], brackets included; None where it is none."""
+    """Parse a body whose array is at body[start:end], brackets included; None if that is not an array."""
     try:
         items = _decode_items(memoryview(body)[start:end])
     except (msgspec.DecodeError, RecursionError):
         return None
-    found = walk(body, start + 1, items) if 0 < len(items) <= MAX_ITEMS else None
-    return None if found is None else Parsed(envelope, body, found[0], (start, end))
+    walked = walk(body, start + 1, items) if 0 < len(items) <= MAX_ITEMS else None
+    return None if walked is None else Parsed(envelope, body, walked[0], (start, end))
 
 
 def rest_position(body: bytes, position: int) -> int:
-    """Where the array goes on behind an item that ends at `position`: its next item or its end; -1 if neither."""
+    """Return where the array goes on after an item that ends at `position`; -1 if it neither goes on nor ends."""
     position = _skip(body, position)
     if body[position : position + 1] == b"]":
         return position
@@ -267,7 +272,7 @@ def rest_position(body: bytes, position: int) -> int:
 
 
 def _after(body: bytes, position: int, character: int) -> int:
-    """The position behind `character`, which may follow whitespace; -1 where something else stands."""
+    """Return the position after `character`, which may follow whitespace; -1 if something else follows."""
     if position < 0:
         return -1
     position = _skip(body, position)
@@ -277,12 +282,12 @@ def _after(body: bytes, position: int, character: int) -> int:
 def _skip(body: bytes, position: int) -> int:
     if position < len(body) and body[position] > _SPACE:
         return position
-    found = _skip_whitespace(body, position)
-    return found.end() if found else position
+    match = _skip_whitespace(body, position)
+    return match.end() if match else position
 
 
 def walk(body: bytes, position: int, items: Sequence[msgspec.Raw]) -> tuple[list[Span], int] | None:
-    """Spans of `items`, which stand comma-separated from `position` on, and where they end; None if they do not."""
+    """Return the spans of `items`, comma-separated from `position`, and their end; None if they are not there."""
     spans: list[Span] = []
     for raw in items:
         if spans and (position := _after(body, position, _COMMA)) < 0:
@@ -295,7 +300,7 @@ def walk(body: bytes, position: int, items: Sequence[msgspec.Raw]) -> tuple[list
 
 
 def decode(raw: bytes | memoryview) -> object:
-    """One JSON value. Raises InvalidJSONError for what is none, or nested too deeply, and HugeNumberError."""
+    """Return one JSON value. Raises HugeNumberError, or InvalidJSONError for invalid or too deep JSON."""
     try:
         value: object = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -307,30 +312,30 @@ def decode(raw: bytes | memoryview) -> object:
     return value
 
 
-def _too_deep(value: object, left: int) -> bool:
-    if left <= 0:
+def _too_deep(value: object, levels: int) -> bool:
+    if levels <= 0:
         return True
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        if isinstance(each, dict | list) and _too_deep(each, left - 1):
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        if isinstance(child, dict | list) and _too_deep(child, levels - 1):
             return True
     return False
 
 
 def is_crowded(item: bytes | memoryview) -> bool:
-    """Whether an item is too large to be decoded, or has more objects and lists than MAX_VALUES.
+    """Return True if an item is too large to decode, or has more objects and lists than MAX_VALUES.
 
-    Brackets inside of texts are none.
+    Brackets inside strings do not count.
     """
     if not MAX_VALUES < len(item) <= bounds.MOST_OF_MESSAGE:
         return len(item) > MAX_VALUES
     text = skeleton_of(bytes(item)).text
     if text.count(b"{") + text.count(b"[") <= MAX_VALUES:
         return False
-    return sum(1 for found in islice(_openings(text), MAX_VALUES + 1) if found[1]) > MAX_VALUES
+    return sum(1 for match in islice(_openings(text), MAX_VALUES + 1) if match[1]) > MAX_VALUES
 
 
 def scalar(raw: msgspec.Raw) -> object:
-    """The value of a top-level field, None where it is absent or null; an empty list for anything long or huge."""
+    """Return the value of a top-level field, None if absent or null. A long or huge value becomes an empty list."""
     if not raw:
         return None
     value = memoryview(raw)
@@ -341,7 +346,7 @@ def scalar(raw: msgspec.Raw) -> object:
 
 
 def text_at(raw: msgspec.Raw, path: Sequence[str]) -> str | None:
-    """A string inside of objects, which are read no further than it takes; None where there is none, or a long one."""
+    """Return a string inside nested objects; None if it is absent or long. Nothing else is decoded."""
     try:
         for name in path:
             raw = _reader_of(name)(raw)
@@ -351,22 +356,22 @@ def text_at(raw: msgspec.Raw, path: Sequence[str]) -> str | None:
 
 
 def label_in(fields: Mapping[str, msgspec.Raw], paths: Iterable[Sequence[str]]) -> str:
-    """The first string that stands at one of these paths; empty where there is none."""
-    found = (text_at(fields[name], rest) for name, *rest in paths if fields[name])
-    return next(filter(None, found), "")
+    """Return the first string at one of these paths; empty if there is none."""
+    texts = (text_at(fields[name], path) for name, *path in paths if fields[name])
+    return next(filter(None, texts), "")
 
 
 def split_items(raw: bytes | memoryview) -> list[bytes]:
-    """The items of a part of an array, which stands between its brackets, as they were written."""
+    """Return the items of a part of an array, without brackets, as written."""
     array = b"[" + raw + b"]"
     readable = surrogates.readable(array)
     spans, _ = walk(readable, 1, _decode_items(readable)) or ([], 0)
-    return [array[first:last] for first, last in spans]
+    return [array[start:end] for start, end in spans]
 
 
 @cache
 def _reader_of(name: str) -> Callable[[bytes | msgspec.Raw], msgspec.Raw]:
-    """Reads one field of an object and passes over all others."""
+    """Return a function that reads one field of an object and skips all others."""
     field = msgspec.defstruct("Field", [("value", msgspec.Raw, _NOTHING)], rename={"value": name})
     decode_field = msgspec.json.Decoder(field).decode
 
@@ -378,7 +383,10 @@ def _reader_of(name: str) -> Callable[[bytes | msgspec.Raw], msgspec.Raw]:
 
 
 def rebuild(body: bytes, parsed: Parsed, items: Iterable[int | bytes]) -> bytes:
-    """The body with another array: kept items, by their index, as the client's bytes; all around it untouched."""
+    """Return the body with another array.
+
+    Kept items, given by index, and everything around them keep the client's bytes.
+    """
     view = memoryview(body)
     parts: list[bytes | memoryview] = []
     for item in items:
@@ -392,36 +400,36 @@ def rebuild(body: bytes, parsed: Parsed, items: Iterable[int | bytes]) -> bytes:
 
 
 def select(body: bytes, parsed: Parsed, indexes: Sequence[int]) -> tuple[bytes, Parsed]:
-    """The body with only these of its items, and where they lie in it."""
+    """Return the body with only these items, and their positions in it."""
     spans = []
     position = parsed.array[0] + 1
     for i in indexes:
-        first, last = parsed.spans[i]
-        spans.append((position, position + last - first))
-        position += last - first + 1
+        start, end = parsed.spans[i]
+        spans.append((position, position + end - start))
+        position += end - start + 1
     text = rebuild(parsed.text, parsed, indexes)
     selected = Parsed(parsed.envelope, text, spans, (parsed.array[0], position))
     return rebuild(body, parsed, indexes), selected
 
 
 def with_fields(body: bytes, fields: Mapping[str, object], without: Sequence[str]) -> bytes:
-    """The body with some top-level fields set and others gone; all others keep their bytes and their order.
+    """Return the body with some top-level fields set and others removed. All others keep their bytes and their order.
 
-    Raises InvalidJSONError for what is no object, and for two keys that differ in lone surrogates alone.
+    Raises InvalidJSONError if it is not an object, or if two keys differ only in lone surrogates.
     """
-    kept = {key: member for key, member in members_of(body).items() if key not in without}
+    members = {key: member for key, member in members_of(body).items() if key not in without}
     for key, value in fields.items():
-        kept[key] = msgspec.json.encode(key) + b":" + msgspec.json.encode(value)
-    return b"{" + b",".join(kept.values()) + b"}"
+        members[key] = msgspec.json.encode(key) + b":" + msgspec.json.encode(value)
+    return b"{" + b",".join(members.values()) + b"}"
 
 
 def with_field(body: bytes, key: str, value: object) -> bytes:
-    """The same with one of them set."""
+    """Return the body with one top-level field set."""
     return with_fields(body, {key: value}, without=())
 
 
 def members_of(body: bytes) -> dict[str, bytes]:
-    """The members of an object, `"key": value` as they were written, by their keys."""
+    """Return the members of an object by key, each as the written `"key": value`."""
     try:
         decoded = _decode_members(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -434,12 +442,12 @@ def _members(decoded: Mapping[str, msgspec.Raw]) -> dict[str, bytes]:
 
 
 def _members_with_surrogates(body: bytes) -> dict[str, bytes]:
-    """Return the members of an object that strict readers refuse.
+    """Return the members of an object that strict readers reject.
 
-    They are found in a readable copy and taken from the body, or from the copy if a key comes twice.
+    They are found in a readable copy and cut from the body, or from the copy if a key is repeated.
     """
     if surrogates.has_many(body):
-        raise InvalidJSONError("The request body has too many halves of surrogate pairs.")
+        raise InvalidJSONError("The request body has too many lone surrogates.")
     readable = surrogates.readable(body)
     try:
         decoded = _decode_members(readable)
@@ -458,6 +466,6 @@ def _members_with_surrogates(body: bytes) -> dict[str, bytes]:
         position = _after(readable, end, _COMMA)
     if len(members) == len(decoded) and (position < 0 or not decoded):
         return members
-    if any(_REPLACEMENT in key for key in decoded):  # two keys may have become one
+    if any(_REPLACEMENT in key for key in decoded):  # two keys may have become equal
         raise InvalidJSONError("The request body has a key twice.")
     return _members(decoded)

@@ -1,4 +1,4 @@
-"""Pictures, papers and recordings inside of an item, in whichever dialect, and the item without some of them."""
+"""Images, documents and recordings inside an item of any dialect, and the item without some of them."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from proxy.dialects.surrogates import readable
 from proxy.models.images import MOST_LOOKED_AT, image_size, is_data
 from proxy.models.media import KINDS, CountTokens, data_of, media_tokens, pages_of
 
-# A picture of one grey point: what takes a screenshot and nothing else is sent this.
+# A picture of one grey point, for tools that accept only a screenshot.
 GREY = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg=="
 )
@@ -26,8 +26,13 @@ _NAMES = {
 
 
 class MediaPart(NamedTuple):
-    """A medium in an item. size: bytes of it on the wire, 0 for one that is only named. what: for people. side: the
-    longer one in pixels, pages: of a paper; 0 where that is not known."""
+    """A medium in an item.
+
+    size:  bytes on the wire; 0 for a reference.
+    what:  a description for people.
+    side:  the longer side in pixels; 0 if unknown.
+    pages: pages of a document; 0 if unknown.
+    """
 
     kind: str
     size: int
@@ -38,52 +43,54 @@ class MediaPart(NamedTuple):
 
 
 def parts_of(item: object) -> list[MediaPart]:
-    """Those of a decoded item, in their order."""
+    """Return the media of a decoded item, in order."""
     return [_describe(part, is_of_result=is_of_result) for part, is_of_result in _find_media(item)]
 
 
 def tokens_in_results(item: object, count: CountTokens, family: str) -> int:
-    """Tokens of those that stand in results."""
-    found = [part for part, is_of_result in _find_media(item) if is_of_result]
-    pictures = [{**part, "type": "input_image"} if _is_screenshot(part) else part for part in found]
-    return sum(media_tokens(part, count, family) for part in pictures)
+    """Return the tokens of the media in an item's results."""
+    media = [part for part, is_of_result in _find_media(item) if is_of_result]
+    counted = [{**part, "type": "input_image"} if _is_screenshot(part) else part for part in media]
+    return sum(media_tokens(part, count, family) for part in counted)
 
 
 def with_notes(raw: bytes, notes: Mapping[int, str], text_kind: str) -> bytes:
-    """A message of one item or of several, with texts in the place of some of its media, which are numbered through;
-    all else says what it said."""
+    """Return a message of one or several items with notes in place of some of its media.
+
+    notes: by the number of a medium in the message. Everything else keeps its meaning.
+    """
     cut = cut_items(raw)
-    changed, before = [], 0
+    changed, number = [], 0
     for item in split_items(cut.text):
         decoded = decode(readable(item))
-        found = [part for part, _ in _find_media(decoded)]
-        own = {id(part): notes[at] for at, part in enumerate(found, before) if at in notes}
-        changed.append(_with_texts(decoded, own, text_kind) if own else item)
-        before += len(found)
+        media = [part for part, _ in _find_media(decoded)]
+        notes_by_id = {id(part): notes[at] for at, part in enumerate(media, number) if at in notes}
+        changed.append(_with_texts(decoded, notes_by_id, text_kind) if notes_by_id else item)
+        number += len(media)
     return cut.restore(b",".join(changed))
 
 
 def _with_texts(item: object, texts: Mapping[int, str], text_kind: str) -> bytes:
-    """An item with texts in the place of parts, by the identity of these."""
+    """Return an item with texts in place of parts. The keys are the identities of these parts."""
 
-    def replaced(value: object) -> object:
+    def replace_parts(value: object) -> object:
         if isinstance(value, list):
-            return [replaced(each) for each in value]
+            return [replace_parts(child) for child in value]
         if not isinstance(value, dict):
             return value
         note = texts.get(id(value))
         if note is None:
-            return {key: replaced(each) if key in _LISTS else each for key, each in value.items()}
+            return {key: replace_parts(child) if key in _LISTS else child for key, child in value.items()}
         if _is_screenshot(value):
             return {**value, "image_url": GREY}
         mark = {"cache_control": value["cache_control"]} if "cache_control" in value else {}
         return {"type": text_kind, "text": note, **mark}
 
-    return msgspec.json.encode(replaced(item))
+    return msgspec.json.encode(replace_parts(item))
 
 
 def _find_media(item: object) -> Iterator[tuple[dict[str, object], bool]]:
-    """Media of an item, and whether they stand in a result."""
+    """Yield the media of an item, and True if they are in a result."""
     if not isinstance(item, dict):
         return
     is_result = str(item.get("type")).endswith("_output") or item.get("role") == "tool"
@@ -96,7 +103,11 @@ def _find_media(item: object) -> Iterator[tuple[dict[str, object], bool]]:
                 continue
             if part.get("type") == _RESULT:
                 inner = part.get("content")
-                yield from ((one, True) for one in (inner if isinstance(inner, list) else ()) if _is_medium(one))
+                yield from (
+                    (inner_part, True)
+                    for inner_part in (inner if isinstance(inner, list) else ())
+                    if _is_medium(inner_part)
+                )
             elif _is_medium(part):
                 yield part, is_result
 
@@ -106,7 +117,7 @@ def _is_medium(part: object) -> bool:
 
 
 def _is_screenshot(part: Mapping[str, object]) -> bool:
-    """Whether it is one that was not left out before."""
+    """Return True if this is a screenshot that was not left out before."""
     return part.get("type") == "computer_screenshot" and isinstance(url := part.get("image_url"), str) and url != GREY
 
 
@@ -118,6 +129,6 @@ def _describe(part: Mapping[str, object], *, is_of_result: bool) -> MediaPart:
     url = data if is_data(data) else f"data:{media_type or 'image/png'};base64,{data[:MOST_LOOKED_AT]}"
     form = (media_type or url[5 : url.find(";")]).rpartition("/")[2].upper()[:12] if is_inline else ""
     sides = image_size(url) if is_inline and kind == "image" else None
-    told = [form, f"{sides[0]} x {sides[1]}" if sides else ""]
+    description = [form, f"{sides[0]} x {sides[1]}" if sides else ""]
     pages = pages_of(part) if kind == "document" else 0
-    return MediaPart(kind, size, " ".join(filter(None, told)), is_of_result, max(sides or (0,)), pages)
+    return MediaPart(kind, size, " ".join(filter(None, description)), is_of_result, max(sides or (0,)), pages)

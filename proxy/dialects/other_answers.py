@@ -1,4 +1,4 @@
-"""What answers report as used that are no conversation's: completions, embeddings, images, transcriptions, ranks."""
+"""Usage in responses other than conversations: completions, embeddings, images, transcriptions, ranks."""
 
 import re
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ _decode = msgspec.json.Decoder(_Reported).decode
 
 
 def usage(newest_first: Iterable[bytes]) -> Usage | None:
-    """The newest that is told."""
+    """Return the newest reported usage; None if there is none."""
     for data in newest_first:
         try:
             reported = _decode(data).usage
@@ -49,10 +49,11 @@ def usage(newest_first: Iterable[bytes]) -> Usage | None:
 
 
 def is_last(data: bytes) -> bool:
+    """Return True for the event that ends a stream."""
     return data == b"[DONE]"
 
 
 def model_in(ends: bytes) -> str:
-    """The last model that these ends of an answer name; empty where they name none."""
-    named = _MODEL.findall(ends)
-    return named[-1].decode("utf-8", "replace") if named else ""
+    """Return the last model named in these ends of a response; empty if there is none."""
+    models = _MODEL.findall(ends)
+    return models[-1].decode("utf-8", "replace") if models else ""

@@ -1,4 +1,4 @@
-"""The paths of a dialect, behind /v1 or wherever else a client has its API."""
+"""The paths of a dialect, after /v1 or any other prefix of a client."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from urllib.parse import quote
 Does = Literal["converse", "count", "compact"]
 
 _MODEL = "{model}"
-# What a segment may hold as it is (RFC 3986, section 3.3).
+# Characters that a segment may hold unescaped (RFC 3986, section 3.3).
 _SAFE = ":@!$&'()*+,="
 
 
 @dataclass(frozen=True, slots=True)
 class DialectPath:
-    """One path: its segments, one of which may hold `{model}` and then names the model.
+    """One path as its segments. One segment may hold `{model}` and then names the model.
 
-    does:     what requests to it ask for.
-    stream:   whether they are answered by streams; None where their bodies say so.
-    is_known: whether it is this one behind any prefix: where only one word tells, others than models' servers may have
-              a path that ends with it too.
+    does:     the kind of its requests.
+    stream:   True if the responses are streams; None if the bodies decide.
+    is_known: True if it is recognized after any prefix. Other servers may also have paths that end with a single common
+              word.
     """
 
     names: tuple[str, ...]
@@ -28,29 +28,29 @@ class DialectPath:
     is_known: bool = False
 
     def model_in(self, names: Sequence[str]) -> str | None:
-        """The model that these segments name, empty where this path names none; None where they are another path.
+        """Return the model that these segments name, empty if this path names none; None if they are another path.
 
-        Plain words are known in any case, as lenient servers read them; what stands in a segment with the model is not.
+        Plain words match in any case, as lenient servers read them. A segment with the model has to match exactly.
         """
         model = ""
         if len(names) != len(self.names):
             return None
         for pattern, name in zip(self.names, names, strict=True):
-            before, mark, behind = pattern.partition(_MODEL)
+            prefix, mark, suffix = pattern.partition(_MODEL)
             if not mark:
                 if name.casefold() != pattern:
                     return None
                 continue
-            model = name[len(before) : len(name) - len(behind)]
-            if not model or "/" in model or name != before + model + behind:
+            model = name[len(prefix) : len(name) - len(suffix)]
+            if not model or "/" in model or name != prefix + model + suffix:
                 return None
         return model
 
     def naming(self, model: str) -> tuple[str, ...]:
-        """The segments for this model, as they are sent."""
+        """Return the segments for this model, as sent."""
         return tuple(name.replace(_MODEL, quote(model, safe=_SAFE)) for name in self.names)
 
     @property
     def pattern(self) -> str:
-        """Of all such paths, as file names are matched."""
+        """Return a pattern of all such paths, in the syntax of file name patterns."""
         return "/".join(name.replace(_MODEL, "*") for name in self.names)

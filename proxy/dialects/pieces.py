@@ -1,6 +1,6 @@
-"""Large bodies looked through and put together a piece at a time.
+"""Search and copy large bodies a piece at a time.
 
-While one call into C reads or copies bytes, no other thread runs, and the event loop stands still: 50 ms for 100 MB.
+A call into C that reads or copies bytes blocks all other threads and the event loop: 50 ms for 100 MB.
 """
 
 import re
@@ -11,42 +11,42 @@ _PIECE = 2 * 1024 * 1024
 
 
 def holds(body: bytes, words: bytes) -> bool:
-    """Whether these words stand in it anywhere."""
-    return any(body.find(words, first, first + _PIECE + len(words) - 1) >= 0 for first in range(0, len(body), _PIECE))
+    """Return True if the body contains these bytes."""
+    return any(body.find(words, start, start + _PIECE + len(words) - 1) >= 0 for start in range(0, len(body), _PIECE))
 
 
 def count(body: bytes, sign: bytes, most: int) -> int:
-    """How often a sign of one byte stands in it, counted up to some number above `most`."""
-    found = 0
-    for first in range(0, len(body), _PIECE):
-        found += body.count(sign, first, first + _PIECE)
-        if found > most:
+    """Return how often a byte occurs in the body. Counting stops above `most`."""
+    number = 0
+    for start in range(0, len(body), _PIECE):
+        number += body.count(sign, start, start + _PIECE)
+        if number > most:
             break
-    return found
+    return number
 
 
 def matches(pattern: re.Pattern[bytes], body: bytes, longest: int) -> Iterator[re.Match[bytes]]:
-    """As `finditer`, of a pattern that looks at so many bytes at most, and at none before those."""
+    """Yield matches as `finditer` does. The pattern reads at most `longest` bytes, and none before its start."""
     begin = 0
-    for first in range(0, len(body), _PIECE):
-        last = first + _PIECE
-        for found in pattern.finditer(body, max(first, begin), last + longest):
-            if found.start() >= last:
+    for start in range(0, len(body), _PIECE):
+        end = start + _PIECE
+        for match in pattern.finditer(body, max(start, begin), end + longest):
+            if match.start() >= end:
                 break
-            begin = found.end()
-            yield found
+            begin = match.end()
+            yield match
 
 
 def joined(parts: Iterable[bytes | memoryview], size: int) -> bytes:
-    """The parts together, about so many bytes."""
+    """Return the joined parts. size: their length, about."""
     return b"".join(parts) if size <= _PIECE else written(parts).getvalue()
 
 
 def written(parts: Iterable[bytes | memoryview]) -> BytesIO:
-    """The parts together, to be changed in place."""
+    """Return the joined parts as a buffer to change in place."""
     buffer = BytesIO()
     for part in parts:
         view = memoryview(part)
-        for first in range(0, len(view), _PIECE):
-            buffer.write(view[first : first + _PIECE])
+        for start in range(0, len(view), _PIECE):
+            buffer.write(view[start : start + _PIECE])
     return buffer

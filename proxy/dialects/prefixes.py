@@ -1,8 +1,8 @@
-"""Remembering the part of a body that was read before, so that the next request costs its new bytes only.
+"""Memory of body prefixes that were read before, so that the next request costs only its new bytes.
 
-An agent re-sends its history with an item or two appended. Per caller the length and a keyed hash of the body up to
-the last item but one are kept with what was learnt up to there; the next body that begins with those bytes is
-parsed, digested and counted from there on.
+An agent sends its history again with an item or two appended. For each caller the length and a keyed hash of the body
+up to the last item but one are kept, with the results of reading up to there. The next body that begins with those
+bytes is parsed, digested and counted from there on.
 """
 
 import secrets
@@ -24,18 +24,18 @@ from proxy.memory import Cache, Memory
 _LEAST_BYTES = 4_096
 _KEY_BYTES = 256
 _TAIL_BYTES = 64
-# What a remembered item takes: its entry, span and digest. Only what stands before the items can be large.
+# Bytes of a remembered item: its entry, span and digest. Only the part before the items can be large.
 _MESSAGE_BYTES = 320
 _MARK = b'"cache_control"'
-# Marks that a provider takes at once.
+# The most marks that a provider accepts.
 _MOST_MARKED = 4
-# Whose it is, how it was read, and a hash of its beginning.
+# The caller, the array, and a hash of the body's beginning.
 _Key = tuple[bytes, Array, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What is known of body[:length], which ends with an item. line: shared by those of one request."""
+    """The results of reading body[:length], which ends with an item. line: shared by the prefixes of one request."""
 
     length: int
     digest: int
@@ -50,7 +50,7 @@ class Prefix:
 
     @property
     def size(self) -> int:
-        """Bytes it takes, about."""
+        """Return its approximate size in bytes."""
         return self.array_start + _MESSAGE_BYTES * len(self.items)
 
 
@@ -64,31 +64,37 @@ class ReadBody(NamedTuple):
 
 
 def worth_remembering(body: bytes, parsed: Parsed) -> list[int]:
-    """Numbers of items, ascending: everything but the last one, which retries and edits change; and what stands before
-    the items at the end that hold a cache's mark, which moves on with the next request."""
-    known = len(parsed.spans) - 1
-    if len(body) < _LEAST_BYTES or known < 1 or parsed.text is not body:
+    """Return the numbers of items to remember, ascending.
+
+    They are all items but the last, which retries and edits change, and the items before the trailing ones with cache
+    marks. Such marks move on with the next request.
+    """
+    settled = len(parsed.spans) - 1
+    if len(body) < _LEAST_BYTES or settled < 1 or parsed.text is not body:
         return []
-    unmarked = known
-    while unmarked > max(0, known - _MOST_MARKED) and _MARK in body[slice(*parsed.spans[unmarked - 1])]:
+    unmarked = settled
+    while unmarked > max(0, settled - _MOST_MARKED) and _MARK in body[slice(*parsed.spans[unmarked - 1])]:
         unmarked -= 1
-    return [unmarked, known] if 0 < unmarked < known else [known]
+    return [unmarked, settled] if 0 < unmarked < settled else [settled]
 
 
 class PrefixCache:
-    """What is known of bodies, by their beginning; of one beginning the newest few."""
+    """The remembered prefixes of bodies, by their opening bytes. The newest few are kept for each opening."""
 
     def __init__(self, memory: Memory, per_opening: int = 8) -> None:
+        """Create a cache that keeps `per_opening` prefixes for each opening."""
         self._per_opening = per_opening
         self._entries: Cache[_Key, list[Prefix]] = Cache(memory, "prefixes")
-        # Hashes never leave the process; the seed keeps anybody from aiming at a collision.
+        # Hashes never leave the process. The seed keeps clients from aiming at a collision.
         self._seed = secrets.randbits(64)
 
     def find(
         self, scope: bytes, body: bytes, array: Array, before: Repeated | None = None
     ) -> tuple[Prefix, Parsed] | None:
-        """The longest remembered prefix of this caller's body, and the body parsed with its help; `before`: what stood
-        around the items of its sender's last one."""
+        """Return the longest remembered prefix of this caller's body, and the body parsed with it; None without one.
+
+        before: the frame of the sender's last request.
+        """
         if len(body) < _LEAST_BYTES:
             return None
         key = self._key(scope, body, array)
@@ -103,8 +109,10 @@ class PrefixCache:
     def remember(
         self, scope: bytes, body: bytes, read: ReadBody, histories: Sequence[History], found: Prefix | None
     ) -> None:
-        """Keep what was learnt of as many items as each history has, in the place of the prefix that was found: a fork
-        from there is read as a whole once."""
+        """Store the results up to the last item of each history, in place of the found prefix.
+
+        A fork from the replaced prefix is read as a whole once.
+        """
         histories = [history for history in histories if history.ends]
         if not histories:
             return
@@ -113,7 +121,7 @@ class PrefixCache:
             envelope = found.envelope
         else:
             envelope = read.array.envelope(body[:start] + b"[]}")
-        entries = [one for one in self._entries.get(key) or () if found is None or one.line is not found.line]
+        entries = [entry for entry in self._entries.get(key) or () if found is None or entry.line is not found.line]
         spans = read.parsed.spans if isinstance(read.parsed.spans, ByteSpans) else ByteSpans(read.parsed.spans)
         line = object()
         for history in histories:
@@ -131,10 +139,10 @@ class PrefixCache:
                 history=history,
                 line=line,
             )
-            entries = [one for one in entries if (one.length, one.digest) != (prefix.length, prefix.digest)]
+            entries = [entry for entry in entries if (entry.length, entry.digest) != (prefix.length, prefix.digest)]
             entries.append(prefix)
         entries = entries[-self._per_opening :]
-        self._entries.keep(key, entries, sum(one.size for one in entries))
+        self._entries.keep(key, entries, sum(entry.size for entry in entries))
 
     def _key(self, scope: bytes, body: bytes, array: Array) -> _Key:
         return scope, array, self._hash(body, _KEY_BYTES)
@@ -143,40 +151,40 @@ class PrefixCache:
         return xxhash.xxh3_128_intdigest(memoryview(body)[:length], self._seed)
 
     def _matches(self, prefix: Prefix, body: bytes) -> bool:
-        # Comparing the tail first keeps other sessions with the same opening from costing a hash of the body.
+        # Comparing the tail first avoids a hash of the body for other sessions with the same opening.
         return body[prefix.length - _TAIL_BYTES : prefix.length] == prefix.tail and (
             len(body) > prefix.length and self._hash(body, prefix.length) == prefix.digest
         )
 
 
 def _parse_rest(prefix: Prefix, body: bytes, array: Array) -> Parsed | None:
-    """Parse from the prefix on; None where anything is odd, and the body is parsed as a whole."""
+    """Parse from the prefix on; None if the rest is unusual. The body is then parsed as a whole."""
     start = rest_position(body, prefix.length)
-    if start < 0 or len(body) - start > QUICK:  # as a whole it is read off the event loop
+    if start < 0 or len(body) - start > QUICK:  # a whole body is read off the event loop
         return None
     opening = b"{" + array.key + b":["
-    rest = opening + body[start:]
+    new_part = opening + body[start:]
     try:
-        envelope = array.envelope(rest)
+        envelope = array.envelope(new_part)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
-    if not envelope.items and body[start - 1 : start] == b",":  # no JSON
+    if not envelope.items and body[start - 1 : start] == b",":  # not JSON
         return None
-    found = walk(rest, len(opening), envelope.items)
-    if found is None or len(prefix.items) + len(envelope.items) > MAX_ITEMS:
+    walked = walk(new_part, len(opening), envelope.items)
+    if walked is None or len(prefix.items) + len(envelope.items) > MAX_ITEMS:
         return None
     shift = start - len(opening)
-    spans, end = found
-    if rest[end : end + 1] != b"]" or not array.is_absent(b'{"":0' + rest[end + 1 :]):
+    spans, end = walked
+    if new_part[end : end + 1] != b"]" or not array.is_absent(b'{"":0' + new_part[end + 1 :]):
         return None
     return Parsed(
-        _over(prefix.envelope, envelope),
+        _merge(prefix.envelope, envelope),
         body,
-        prefix.spans + ((first + shift, last + shift) for first, last in spans),
+        prefix.spans + ((item_start + shift, item_end + shift) for item_start, item_end in spans),
         (prefix.array_start, end + shift + 1),
     )
 
 
-def _over(earlier: Envelope, later: Envelope) -> Envelope:
-    """The later value of every key, as JSON parsers read repeated keys."""
+def _merge(earlier: Envelope, later: Envelope) -> Envelope:
+    """Return the later value of every key, as JSON parsers read repeated keys."""
     return Envelope(later.items, {name: value or earlier.fields[name] for name, value in later.fields.items()})

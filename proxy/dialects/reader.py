@@ -1,4 +1,4 @@
-"""Reading a request: parse, describe and count it, off the event loop where much of it is new."""
+"""Reading a request: parse, describe and count it, off the event loop if much of it is new."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from proxy.memory import Cache, Memory
 from proxy.models.tokenizer import Tokenizer
 from proxy.runtime.workers import Workers
 
-# Bytes that a description of a message takes with its key, each call in it, and a key alone.
+# Bytes of a message's description with its key, of each call in it, and of a key alone.
 _DESCRIBED = 600
 _CALL = 200
 _KEY = 150
 _SEEDS = 2**64 - 1
-# What a client may write around a separator: role, name, cache_control.
+# Bytes that a client may write around a separator: role, name, cache_control.
 _AROUND_SEPARATOR = 400
-# What a message takes beside its text, as time: what so many bytes take to be counted.
+# The time that a message takes besides its text, in bytes of text that take as long to count.
 _MESSAGE_BYTES = 100
 
 ContentKey = NewType("ContentKey", int)
-"""A hash of some bytes and of how they are read."""
+"""A hash of some bytes and of the way they are read."""
 
 
-class _News(msgspec.Struct):
-    """What is known of a request's items and definitions, by the keys of their contents, and what has to be learnt.
+class _Contents(msgspec.Struct):
+    """The known and the new items and definitions of a request, by the keys of their contents.
 
-    size: bytes that take as long as what has to be learnt.
+    size: bytes that take as long to read as the new contents.
     """
 
     parsed: Parsed
@@ -65,8 +65,8 @@ class _News(msgspec.Struct):
     repeated: Repeated | None = None
 
 
-class _Learnt(NamedTuple):
-    """Of a request's news; text: tokens of what stands in the place of items."""
+class _NewContents(NamedTuple):
+    """The results of reading new contents. text: tokens of a text in place of the items."""
 
     messages: dict[ContentKey, Message]
     tools: dict[ContentKey, int]
@@ -74,19 +74,19 @@ class _Learnt(NamedTuple):
 
 
 class Carried(msgspec.Struct, frozen=True):
-    """A record that a client carries in its own history, in a compaction item; `index`: of the message that says it."""
+    """A record that a client sends in its own history, in a compaction item. index: that of its message."""
 
     index: MessageIndex
     record: Record
 
 
 class CountedRequest(msgspec.Struct, frozen=True, dict=True):
-    """A counted request of a conversation. `messages[i]` stands at `parsed.spans[i]` of `body`.
+    """A counted request of a conversation. `messages[i]` is at `parsed.spans[i]` of `body`.
 
-    dropped_tokens: what the client sent and is not sent on: before its separator, or in the place of a compaction item.
-    repeated: what stands around its items, for the next request; None where nobody has asked for that.
-    carried: the newest record among its messages; None without one.
-    is_ours: whether its body is no longer the client's.
+    dropped_tokens: tokens that the client sent before its separator or in a compaction item, and that are not sent on.
+    repeated:       the frame around its items, to look for in the next request; None if there is no previous one.
+    carried:        the newest record among its messages; None without one.
+    is_ours:        True if the proxy has changed the body.
     """
 
     dialect: Dialect
@@ -103,61 +103,74 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def compacts(self) -> bool:
-        """Whether it asks for a provider's compaction, or holds what one has made."""
+        """Return True if it asks for a provider's compaction, or holds the result of one."""
         return self.history.compacts or self.settings.compacts
 
     @property
     def messages(self) -> list[Message]:
+        """Return its messages."""
         return self.history.messages
 
     @cached_property
     def conversation(self) -> Conversation:
+        """Return its conversation, as the policies see it."""
         return Conversation(self.messages, self.tools_tokens, self.settings.order, outline=self.history.outline)
 
     @cached_property
     def tokens(self) -> int:
+        """Return the tokens of its prompt."""
         return self.tools_tokens + self.history.tokens
 
     @property
     def received_tokens(self) -> int:
-        """What the client sent, its part before a separator included."""
+        """Return the tokens that the client sent, including the part before a separator."""
         return self.tokens + self.dropped_tokens
 
     def utterances(self, start: int, end: int) -> list[Utterance]:
-        """The text of body[start:end], decoded for a transcript; results are named after the calls they answer.
+        """Return the utterances of body[start:end] for a transcript. Results have the names of their calls' tools.
 
-        As the roles say it: `policies.conversation.apart` tells whose words stand in a user's."""
+        Roles are those of the wire. `policies.conversation.apart` separates the authors within a user's text.
+        """
         tools = self.conversation.tools_answered
-        return [said for at in range(start, end) for said in self._utterances(at, tools[at])]
+        return [utterance for at in range(start, end) for utterance in self._utterances(at, tools[at])]
 
-    def said_in(self, position: int) -> list[Utterance]:
-        """The contents of one message: its results, or all that it says."""
-        said = self.utterances(position, position + 1)
+    def contents_at(self, position: int) -> list[Utterance]:
+        """Return the contents of one message: its results, or all its text as one utterance."""
+        utterances = self.utterances(position, position + 1)
         if self.conversation.body[position].results:
-            return [one for one in said if one.answers is not None]
-        whole = "\n".join(one.text for one in said)
-        return said if len(said) == 1 else [Utterance(position, self.conversation.body[position].role, whole)]
+            return [utterance for utterance in utterances if utterance.answers is not None]
+        text = "\n".join(utterance.text for utterance in utterances)
+        return (
+            utterances if len(utterances) == 1 else [Utterance(position, self.conversation.body[position].role, text)]
+        )
 
     def harness_shares(self, positions: Iterable[int]) -> dict[MessageIndex, float]:
-        """Which share of the user messages at these positions of the body a harness says, by index of a message."""
+        """Return a harness's share of the text of user messages at these positions, by message index.
+
+        Zeros are left out.
+        """
         body = self.conversation.body
-        said = {at: self.said_in(at) for at in positions if body[at].role == "user"}
-        shares = {self.conversation.index(at): _harness_share(one.text) for at, (one, *_) in said.items() if said[at]}
+        by_position = {at: self.contents_at(at) for at in positions if body[at].role == "user"}
+        shares = {
+            self.conversation.index(at): _harness_share(utterance.text)
+            for at, (utterance, *_) in by_position.items()
+            if by_position[at]
+        }
         return {index: share for index, share in shares.items() if share}
 
-    def behind(self, separator: str) -> CountedRequest:
-        """The request from the newest user message on that says exactly `separator`; itself where there is none.
+    def after_separator(self, separator: str) -> CountedRequest:
+        """Return the request from the newest user message that is exactly `separator`; self if there is none.
 
-        Instructions from before it stay (R4: the user's own cut wins over every checkpoint, but gives no authority up).
-        Late results of calls from before it go with them: upstreams refuse a result without its call.
+        Earlier instructions stay: the user's own cut overrides every checkpoint, but removes no authority (R4). Late
+            results of earlier calls are dropped with the calls, since upstreams reject a result without its call.
         """
         conversation = self.conversation
-        position = next((i for i in reversed(conversation.users) if self._says(i, separator)), None)
+        position = next((i for i in reversed(conversation.users) if self._is_separator(i, separator)), None)
         if position is None:
             return self
         late = conversation.late_results(position)
-        kept = [conversation.index(i) for i in range(position, len(conversation.body)) if i not in late]
-        items = [*conversation.indexes[: conversation.head_length], *with_instructions(conversation, position, kept)]
+        later = [conversation.index(i) for i in range(position, len(conversation.body)) if i not in late]
+        items = [*conversation.indexes[: conversation.head_length], *with_instructions(conversation, position, later)]
         body, parsed = json_array.select(self.body, self.parsed, items)
         messages = [self.messages[i] for i in items]
         dropped = self.tokens - self.tools_tokens - sum(message.tokens for message in messages)
@@ -168,35 +181,36 @@ class CountedRequest(msgspec.Struct, frozen=True, dict=True):
             carried = None if at is None else replace(carried, index=MessageIndex(at))
         return replace(self, body=body, parsed=parsed, history=history, dropped_tokens=dropped, carried=carried)
 
-    def _says(self, position: int, text: str) -> bool:
+    def _is_separator(self, position: int, text: str) -> bool:
         raw = self.readable_bytes(self.conversation.index(position))
-        # Escapes make a text up to six times as long as it is; more than that cannot be the separator alone.
+        # Escapes make a text at most six times as long. A longer message cannot be the separator alone.
         if len(raw) > 6 * len(text) + _AROUND_SEPARATOR:
             return False
-        said = [one.text for one in self._utterances(position, ()) if one.role == "user"]
-        return [part.text for part in parts_of(said) if part.voice == "person"] == [text]
+        texts = [utterance.text for utterance in self._utterances(position, ()) if utterance.role == "user"]
+        return [part.text for part in parts_of(texts) if part.voice == "person"] == [text]
 
     def _utterances(self, position: int, tools: Sequence[str | None]) -> list[Utterance]:
         raw = self.readable_bytes(self.conversation.index(position))
         items = json_array.split_items(raw)
         read = self.dialect.items.utterances
-        return [said for item in items for said in read(json_array.decode(item), position, tools)]
+        return [utterance for item in items for utterance in read(json_array.decode(item), position, tools)]
 
     def message_bytes(self, index: MessageIndex) -> memoryview:
-        """As the client wrote it, to be sent."""
-        first, last = self.parsed.spans[index]
-        return memoryview(self.body)[first:last]
+        """Return the bytes of a message as the client wrote them."""
+        start, end = self.parsed.spans[index]
+        return memoryview(self.body)[start:end]
 
     def readable_bytes(self, index: MessageIndex) -> memoryview:
-        """The same with lone surrogates made readable."""
-        first, last = self.parsed.spans[index]
-        return memoryview(self.parsed.text)[first:last]
+        """Return the bytes of a message with lone surrogates replaced."""
+        start, end = self.parsed.spans[index]
+        return memoryview(self.parsed.text)[start:end]
 
 
 class RequestReader:
-    """Reads requests and remembers what it learnt, by content; one per process."""
+    """Reads requests and remembers the results by content. One per process."""
 
     def __init__(self, tokenizer: Tokenizer, workers: Workers, memory: Memory | None = None) -> None:
+        """Create a reader. Its caches count against `memory`."""
         memory = memory or Memory()
         self._tokenizer = tokenizer
         self._workers = workers
@@ -213,14 +227,14 @@ class RequestReader:
         dialect: Dialect,
         before: Repeated | None = None,
     ) -> CountedRequest | None:
-        """The request, counted; None for valid JSON of a shape that is not understood.
+        """Return the counted request; None for valid JSON of an unsupported shape.
 
-        before: what stood around the items of the last request of the same sender. Waits only if reading takes more
-        than a few milliseconds. Raises InvalidJSONError.
+        before: the frame of the sender's last request. Yields to the event loop only if reading takes more than a few
+                milliseconds. Raises InvalidJSONError.
         """
         body = body.removeprefix(BOM_UTF8)
-        found = self._prefixes.find(scope, body, dialect.array, before)
-        parsed = found[1] if found else None
+        match = self._prefixes.find(scope, body, dialect.array, before)
+        parsed = match[1] if match else None
         if parsed is None and before is not None and bounds.is_quick(body):
             parsed = before.parse(body)
         if parsed is None:
@@ -232,13 +246,15 @@ class RequestReader:
             frame = frame_of(parsed.envelope, dialect, encoding_of)
         else:
             frame = before.frame
-        news = self._news(parsed, found and found[0], frame)
-        news.repeated = before
-        learnt = self._learn(news) if self._is_quick(news) else await self._workers.run(self._learn, news)
-        return None if learnt is None else self._count_request(body, scope, found and found[0], news, learnt)
+        contents = self._sort_contents(parsed, match and match[0], frame)
+        contents.repeated = before
+        results = (
+            self._read_new(contents) if self._is_quick(contents) else await self._workers.run(self._read_new, contents)
+        )
+        return None if results is None else self._count_request(body, scope, match and match[0], contents, results)
 
     async def _parse(self, body: bytes, array: Array) -> Parsed | None:
-        """Inline what takes a millisecond. Making lone surrogates readable may take a hundred for each megabyte."""
+        """Parse on the event loop if it takes a millisecond. Replacing lone surrogates may take 100 ms per megabyte."""
         try:
             if bounds.is_quick(body):
                 return json_array.parse(body, array)
@@ -249,40 +265,40 @@ class RequestReader:
                 raise
             return None if readable is None else await self._parse(readable, array)
 
-    def _news(self, parsed: Parsed, prefix: Prefix | None, frame: Frame) -> _News:
-        """What is known of a request that was parsed, and what has to be learnt."""
+    def _sort_contents(self, parsed: Parsed, prefix: Prefix | None, frame: Frame) -> _Contents:
+        """Return the known and the new contents of a parsed request."""
         name, encoding = frame.name, frame.measure.encoding
         prefix = prefix if prefix is not None and prefix.measure == name else None
-        news = _News(parsed, frame, prefix, size=len(frame.envelope.text))
+        contents = _Contents(parsed, frame, prefix, size=len(frame.envelope.text))
         view = memoryview(parsed.text)
-        for first, last in parsed.spans[len(news.prefix.items) if news.prefix else 0 :]:
-            news.items.append(key := self._key(view[first:last], name))
+        for start, end in parsed.spans[len(contents.prefix.items) if contents.prefix else 0 :]:
+            contents.items.append(key := self._key(view[start:end], name))
             if (message := self._messages.get(key)) is not None:
-                news.messages[key] = message
-            elif key not in news.unread:
-                news.unread[key] = view[first:last]
-                news.size += last - first + _MESSAGE_BYTES
+                contents.messages[key] = message
+            elif key not in contents.unread:
+                contents.unread[key] = view[start:end]
+                contents.size += end - start + _MESSAGE_BYTES
         for raw in [memoryview(raw) for raw in frame.settings.definitions if raw]:
-            news.definitions.append(key := self._key(raw, encoding))
+            contents.definitions.append(key := self._key(raw, encoding))
             if (tokens := self._tools.get(key)) is not None:
-                news.tools[key] = tokens
+                contents.tools[key] = tokens
             else:
-                news.uncounted[key] = raw
-                news.size += len(raw)
-        return news
+                contents.uncounted[key] = raw
+                contents.size += len(raw)
+        return contents
 
-    def _is_quick(self, news: _News) -> bool:
-        """Whether an event loop can wait for what has to be learnt."""
-        return self._tokenizer.is_quick(news.size, news.frame.measure.encoding)
+    def _is_quick(self, contents: _Contents) -> bool:
+        """Return True if the new contents can be read on the event loop."""
+        return self._tokenizer.is_quick(contents.size, contents.frame.measure.encoding)
 
-    def _learn(self, news: _News) -> _Learnt | None:
-        """None where something among them is no message object, or none of a conversation."""
-        encoding, family = news.frame.measure.encoding, news.frame.measure.family
+    def _read_new(self, contents: _Contents) -> _NewContents | None:
+        """Read the new contents; None if one of them is not a message."""
+        encoding, family = contents.frame.measure.encoding, contents.frame.measure.family
         count = partial(self._tokenizer.count, encoding=encoding)
-        describe = news.frame.measure.dialect.items.describe
+        describe = contents.frame.measure.dialect.items.describe
         messages = {}
         try:
-            for key, raw in news.unread.items():
+            for key, raw in contents.unread.items():
                 item = None if json_array.is_crowded(raw) else json_array.decode(raw)
                 message = describe(item, count, family)
                 if message is None:
@@ -290,47 +306,49 @@ class RequestReader:
                 if message.media:
                     message = replace(message, media_tokens=tokens_in_results(item, count, family))
                 messages[key] = message
-            tools = {key: self._count_json(bytes(raw), encoding) for key, raw in news.uncounted.items()}
+            tools = {key: self._count_json(bytes(raw), encoding) for key, raw in contents.uncounted.items()}
         except json_array.HugeNumberError:
             return None
-        text = news.parsed.envelope.text
-        return _Learnt(messages, tools, count(text) if text else 0)
+        text = contents.parsed.envelope.text
+        return _NewContents(messages, tools, count(text) if text else 0)
 
     def _count_request(
-        self, body: bytes, scope: bytes, found: Prefix | None, news: _News, learnt: _Learnt
+        self, body: bytes, scope: bytes, prefix: Prefix | None, contents: _Contents, new: _NewContents
     ) -> CountedRequest:
-        for key, message in learnt.messages.items():
+        for key, message in new.messages.items():
             self._messages.keep(key, message, _DESCRIBED + _CALL * (len(message.calls) + len(message.results)))
-        for key, tokens in learnt.tools.items():
+        for key, tokens in new.tools.items():
             self._tools.keep(key, tokens, _KEY)
-        read, counted = learnt.messages, news.tools | learnt.tools
-        read.update(news.messages)
-        parsed, known = news.parsed, news.prefix.items if news.prefix else []
-        messages = [*known, *map(read.__getitem__, news.items)]
+        messages_by_key, counted = new.messages, contents.tools | new.tools
+        messages_by_key.update(contents.messages)
+        parsed, known_messages = contents.parsed, contents.prefix.items if contents.prefix else []
+        messages = [*known_messages, *map(messages_by_key.__getitem__, contents.items)]
         lengths = worth_remembering(body, parsed)
-        history = news.prefix.history if news.prefix else NO_HISTORY
-        *histories, whole = history.longer(messages, lengths)
-        frame, dialect = news.frame, news.frame.measure.dialect
+        history = contents.prefix.history if contents.prefix else NO_HISTORY
+        *histories, full_history = history.longer(messages, lengths)
+        frame, dialect = contents.frame, contents.frame.measure.dialect
         if histories:
-            now = ReadBody(dialect.array, parsed, frame.name, messages)
-            self._prefixes.remember(scope, body, now, histories, found)
+            read_body = ReadBody(dialect.array, parsed, frame.name, messages)
+            self._prefixes.remember(scope, body, read_body, histories, prefix)
         settings = frame.settings
-        if reason := settings.passthrough or ("unknown_shape" if parsed.envelope.text else whole.bypass):
+        if reason := settings.passthrough or ("unknown_shape" if parsed.envelope.text else full_history.bypass):
             is_partial = settings.is_partial or reason == "stored_items"
             settings = replace(settings, passthrough=reason, is_partial=is_partial)
         return CountedRequest(
             dialect,
             body,
-            parsed if len(whole.ends) == len(parsed.spans) else replace(parsed, spans=whole.spans(parsed.spans)),
-            whole,
-            learnt.text + sum(map(counted.__getitem__, news.definitions)),
+            parsed
+            if len(full_history.ends) == len(parsed.spans)
+            else replace(parsed, spans=full_history.spans(parsed.spans)),
+            full_history,
+            new.text + sum(map(counted.__getitem__, contents.definitions)),
             settings,
             frame.measure.encoding,
-            repeated=news.repeated,
+            repeated=contents.repeated,
         )
 
     def _count_json(self, raw: bytes, encoding: str) -> int:
-        """Definitions are sent as their JSON or something close to it, so its tokens are counted."""
+        """Return the tokens of a definition's JSON, since it is sent to the model in this form or a similar one."""
         if not json_array.is_crowded(raw):
             json_array.decode(raw)
         return self._tokenizer.count(raw.decode("utf-8", "replace"), encoding)
@@ -344,5 +362,5 @@ def _harness_share(text: str) -> float:
 
 
 def _readable(body: bytes) -> bytes | None:
-    """The body with something else in the place of lone surrogates; None where there are too many."""
+    """Return the body with lone surrogates replaced; None if there are too many."""
     return None if surrogates.has_many(body) else surrogates.readable(body)

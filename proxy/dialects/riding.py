@@ -1,6 +1,7 @@
-"""What of a client's request may ride along with a question of ours: nothing by which a provider acts.
+"""Parts of a client's request that may be sent with the proxy's own question: none that make a provider act.
 
-Lists of what is allowed, since providers add fields, tools and betas by which they search, run code or send something.
+They are lists of allowed names, since providers keep adding fields, tools and betas for searching, running code or
+sending data.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,9 +14,9 @@ from proxy.errors import InvalidJSONError
 Json = Mapping[str, object]
 IsClients = Callable[[Json], bool]
 
-# Fields that name something that a provider calls, or keeps, in any dialect.
+# Fields of any dialect that name a server to call or a store of the provider.
 _SERVERS = ("mcp_servers", "container", "prompt", "conversation", "previous_response_id")
-# Keys of a tool that name what calls it or runs it beside the client.
+# Keys of a tool that name a server or another caller than the client.
 _PROVIDERS_KEYS = frozenset(
     {"server_url", "server_label", "connector_id", "mcp_server_name", "mcp_servers", "container"}
 )
@@ -23,7 +24,10 @@ _DIRECT: Sequence[object] = (None, [], ["direct"])
 
 
 def is_harmless(body: bytes, is_clients: IsClients) -> bool:
-    """Whether a request names no server, and every tool of it is run by the client, as `is_clients` says of one."""
+    """Return True if a request names no server and the client runs all its tools.
+
+    is_clients: returns True if the client runs a tool.
+    """
     members = members_of(body)
     if any(_value(members, name) for name in _SERVERS):
         return False
@@ -32,11 +36,12 @@ def is_harmless(body: bytes, is_clients: IsClients) -> bool:
 
 
 def has_tools(body: bytes) -> bool:
+    """Return True if a request has tools."""
     return bool(_value(members_of(body), "tools"))
 
 
-def left_behind(body: bytes, allowed: Collection[str]) -> Sequence[str]:
-    """The fields of a request that are not allowed."""
+def disallowed_fields(body: bytes, allowed: Collection[str]) -> Sequence[str]:
+    """Return the fields of a request that are not allowed."""
     return [name for name in members_of(body) if name not in allowed]
 
 
@@ -47,7 +52,7 @@ def _runs_at_client(tool: object, is_clients: IsClients) -> bool:
 
 
 def _value(members: Mapping[str, bytes], name: str) -> object:
-    """Of a member; an object in the place of what cannot be read."""
+    """Return the value of a member; an object if it cannot be read."""
     member = members.get(name)
     if member is None:
         return None

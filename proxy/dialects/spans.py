@@ -1,4 +1,4 @@
-"""Where items stand in a body."""
+"""Positions of items in a body."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ Span = tuple[int, int]
 
 
 class ByteSpans(Sequence[Span]):
-    """First and last of the bytes of each item, packed: a pair for each would take eight times as much."""
+    """Start and end of each item, packed. A list of pairs would take eight times the memory."""
 
     __slots__ = ("_offsets",)
 
     def __init__(self, spans: Iterable[Span] = ()) -> None:
+        """Pack these spans."""
         self._offsets = array("Q", chain.from_iterable(spans))
 
     def __len__(self) -> int:
+        """Return the number of spans."""
         return len(self._offsets) // 2
 
     @overload
@@ -28,36 +30,39 @@ class ByteSpans(Sequence[Span]):
     def __getitem__(self, at: slice) -> ByteSpans: ...
 
     def __getitem__(self, at: int | slice) -> Span | ByteSpans:
-        """Slices without a step."""
+        """Return a span, or a slice without a step."""
         if isinstance(at, slice):
-            first, last, step = at.indices(len(self))
+            start, end, step = at.indices(len(self))
             if step != 1:
                 raise ValueError("spans are sliced without a step")
-            return _of(self._offsets[2 * first : 2 * last])
+            return _from_offsets(self._offsets[2 * start : 2 * end])
         return self._offsets[2 * at], self._offsets[2 * at + 1]
 
     def __add__(self, later: Iterable[Span]) -> ByteSpans:
-        return _of(self._offsets + ByteSpans(later)._offsets)
+        """Return the spans with later ones appended."""
+        return _from_offsets(self._offsets + ByteSpans(later)._offsets)
 
 
-def _of(offsets: array[int]) -> ByteSpans:
+def _from_offsets(offsets: array[int]) -> ByteSpans:
     spans = ByteSpans.__new__(ByteSpans)
-    spans._offsets = offsets  # noqa: SLF001 - of its own module
+    spans._offsets = offsets  # noqa: SLF001 - same module
     return spans
 
 
 class JoinedSpans(Sequence[Span]):
-    """Of messages that stand for several items each, worked out when they are asked for: most never are.
+    """Spans of messages of several items each, computed on access. Most are never needed.
 
-    ends: of each message, how many items stand before its end.
+    ends: for each message, the number of items up to its end.
     """
 
     __slots__ = ("_ends", "_items")
 
     def __init__(self, items: Sequence[Span], ends: Sequence[int]) -> None:
+        """Combine the spans of items into those of messages."""
         self._items, self._ends = items, ends
 
     def __len__(self) -> int:
+        """Return the number of messages."""
         return len(self._ends)
 
     @overload
@@ -67,8 +72,9 @@ class JoinedSpans(Sequence[Span]):
     def __getitem__(self, at: slice) -> list[Span]: ...
 
     def __getitem__(self, at: int | slice) -> Span | list[Span]:
+        """Return the span of a message, or those of a slice."""
         if isinstance(at, slice):
             return [self[index] for index in range(*at.indices(len(self)))]
         end = self._ends[at]
-        first = self._ends[at - 1] if at % len(self._ends) else 0
-        return self._items[first][0], self._items[end - 1][1]
+        start = self._ends[at - 1] if at % len(self._ends) else 0
+        return self._items[start][0], self._items[end - 1][1]

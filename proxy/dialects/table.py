@@ -1,4 +1,4 @@
-"""The dialects that are spoken, found by the path of a request: whatever else names them asks here."""
+"""The supported dialects, by the paths of their requests. Every other lookup of a dialect is here too."""
 
 from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
@@ -80,13 +80,17 @@ MESSAGES = Dialect(
     without_sealed=messages_items.ITEMS.without_thinking,
 )
 DIALECTS: tuple[Dialect, ...] = (CHAT, RESPONSES, MESSAGES)
-# What is read and answered in where nothing tells.
+# For requests and errors of an unknown dialect.
 DEFAULT_DIALECT = CHAT
 
 
 @dataclass(frozen=True, slots=True)
 class MatchedPath:
-    """A path of a dialect. names: its segments, as they are sent. model: the one that it names; empty for none."""
+    """A path of a dialect.
+
+    names: its segments, as sent.
+    model: the model that it names; empty for none.
+    """
 
     dialect: Dialect
     path: DialectPath
@@ -94,8 +98,8 @@ class MatchedPath:
     model: str
 
 
-def found_at(names: Sequence[str]) -> MatchedPath | None:
-    """By a path's segments without /v1 or any other mount; None where no dialect has it."""
+def match_path(names: Sequence[str]) -> MatchedPath | None:
+    """Return the dialect's path with these segments, without /v1 or any other prefix; None if there is none."""
     for dialect in DIALECTS:
         for path in dialect.paths:
             if (model := path.model_in(names)) is not None:
@@ -103,19 +107,19 @@ def found_at(names: Sequence[str]) -> MatchedPath | None:
     return None
 
 
-def found_below(names: Sequence[str]) -> MatchedPath | None:
-    """The same of a path, or of what stands below it."""
+def match_prefix(names: Sequence[str]) -> MatchedPath | None:
+    """Return the dialect's path that these segments begin with; None if there is none."""
     ends = range(len(names), 0, -1)
-    return next((found for end in ends if (found := found_at(names[:end])) is not None), None)
+    return next((matched for end in ends if (matched := match_path(names[:end])) is not None), None)
 
 
-def introduced_by(header: Callable[[bytes], bytes | None]) -> Dialect | None:
-    """That of a client that names its API in a header; None where it does not."""
+def dialect_of_headers(header: Callable[[bytes], bytes | None]) -> Dialect | None:
+    """Return the dialect of a client that names its API in a header; None if it does not."""
     return next((each for each in DIALECTS if each.header is not None and header(each.header) is not None), None)
 
 
-def written_in(body: bytes) -> Dialect | None:
-    """That of a body by fields that no other dialect has; None where it could be of several."""
+def dialect_of_body(body: bytes) -> Dialect | None:
+    """Return the dialect of a body by fields that are unique to it; None if several are possible."""
     try:
         keys = msgspec.json.decode(body.removeprefix(BOM_UTF8), type=dict[str, msgspec.Raw]).keys()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -123,46 +127,46 @@ def written_in(body: bytes) -> Dialect | None:
     return next((dialect for dialect in DIALECTS if dialect.recorded.is_body(keys)), None)
 
 
-def itemized_in(items: Sequence[object]) -> Dialect | None:
-    """The same of items alone."""
+def dialect_of_items(items: Sequence[object]) -> Dialect | None:
+    """Return the dialect of a list of items; None if several are possible."""
     return next((dialect for dialect in DIALECTS if any(map(dialect.recorded.is_item, items))), None)
 
 
 def dialect_named(name: str) -> Dialect:
-    """By the name that configs know it by."""
+    """Return the dialect with this name in configs."""
     return next(dialect for dialect in DIALECTS if dialect.name == name)
 
 
 def names() -> tuple[str, ...]:
-    """As `dialect_named` knows them."""
+    """Return the names of all dialects."""
     return tuple(dialect.name for dialect in DIALECTS)
 
 
-def spoken_by(host: str) -> tuple[str, ...]:
-    """What is known to be spoken at a host, its own first: all where nothing is known of it."""
+def dialects_of_host(host: str) -> tuple[str, ...]:
+    """Return the dialects that a host supports, its own first; all if the host is unknown."""
     own = [dialect.name for dialect in DIALECTS if dialect.home == host]
     return (*own, *(dialect.name for dialect in DIALECTS if host in dialect.also_at)) or names()
 
 
 def key_headers() -> tuple[bytes, ...]:
-    """Where a key may stand: where clients of a dialect put it, and those of Azure, Google, and Azure's gateway."""
+    """Return the headers that may hold a key: those of the dialects, of Azure and its gateway, and of Google."""
     own = (dialect.key_header for dialect in DIALECTS)
     return tuple(dict.fromkeys((*own, b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key")))
 
 
 def key_settings() -> tuple[str, ...]:
-    """How configs name the header of an upstream's key; `bearer` is Authorization."""
+    """Return the names in configs of the header for an upstream's key. `bearer` is Authorization."""
     own = (each.key_header.decode() for each in DIALECTS if each.key_header != b"authorization")
     return tuple(dict.fromkeys(("bearer", *own, "api-key")))
 
 
 def telemetry_names() -> dict[str, dict[str, str | int | float | bool]]:
-    """What traces call those who speak a dialect and what is asked in it, by its name."""
+    """Return OpenTelemetry's names of provider and operation, by dialect."""
     return {
         each.name: {"gen_ai.operation.name": each.operation, "gen_ai.provider.name": each.provider} for each in DIALECTS
     }
 
 
 def shown_paths() -> list[str]:
-    """Of requests of conversations, as people are told them."""
+    """Return the paths of conversations, as shown to users."""
     return [f"/v1/{path.pattern}" for each in DIALECTS for path in each.paths if path.does == "converse"]

@@ -1,4 +1,4 @@
-"""What every dialect does alike with the texts of an item and with ids."""
+"""Functions on texts and ids that are the same for all dialects."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -21,20 +21,20 @@ _SHORTEST = 40
 
 
 def id_of(value: object) -> str:
-    """An id, or the hash of a long one (some carry a whole signature): ids are compared only, and remembered."""
+    """Return an id, or the hash of a long one (some hold a whole signature). Ids are only compared and remembered."""
     text = str(value)
     return text if len(text) <= _LONGEST_ID else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def cut(text: str, share: float) -> str:
-    """The text with this share of its length, head and tail, visibly marked."""
+    """Return the text with this share of its length, head and tail, visibly marked."""
     return shorten(text, max(_SHORTEST, int(len(text) * share)))
 
 
 def with_voices(message: Message, texts: Sequence[str], count: CountTokens, *, has_media: bool = False) -> Message:
-    """The message of an item with these texts, with whose words they are."""
+    """Return the description of an item with these texts, with the texts' authors."""
     if message.role == "user":
-        return as_heard(message, heard_in(texts), count, has_media=has_media)
+        return with_heard(message, heard_in(texts), count, has_media=has_media)
     if message.role == "tool":
         typed = heard_in_results(texts)
         if not typed.words:
@@ -47,8 +47,8 @@ def with_voices(message: Message, texts: Sequence[str], count: CountTokens, *, h
     return msgspec.structs.replace(message, is_known=True)
 
 
-def as_heard(message: Message, heard: Heard, count: CountTokens, *, has_media: bool = False) -> Message:
-    """The message of a user with what was heard in it."""
+def with_heard(message: Message, heard: Heard, count: CountTokens, *, has_media: bool = False) -> Message:
+    """Return the description of a user's message with its authors."""
     return msgspec.structs.replace(
         message,
         speech="full" if has_media and heard.speech in ("none", "brief") else heard.speech,
@@ -63,20 +63,20 @@ def as_heard(message: Message, heard: Heard, count: CountTokens, *, has_media: b
 
 
 def with_text_call(message: Message, texts: Sequence[str]) -> Message:
-    """Return the message of an assistant with whether its texts end with a tool call."""
+    """Return the description of an assistant's message, marked if its texts end with a tool call."""
     if message.calls or not texts or not ends_with_call(texts[-1]):
         return message
     return msgspec.structs.replace(message, text_tool="call")
 
 
 def texts_of_voice(texts: Sequence[str], voice: Voice, *, is_result: bool) -> str:
-    """What is said in this voice, in an item with these texts."""
+    """Return the text of this voice in an item with these texts."""
     parts = [part for text in texts for part in typed_in_result(text, "")] if is_result else parts_of(texts)
     return words_of(parts) if voice == "person" else "\n".join(part.text for part in parts if part.voice == voice)
 
 
-def with_less_harness(raw: bytes | memoryview, share: float) -> bytes:
-    """An item in which what a harness says in a user's name keeps this share of its length, between its tags."""
+def shorten_harness_texts(raw: bytes | memoryview, share: float) -> bytes:
+    """Return an item in which a harness's texts in a user's name keep this share of their length. Tags stay."""
     item = msgspec.json.decode(readable(bytes(raw)))
     content = item.get("content")
     if isinstance(content, str):
@@ -93,22 +93,22 @@ def _part_with_less(part: object, share: float) -> object:
 
 
 def _less_harness(text: str, share: float) -> str:
-    kept, at = [], 0
+    pieces, position = [], 0
     for start, end in harness_spans(text):
-        kept += [text[at:start], cut(text[start:end], share)]
-        at = end
-    return "".join([*kept, text[at:]])
+        pieces += [text[position:start], cut(text[start:end], share)]
+        position = end
+    return "".join([*pieces, text[position:]])
 
 
 def cut_values(arguments: object, share: float) -> object:
-    """Arguments of a call, the texts among them cut; what is no object stays as it is."""
+    """Return the arguments of a call with their texts shortened. A value that is not an object stays unchanged."""
     if not isinstance(arguments, dict):
         return arguments
     return {key: cut(value, share) if isinstance(value, str) else value for key, value in arguments.items()}
 
 
 def cut_arguments(arguments: str, share: float) -> str:
-    """The same of their text, which stays JSON if it is."""
+    """Return the arguments' text with its texts shortened. JSON stays JSON."""
     try:
         decoded = read(arguments)
     except UnreadError:
@@ -117,52 +117,60 @@ def cut_arguments(arguments: str, share: float) -> str:
 
 
 def with_beginning(raw: bytes | memoryview, text: str, part: Mapping[str, object]) -> bytes:
-    """An item whose content begins with a text of ours, as a part where it is a list; its other fields, and what it
-    said, keep their bytes."""
+    """Return an item whose content begins with an injected text, as a part if it is a list.
+
+    Its other fields and its own content keep their bytes.
+    """
     members = members_of(bytes(raw))
     name, _, content = members.get("content", b'"content":null').partition(b":")
     content = content.strip()
     match content[:1]:
         case b'"':
-            begun = msgspec.json.encode(f"{text}\n\n")[:-1] + content[1:]
+            new_content = msgspec.json.encode(f"{text}\n\n")[:-1] + content[1:]
         case b"[":
-            first = msgspec.json.encode(part)
-            begun = b"[" + first + (b"]" if content[1:].strip() == b"]" else b"," + content[1:])
+            first_part = msgspec.json.encode(part)
+            new_content = b"[" + first_part + (b"]" if content[1:].strip() == b"]" else b"," + content[1:])
         case _:
-            begun = msgspec.json.encode(text)
-    return b"{" + b",".join({**members, "content": name + b":" + begun}.values()) + b"}"
+            new_content = msgspec.json.encode(text)
+    return b"{" + b",".join({**members, "content": name + b":" + new_content}.values()) + b"}"
 
 
-# Where no event of any dialect says anything: who speaks, what it is, and numbers beside it.
-_BESIDE = frozenset({"type", "role", "id", "index", "object", "model", "name", "usage", "item_id", "output_index"})
-# Where servers of all kinds put what is said.
-_SAYING = (
+# Keys without content in the events of any dialect: roles, types, and numbers.
+_METADATA_KEYS = frozenset(
+    {"type", "role", "id", "index", "object", "model", "name", "usage", "item_id", "output_index"}
+)
+# Keys under which servers of all kinds put content.
+_CONTENT_KEYS = (
     *("delta", "text", "content", "output", "choices", "candidates", "message", "response", "token", "completion"),
     *("generated_text", "reasoning", "reasoning_content", "tool_calls", "refusal", "arguments"),
 )
 
 
-def speaks(event: bytes) -> bool:
-    """Whether an event that no dialect knows carries any content, or an error; what cannot be read may be anything."""
+def has_any_content(event: bytes) -> bool:
+    """Return True if an event of no known dialect has content or an error. An unreadable event may have any."""
     try:
         fields = msgspec.json.decode(event)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return True
     if not isinstance(fields, dict) or not fields or fields.get("error"):
         return True
-    # A sentence under `message` is a note, or an error: no server answers there.
-    return any(_says(fields.get(key)) for key in _SAYING if not (key == "message" and isinstance(fields.get(key), str)))
+    # A string under `message` is a note or an error. No server puts content there.
+    return any(
+        _has_text_value(fields.get(key))
+        for key in _CONTENT_KEYS
+        if not (key == "message" and isinstance(fields.get(key), str))
+    )
 
 
-def _says(value: object) -> bool:
+def _has_text_value(value: object) -> bool:
     if isinstance(value, dict):
         is_call = isinstance(value.get("arguments"), str)
-        return is_call or any(_says(inner) for key, inner in value.items() if key not in _BESIDE)
-    return any(map(_says, value)) if isinstance(value, list) else isinstance(value, str) and bool(value)
+        return is_call or any(_has_text_value(inner) for key, inner in value.items() if key not in _METADATA_KEYS)
+    return any(map(_has_text_value, value)) if isinstance(value, list) else isinstance(value, str) and bool(value)
 
 
 def printable(text: str, most: int) -> str:
-    """As much of a text as may stand in headers and logs."""
+    """Return a text in a form that headers and logs may hold, at most `most` characters."""
     text = text[:most]
     if text.isascii() and text.isprintable():
         return text

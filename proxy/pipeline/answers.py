@@ -213,7 +213,7 @@ def full_answer(data: bytes, reads: Answers, window: int | None) -> StatedLimit 
     if ending is None:
         return None
     prompt, generated = ending.prompt_tokens, ending.completion_tokens
-    return full_window(ending.reason, prompt, generated, said_nothing=ending.said_nothing, window=window)
+    return full_window(ending.reason, prompt, generated, is_empty=ending.is_empty, window=window)
 
 
 def error_of(answer: UpstreamAnswer) -> object:
@@ -281,7 +281,7 @@ class _EventSeen:
 
     def _is_told(self, event: bytes, data: bytes) -> bool:
         name = name_of(event)
-        is_told = name in ERROR_EVENTS or self._reads.says_something(data) or self._is_error(data)
+        is_told = name in ERROR_EVENTS or self._reads.has_content(data) or self._is_error(data)
         if is_told:
             self.name, self.data = name, data
         return is_told

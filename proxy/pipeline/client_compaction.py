@@ -232,8 +232,8 @@ class CompactionAnswers:
         await exchange.start(
             200, [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *headers()]
         )
-        is_told = case.summarizer is not None and compaction.made is None
-        opening = b"".join(compacting.opening(begun)) + (compacting.at_work(begun) if is_told else b"")
+        has_progress = case.summarizer is not None and compaction.made is None
+        opening = b"".join(compacting.opening(begun)) + (compacting.progress(begun) if has_progress else b"")
         await exchange.write(opening, more=True)
         signs = keep_alive_of(exchange, case)
         try:
@@ -243,10 +243,12 @@ class CompactionAnswers:
             if signs is not None:
                 signs.stop()
         except Exception:
-            await exchange.write(compacting.failing(begun, _FAILED, is_told=is_told), more=False)
+            await exchange.write(compacting.failing(begun, _FAILED, has_progress=has_progress), more=False)
             raise
         compaction = replace(compaction, made=made)
-        await exchange.write(b"".join(compacting.closing(compaction.answer(dialect), is_told=is_told)), more=False)
+        await exchange.write(
+            b"".join(compacting.closing(compaction.answer(dialect), has_progress=has_progress)), more=False
+        )
         return compaction
 
 

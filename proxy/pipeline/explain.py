@@ -52,7 +52,7 @@ class ExplainEndpoint:
     async def _explain(self, received: Received) -> Explanation:
         body, caller, router = await unpack_body(received), received.caller, received.active.router
         head = received.head
-        head = head.asking(_stated_dialect(head) or table.written_in(body or b"") or head.dialect)
+        head = head.asking(_stated_dialect(head) or table.dialect_of_body(body or b"") or head.dialect)
         request = body and await self._engine.reader.read(body, caller.scope, router.encoding, head.dialect)
         if not request:
             reason = await self._preparer.unread_reason(received)

@@ -15,7 +15,7 @@ from policies.record.actions import key_actions
 from policies.record.prompting import Prompt
 from proxy.dialects import json_array
 from proxy.dialects.base import Usage
-from proxy.dialects.table import DIALECTS, found_at
+from proxy.dialects.table import DIALECTS, match_path
 from proxy.errors import UpstreamTimeoutError
 from proxy.server.sse import data_of, split_events
 from tests.support.conversations import count
@@ -59,9 +59,9 @@ def item(found: Written, index: int) -> bytes:
 
 def test_every_dialect_is_written_here_and_found_by_its_path() -> None:
     assert [writer.dialect for writer in WRITERS] == [*DIALECTS]
-    found = [found_at(dialect.path) for dialect in DIALECTS]
+    found = [match_path(dialect.path) for dialect in DIALECTS]
     assert [(each.dialect, each.path.does) for each in found if each] == [(one, "converse") for one in DIALECTS]
-    assert found_at(("embeddings",)) is None
+    assert match_path(("embeddings",)) is None
 
 
 @each
@@ -246,8 +246,8 @@ def test_an_answer_is_read_whole_and_in_a_stream(writer: Writer) -> None:
         assert (usage.prompt_tokens, usage.completion_tokens) == (USAGE.prompt_tokens, USAGE.completion_tokens)
     ending = answers.ending(whole)
     assert ending is not None
-    assert (ending.prompt_tokens, ending.completion_tokens, ending.said_nothing) == (1_234, 56, False)
-    said = [answers.says_something(event) for event in events]
+    assert (ending.prompt_tokens, ending.completion_tokens, ending.is_empty) == (1_234, 56, False)
+    said = [answers.has_content(event) for event in events]
     assert said.index(True) == next(i for i, event in enumerate(events) if b"Fine." in event) > 0
     assert not any(answers.is_usage_alone(event) for event in events[:-1])
 
@@ -272,7 +272,7 @@ def test_an_error_says_the_same_as_a_body_and_in_a_stream(writer: Writer) -> Non
         first, *_, rest = split_events(stream)
         assert "Too late." in json.dumps(json.loads(data_of(first)))
         assert rest == b"", "the event is whole"
-    assert not answers.says_something(data_of(answers.WAITING))
+    assert not answers.has_content(data_of(answers.WAITING))
 
 
 @each

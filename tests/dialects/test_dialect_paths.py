@@ -74,12 +74,12 @@ def test_what_is_asked_beside_a_conversation_is_told_by_its_path() -> None:
 def test_every_list_of_dialects_is_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "DIALECTS", (*table.DIALECTS, GEMINI))
     assert table.names()[-1] == "gemini"
-    assert table.spoken_by("generativelanguage.googleapis.com") == ("gemini",)
-    assert table.spoken_by("api.anthropic.com") == ("messages", "chat")
+    assert table.dialects_of_host("generativelanguage.googleapis.com") == ("gemini",)
+    assert table.dialects_of_host("api.anthropic.com") == ("messages", "chat")
     assert "x-goog-api-key" in table.key_settings()
     assert table.telemetry_names()["gemini"] == {
         "gen_ai.operation.name": "generate_content",
         "gen_ai.provider.name": "gcp.gemini",
     }
-    assert table.written_in(b'{"contents": []}') is GEMINI
+    assert table.dialect_of_body(b'{"contents": []}') is GEMINI
     assert table.shown_paths()[-1] == "/v1/models/*:streamGenerateContent"

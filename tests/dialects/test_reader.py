@@ -315,7 +315,7 @@ LATE = [
 
 def test_results_of_calls_from_before_a_separator_go_with_them() -> None:
     before, behind = LATE
-    kept = understood(body_of([*before, *behind])).behind("/new")
+    kept = understood(body_of([*before, *behind])).after_separator("/new")
     assert json.loads(kept.body)["messages"] == [before[0], behind[0], *behind[2:]]
 
 
@@ -330,5 +330,5 @@ def test_a_failure_is_told_of_the_call_that_failed_in_whatever_order_results_arr
 
 def test_without_late_results_all_behind_a_separator_is_sent() -> None:
     before, behind = LATE
-    kept = understood(body_of([*before, tool("c2"), behind[0], *behind[2:]])).behind("/new")
+    kept = understood(body_of([*before, tool("c2"), behind[0], *behind[2:]])).after_separator("/new")
     assert json.loads(kept.body)["messages"] == [before[0], behind[0], *behind[2:]]

@@ -96,7 +96,7 @@ FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "asking for the usage": lambda patch: patch.setattr(attempts.Attempts, "_asking", broken),
     "its fields": lambda patch: patch.setattr(json_array, "with_fields", broken),
     "looking at the answer": lambda patch: patch.setattr(attempts, "look_at", broken),
-    "what a stream says": lambda patch: patch.setattr(CHAT.answers, "says_something", broken),
+    "what a stream says": lambda patch: patch.setattr(CHAT.answers, "has_content", broken),
     "its first event": lambda patch: patch.setattr(answers, "_may_report", broken),
     "whether it is refused": lambda patch: patch.setattr(answers.UpstreamAnswer, "is_refusal", property(broken)),
     "shortening headers": lambda patch: patch.setattr(attempts, "without", broken),

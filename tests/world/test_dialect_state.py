@@ -264,7 +264,7 @@ async def test_an_overflow_behind_comments_is_solved(tmp_path: Path, writer: Wri
         reply = await play.post(play.body(long(60).history, stream=True))
         assert reply.status == 200
         assert reply.body.startswith(WAITING[writer.dialect.name])
-        assert any(map(writer.dialect.answers.says_something, _events_in(reply.body)))
+        assert any(map(writer.dialect.answers.has_content, _events_in(reply.body)))
         assert play.provider.invalid == []
         server.let_summaries_go.set()
 

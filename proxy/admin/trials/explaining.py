@@ -23,7 +23,7 @@ from proxy.compaction.explain.explanation import Explanation, MessageFate
 from proxy.compaction.plan_input import PlanInput, plan_input_of_pasted
 from proxy.compaction.record_builder import CompactionError
 from proxy.dialects.reader import CountedRequest
-from proxy.dialects.table import DEFAULT_DIALECT, shown_paths, written_in
+from proxy.dialects.table import DEFAULT_DIALECT, dialect_of_body, shown_paths
 from proxy.errors import InvalidRequestError, NotAllowedError, NotFoundError
 from proxy.sessions.index import Target
 from proxy.sessions.sessions import Sessions
@@ -148,7 +148,7 @@ def _names_in_question(question: Question, caller: Caller) -> list[str]:
 
 
 async def _read(context: AdminContext, caller: Caller, body: bytes) -> CountedRequest:
-    router, dialect = context.active().router, written_in(body) or DEFAULT_DIALECT
+    router, dialect = context.active().router, dialect_of_body(body) or DEFAULT_DIALECT
     request = await context.engine.read(body, caller, router, dialect)
     if request is None:
         *others, last = shown_paths()

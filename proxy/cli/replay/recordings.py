@@ -12,7 +12,7 @@ from proxy.callers.api_paths import reading
 from proxy.dialects.base import Dialect
 from proxy.dialects.json_array import members_of, with_field
 from proxy.dialects.surrogates import readable
-from proxy.dialects.table import DEFAULT_DIALECT, itemized_in, shown_paths, written_in
+from proxy.dialects.table import DEFAULT_DIALECT, dialect_of_body, dialect_of_items, shown_paths
 
 DEFAULT_MODEL = "gpt-4o"
 
@@ -77,7 +77,7 @@ def read_from(name: str, data: bytes, model: str | None) -> list[Recording]:
         return [Recording(name, dialect, len(entries), bodies)]
     if all(isinstance(entry.value, dict) and "role" in entry.value for entry in entries):
         messages = [entry.value for entry in entries]
-        return [_history(name, _RecordedValue({}, b"", itemized_in(messages) or DEFAULT_DIALECT), messages, model)]
+        return [_history(name, _RecordedValue({}, b"", dialect_of_items(messages) or DEFAULT_DIALECT), messages, model)]
     if all(entry.messages is not None for entry in entries):
         return [
             _history(f"{name}#{number}", entry, entry.messages or [], model) for number, entry in enumerate(entries, 1)
@@ -137,7 +137,7 @@ def _unwrap(entry: _RecordedValue) -> _RecordedValue:
 
 def _dialect_of(entry: _RecordedValue) -> Dialect:
     """By its fields, else by its items."""
-    return written_in(entry.raw) or itemized_in(entry.messages or ()) or DEFAULT_DIALECT
+    return dialect_of_body(entry.raw) or dialect_of_items(entry.messages or ()) or DEFAULT_DIALECT
 
 
 def _dialect_of_path(dialect: Dialect, model: str | None) -> Dialect:

@@ -43,7 +43,7 @@ def clear(request: CountedRequest, clearing: Clearing, budget: Budget) -> Cleare
             inputs[call.id] = message.tokens // max(1, len(message.calls)) if _loses_input(clearing, call.tool) else 0
         if not message.results:
             continue
-        texts = [len(said.text) for said in request.said_in(position)]
+        texts = [len(said.text) for said in request.contents_at(position)]
         tokens = message.tokens - message.words
         for number, (call_id, tool) in enumerate(
             zip(message.results, conversation.tools_answered[position], strict=True)

@@ -24,7 +24,7 @@ from proxy.compaction.provider.sealed_items import (
 )
 from proxy.dialects import json_array
 from proxy.dialects.base import Dialect
-from proxy.dialects.compaction import Compacting, CompactionRequest, CompactionRequestError, Held
+from proxy.dialects.compaction import Compacting, CompactionRequest, CompactionRequestError, HeldCompaction
 from proxy.dialects.reader import Carried, CountedRequest
 from proxy.dialects.surrogates import readable
 
@@ -149,7 +149,7 @@ class _Expansion:
     def _piece_of(self, record: Record, mark: object) -> _Piece:
         raw = self.dialect.items.inject(Injected(record.text))
         if mark is not None and self.dialect.breakpoints is not None:
-            raw = self.dialect.breakpoints.behind_record(raw)
+            raw = self.dialect.breakpoints.mark_record(raw)
         return _Piece(raw, record=record)
 
     def put_note(self, text: str) -> None:
@@ -172,8 +172,8 @@ class _Expansion:
         if request.parsed.spans and self.is_changed:
             body = json_array.rebuild(body, request.parsed, (piece.raw for piece in self.pieces))
         if self.is_ours and any(fields.get(name) for name in self.compacting.FIELDS):
-            without = [name for name in self.compacting.FIELDS if name not in asked.leaves]
-            body = json_array.with_fields(body, asked.leaves, without)
+            without = [name for name in self.compacting.FIELDS if name not in asked.kept_fields]
+            body = json_array.with_fields(body, asked.kept_fields, without)
         record, end = None, 0
         for piece in self.pieces:
             end += 1 + len(piece.raw)
@@ -246,7 +246,7 @@ class Expander:
         return found.settle(request, CompactionRequest(), item.covers)
 
     def _put_item(
-        self, found: _Expansion, held: Held, raw: bytes, at: int, messages: Sequence[Message], tenant: str
+        self, found: _Expansion, held: HeldCompaction, raw: bytes, at: int, messages: Sequence[Message], tenant: str
     ) -> None:
         item = self._open_item(found, held, at, tenant)
         is_foreign = item == "foreign" and (held.text is None or record_in(held.text) is None)
@@ -269,10 +269,10 @@ class Expander:
                 raise found.compacting.unreadable(at, "it was made elsewhere", held.how)
             found.put_note(_ELSEWHERE)
             found.foreign += 1
-        if held.behind is not None:
-            found.keep(held.behind)
+        if held.remainder is not None:
+            found.keep(held.remainder)
 
-    def _open_item(self, found: _Expansion, held: Held, at: int, tenant: str) -> CompactionItem | str | None:
+    def _open_item(self, found: _Expansion, held: HeldCompaction, at: int, tenant: str) -> CompactionItem | str | None:
         """The item of ours, or why it is none; None where nothing was compacted."""
         if held.sealed is None and held.text is not None:
             return "foreign"

@@ -1,4 +1,4 @@
-"""What a chat message's digest covers: its canonical form, equal for what means the same."""
+"""Canonical form of a chat message, which its digest covers. Messages with the same meaning have the same form."""
 
 from collections.abc import Callable, Mapping
 
@@ -11,25 +11,26 @@ _Text = Callable[[str], str]
 
 # Chat was the only dialect when the first digests were stored.
 _SEED = b""
-# What clients move about or drop between requests without changing what was said.
+# Parts and keys that clients move or drop between requests without changing the meaning.
 _REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _RESULTS = ("tool", "function")
 _VOLATILE_KEYS = frozenset({"cache_control", "id", "index", "signature", "thought_signature", "reasoning_details"})
 
 
 def message_digest(message: Json) -> bytes:
-    """Of one message's canonical form.
+    """Return the digest of one message's canonical form.
 
     Kept: role, name, text, other parts, tool names and arguments. Dropped: cache_control, reasoning and signatures,
-    ids, nulls, the difference between a string and one text part, formatting and key order of arguments, and dates and
-    clock times in the results of tools, which some harnesses write anew with every request. Other text is never
-    normalized. Links between calls and results are added by `policies.conversation.prefix_digests.prefix_digests`.
+          ids, nulls, the difference between a string and one text part, and formatting and key order of arguments.
+          Dates and clock times in tool results are dropped too, since some harnesses write them anew with every
+          request. Other text is never normalized. `policies.conversation.prefix_digests.prefix_digests` adds the links
+          between calls and results.
     """
     return digest_of(_SEED, _canonical(message, without_stamps if message.get("role") in _RESULTS else str))
 
 
 def text_digest(role: str, text: str) -> bytes:
-    """Return the same digest for a message that has a role and a text only. Most messages are such."""
+    """Return the same digest for a message with only a role and a text. Most messages are of this kind."""
     return digest_of(_SEED, [role, None, [text] if text else [], [], None])
 
 
@@ -58,8 +59,8 @@ def _part(part: object, text: _Text) -> object:
     if isinstance(kind, str) and kind in _REASONING_PARTS:
         return None
     if kind == "text":
-        said = part.get("text")
-        return (text(said) if isinstance(said, str) else said) or None
+        value = part.get("text")
+        return (text(value) if isinstance(value, str) else value) or None
     return {"part": without_fields(part, _VOLATILE_KEYS)}
 
 

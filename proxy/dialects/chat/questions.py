@@ -1,4 +1,4 @@
-"""Chat completions of ours: a prompt to a summarizer, and a client's own conversation with a question at its end."""
+"""The proxy's own chat requests: a prompt to a summarizer, and a client's conversation with an added question."""
 
 from collections.abc import Sequence
 
@@ -7,15 +7,15 @@ import msgspec
 from policies.record.prompting import Prompt
 from policies.record.validation import SummaryAnswer
 from proxy.dialects.base import Fields
-from proxy.dialects.cache_marks import marks_in, takes_another, with_cache_mark
+from proxy.dialects.cache_marks import has_room_for_mark, marks_in, with_cache_mark
 from proxy.dialects.chat.answers import completion, usage
 from proxy.dialects.json_array import members_of, scalar, split_items, text_at, with_fields
-from proxy.dialects.riding import Json, has_tools, is_harmless, left_behind
+from proxy.dialects.riding import Json, disallowed_fields, has_tools, is_harmless
 
 OUTPUT_KEY = "max_tokens"
 HEADERS: Sequence[tuple[bytes, bytes]] = ()
-# What of a client's request goes with a question of ours: the prompt, how it is thought about and sampled, and the way
-# to its cache. Nothing else does: a field may have the provider search, or keep what it reads.
+# Fields of a client's request that are sent with the proxy's question: the prompt, thinking, sampling, and cache
+# routing. No other field is sent, since one may let the provider search or store data.
 ALLOWED = frozenset(
     {
         *("model", "messages", "tools", "tool_choice", "max_tokens", "max_completion_tokens", "prompt_cache_key"),
@@ -27,12 +27,12 @@ ALLOWED = frozenset(
 
 
 def room(tokens: int) -> int:
-    """What the limit of an answer counts is the answer."""
+    """Return the tokens unchanged: the limit counts only the text."""
     return tokens
 
 
 def ask(model: str, prompt: Prompt, limit: tuple[str, int], temperature: float | None) -> bytes:
-    """A conversation of one message and its instructions."""
+    """Return a request with instructions and one user message."""
     output_key, tokens = limit
     messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
     body: dict[str, object] = {"model": model, "messages": messages, output_key: tokens}
@@ -42,10 +42,11 @@ def ask(model: str, prompt: Prompt, limit: tuple[str, int], temperature: float |
 
 
 def continuation(body: bytes, fields: Fields, limit: tuple[str, int], temperature: float | None = None) -> bytes | None:
-    """The tools stay, since they are part of the prompt; they are not to be called, and the client runs them.
+    """Return the client's request with the added question; None if it cannot be one.
 
-    So does `prompt_cache_key`, which leads to where the cache is: only the question is news there. A schema stands
-    before the instructions, so that what was asked for with one is not in the cache without.
+    The tools stay, since they are part of the prompt. The model may not call them, and the client runs them.
+    `prompt_cache_key` stays too: it leads to the cache, and only the question is new. A schema comes before the
+    instructions, so a prompt that was cached with one is not found without it.
     """
     if not is_harmless(body, _is_clients):
         return None
@@ -56,13 +57,13 @@ def continuation(body: bytes, fields: Fields, limit: tuple[str, int], temperatur
     changed: dict[str, object] = {output_key: tokens}
     if temperature is not None:
         changed["temperature"] = temperature
-    if marks_in(body):  # of Claude, which reads all messages anew for another choice
+    if marks_in(body):  # Claude's messages, which are read anew if the tool choice changes.
         if scalar(fields["tool_choice"]) not in (None, "auto", "none"):
             return None
         changed["messages"] = msgspec.Raw(_with_question_marked(body))
     elif has_tools(body):
         changed["tool_choice"] = "none"
-    return with_fields(body, changed, without=left_behind(body, ALLOWED))
+    return with_fields(body, changed, without=disallowed_fields(body, ALLOWED))
 
 
 def _is_clients(tool: Json) -> bool:
@@ -70,13 +71,13 @@ def _is_clients(tool: Json) -> bool:
 
 
 def _with_question_marked(body: bytes) -> bytes:
-    """The messages, of which the last is the question, from which the cache is looked for."""
+    """Return the messages with a cache mark on the last one, the question. The cache is looked up from there."""
     *messages, question = split_items(members_of(body)["messages"].partition(b":")[2].strip()[1:-1])
-    return b"[" + b",".join([*messages, with_cache_mark(question) if takes_another(body) else question]) + b"]"
+    return b"[" + b",".join([*messages, with_cache_mark(question) if has_room_for_mark(body) else question]) + b"]"
 
 
 def read(body: bytes) -> SummaryAnswer | None:
-    """The first choice, whole."""
+    """Return the summary in the first choice; None if the response has none."""
     answer = completion(body)
     choice = answer.choices[0] if answer and answer.choices else None
     if choice is None or choice.message is None:

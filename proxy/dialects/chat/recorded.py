@@ -1,4 +1,4 @@
-"""Chat's bodies and messages as they lie in files."""
+"""Chat bodies and messages as stored in files."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -11,14 +11,15 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def is_body(_: Collection[str]) -> bool:
-    """Messages have its fields too."""
+    """Return False: requests of Messages have the same fields."""
     return False
 
 
 def is_item(_: object) -> bool:
+    """Return False: no item is unique to chat."""
     return False
 
 
 def as_sent(item: Mapping[str, object]) -> Mapping[str, object] | None:
-    """Trajectories hold messages with what tools noted beside them, and what are no messages."""
+    """Return a message without notes of other tools; None for a trajectory's entry that is not a message."""
     return {key: item[key] for key in _MESSAGE if key in item} if item.get("role") in _ROLES else None

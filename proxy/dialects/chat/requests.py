@@ -1,4 +1,4 @@
-"""A chat request beside its messages."""
+"""Fields of a chat request besides its messages."""
 
 from proxy.dialects.base import Fields, RequestSettings
 from proxy.dialects.json_array import Array, label_in, scalar
@@ -11,14 +11,15 @@ ARRAY = Array(
         *("tool_choice", "web_search_options", "search_parameters", "plugins", "documents", "data_sources"),
     ),
 )
-# With these the provider adds to the prompt what it finds (OpenAI, xAI, OpenRouter, Cohere, Azure), or has stored.
+# With these fields the provider adds search results (OpenAI, xAI, OpenRouter, Cohere, Azure) or stored messages to the
+# prompt.
 _ENLARGING = ("web_search_options", "search_parameters", "plugins", "documents", "data_sources", "conversation")
 _LABELS = (("prompt_cache_key",), ("conversation",), ("metadata", "session_id"), ("metadata", "user_id"))
 _ASKS_FOR_USAGE = {"stream_options": {"include_usage": True}}
 
 
 def settings(fields: Fields) -> RequestSettings:
-    """Wrong types are taken as absent."""
+    """Return the settings of a request. Values of a wrong type count as absent."""
     model = scalar(fields["model"])
     output_key = "max_completion_tokens" if fields["max_completion_tokens"] else "max_tokens"
     max_output = scalar(fields[output_key])

@@ -1,4 +1,4 @@
-"""Answers to messages: whole, and the events of their streams, and how errors and waiting look to their clients."""
+"""Responses of the Messages API: whole, as stream events, as errors, and keep-alives."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,9 +7,9 @@ import msgspec
 from proxy.dialects.base import Ending, StreamForm, Usage
 from proxy.dialects.counted import CacheWrites, Tokens
 from proxy.dialects.messages.kinds import Json
-from proxy.dialects.texts import speaks
+from proxy.dialects.texts import has_any_content
 
-# The role of every answer; no error has one.
+# The role of every response. No error has one.
 ANSWER_KEY = b'"assistant"'
 USAGE_KEY = b'"usage"'
 STREAM: StreamForm = "events"
@@ -18,7 +18,7 @@ KEEPALIVE = b""
 TOO_LONG = "prompt is too long: {tokens} tokens > {limit} maximum"
 TOO_LONG_FOR_IT = "prompt is too long"
 
-# By status; other faults of the client are invalid requests too (platform.claude.com/docs/en/api/errors).
+# By status. All other client errors are invalid requests (platform.claude.com/docs/en/api/errors).
 _TYPES: Mapping[int, str] = {
     401: "authentication_error",
     403: "permission_error",
@@ -28,13 +28,13 @@ _TYPES: Mapping[int, str] = {
     503: "overloaded_error",
     529: "overloaded_error",
 }
-_INVALID, _OTHER = "invalid_request_error", "api_error"
-_KNOWN = frozenset({_INVALID, _OTHER, *_TYPES.values()})
-_CLIENTS, _SERVERS = 400, 500
+_INVALID_REQUEST, _API_ERROR = "invalid_request_error", "api_error"
+_TYPE_NAMES = frozenset({_INVALID_REQUEST, _API_ERROR, *_TYPES.values()})
+_CLIENT_ERRORS, _SERVER_ERRORS = 400, 500
 
 
 class _PromptCounts(msgspec.Struct):
-    """Of the prompt, the part that no cache has read or written is counted apart."""
+    """Token counts. Prompt tokens that no cache read or wrote are a separate count."""
 
     input_tokens: Tokens | None = None
     cache_read_input_tokens: Tokens | None = None
@@ -48,13 +48,13 @@ class _Iteration(_PromptCounts):
 
 
 class _MessagesUsage(_PromptCounts):
-    """What an answer cost; `iterations`: where the provider asked the model several times, each of them."""
+    """A usage. iterations: one for each call of the model, if the provider made several."""
 
     iterations: list[_Iteration] | None = None
 
 
 class Answered(msgspec.Struct):
-    """A whole answer, or one of its events; what an event announces is under a key of its own."""
+    """A whole response, or one of its events. An event has its content under a key of its own."""
 
     type: str | None = None
     content: list[dict[str, object]] | None = None
@@ -70,20 +70,20 @@ _decode = msgspec.json.Decoder(Answered).decode
 
 
 def parse_answer(data: bytes) -> Answered | None:
-    """None for what is none."""
+    """Return the parsed response or event; None if it is not one."""
     try:
         return _decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
 
 
-def says_something(data: bytes) -> bool:
-    """What cannot be read may be anything."""
+def has_content(data: bytes) -> bool:
+    """Return True if an event has content. An unreadable event may have any."""
     if not data:
         return False
     event = parse_answer(data)
     if event is None:
-        return speaks(data)
+        return has_any_content(data)
     if event.error is not None:
         return True
     match event.type:
@@ -98,7 +98,7 @@ def says_something(data: bytes) -> bool:
         case "message_stop" | "error":
             return True
         case _:
-            return speaks(data)
+            return has_any_content(data)
 
 
 def _holds_something(block: Json) -> bool:
@@ -106,53 +106,54 @@ def _holds_something(block: Json) -> bool:
 
 
 def ending(data: bytes) -> Ending | None:
-    """Why an answer stopped stands in it, or in the event that ends it."""
+    """Return the end of a response. The reason is in the response, or in the event that ends it."""
     answer = parse_answer(data)
     counts = _counts(answer.usage) if answer else None
     if answer is None or counts is None:
         return None
     is_last = answer.type == "message_delta"
     delta = answer.delta or {}
-    beside = delta.get("stop_reason") if is_last else None
+    delta_reason = delta.get("stop_reason") if is_last else None
     parts = (*(answer.content or ()), answer.content_block or {}, {} if is_last else delta)
     return Ending(
-        answer.stop_reason or (beside if isinstance(beside, str) else None),
+        answer.stop_reason or (delta_reason if isinstance(delta_reason, str) else None),
         _prompt(counts),
         counts.output_tokens,
-        said_nothing=not any(map(_holds_something, parts)),
+        is_empty=not any(map(_holds_something, parts)),
     )
 
 
 def is_last(data: bytes) -> bool:
+    """Return True for the event `message_stop`."""
     answer = parse_answer(data)
     return answer is not None and answer.type == "message_stop"
 
 
 def usage(newest_first: Iterable[bytes]) -> Usage | None:
-    """What the beginning of a stream tells holds as far as its end does not tell it anew."""
-    found = _PromptCounts()
+    """Return the usage of a response. Counts at the end of a stream override those at its beginning."""
+    merged = _PromptCounts()
     for data in newest_first:
         event = parse_answer(data)
         counts = _counts(event.usage or (event.message and event.message.usage)) if event else None
         if counts is None:
             return None
         for field in _PromptCounts.__struct_fields__:
-            if not getattr(found, field) and (told := getattr(counts, field)) is not None:
-                setattr(found, field, told)
-    prompt = _prompt(found)
-    cached, written = found.cache_read_input_tokens, found.cache_creation_input_tokens
-    long = (found.cache_creation or CacheWrites()).ephemeral_1h_input_tokens
-    return None if prompt is None else Usage(prompt, found.output_tokens or 0, cached, written, long)
+            if not getattr(merged, field) and (count := getattr(counts, field)) is not None:
+                setattr(merged, field, count)
+    prompt = _prompt(merged)
+    cached, written = merged.cache_read_input_tokens, merged.cache_creation_input_tokens
+    long = (merged.cache_creation or CacheWrites()).ephemeral_1h_input_tokens
+    return None if prompt is None else Usage(prompt, merged.output_tokens or 0, cached, written, long)
 
 
-def _counts(told: object) -> _PromptCounts | None:
-    """Of the model's last turn; None where they are no numbers."""
+def _counts(usage: object) -> _PromptCounts | None:
+    """Return the counts of the model's last call; None if they are not numbers."""
     try:
-        billed = msgspec.convert(told or {}, _MessagesUsage)
+        billed = msgspec.convert(usage or {}, _MessagesUsage)
     except msgspec.ValidationError:
         return None
-    answered = [each for each in billed.iterations or () if each.type != "compaction"]
-    return answered[-1] if answered else billed
+    model_calls = [call for call in billed.iterations or () if call.type != "compaction"]
+    return model_calls[-1] if model_calls else billed
 
 
 def _prompt(counts: _PromptCounts) -> int | None:
@@ -162,12 +163,12 @@ def _prompt(counts: _PromptCounts) -> int | None:
 
 
 def is_usage_alone(_data: bytes) -> bool:
-    """Nobody has to ask for usage, so no event is for it alone."""
+    """Return False: clients need not ask for usage, so no event has only that."""
     return False
 
 
 def error_body(error: object, status: int) -> bytes:
-    """As Anthropic writes it."""
+    """Return an error as Anthropic writes it."""
     inner = error.get("error", error) if isinstance(error, dict) else error
     message = inner.get("message") if isinstance(inner, dict) else inner
     text = message if isinstance(message, str) else msgspec.json.encode(inner).decode()
@@ -178,12 +179,13 @@ def error_body(error: object, status: int) -> bytes:
 
 
 def _type(error: object, status: int) -> str:
-    """A stream that has begun says by its error alone what kind it is of."""
-    if status >= _CLIENTS:
-        return _TYPES.get(status, _INVALID if status < _SERVERS else _OTHER)
+    """Return the type of an error. Within a stream only the error itself shows it."""
+    if status >= _CLIENT_ERRORS:
+        return _TYPES.get(status, _INVALID_REQUEST if status < _SERVER_ERRORS else _API_ERROR)
     kind = error.get("type") if isinstance(error, dict) else None
-    return kind if isinstance(kind, str) and kind in _KNOWN else _OTHER
+    return kind if isinstance(kind, str) and kind in _TYPE_NAMES else _API_ERROR
 
 
 def error_event(error: object, status: int, *, ends: bool) -> bytes:  # noqa: ARG001 - an error ends every stream
+    """Return an error in a stream."""
     return b"event: error\ndata: " + error_body(error, status) + b"\n\n"

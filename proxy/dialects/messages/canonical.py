@@ -1,4 +1,4 @@
-"""What a message's digest covers: its canonical form, equal for what means the same."""
+"""Canonical form of a message, which its digest covers. Messages with the same meaning have the same form."""
 
 import re
 from collections.abc import Callable
@@ -12,34 +12,36 @@ _Text = Callable[[str], str | None]
 
 _SEED = b"messages"
 _MARKS = frozenset({"cache_control"})
-# What clients move about or drop between requests without changing what was said.
+# Keys that clients move or drop between requests without changing the meaning.
 _VOLATILE = frozenset({"cache_control", "id", "tool_use_id", "signature", "caller"})
 _PLAIN = {"type", "text"}
 _BARE = frozenset({"role", "content"})
-_APART = _VOLATILE | _BARE
+_NOT_OTHER = _VOLATILE | _BARE
 _mask_digits = re.compile(r"\d").sub
 
 
 def message_digest(message: Json) -> bytes:
-    """Of one message's canonical form.
+    """Return the digest of one message's canonical form.
 
-    Kept: role, text, names, input, media, errors, and every field not known here. Dropped: ids, a cache's marks,
-    thinking and signatures, callers, nulls, the difference between a string and one block of text, and dates and clock
-    times in results. Links between calls and results are added by `policies.conversation.prefix_digests`.
+    Kept: role, text, names, input, media, errors, and every unknown field. Dropped: ids, cache marks, thinking and
+          signatures, callers, nulls, and the difference between a string and one text block. Dates and clock times in
+          results are dropped too. `policies.conversation.prefix_digests` adds the links between calls and results.
     """
     return _digest(message, str)
 
 
 def instruction_digest(message: Json) -> bytes:
-    """The same with every digit alike: of instructions that count something, the newest holds."""
+    """Return the digest with all digits masked. Of instructions that differ only in counts, the newest applies."""
     return _digest(message, lambda text: _mask_digits("0", text))
 
 
 def _digest(message: Json, text: _Text) -> bytes:
     content = _content(message.get("content"), text)
-    said = () if message.keys() == _BARE else message.items()
-    beside = {key: without_fields(value, _MARKS) for key, value in said if value is not None and key not in _APART}
-    return digest_of(_SEED, [message.get("role"), content, beside])
+    fields = () if message.keys() == _BARE else message.items()
+    other_fields = {
+        key: without_fields(value, _MARKS) for key, value in fields if value is not None and key not in _NOT_OTHER
+    }
+    return digest_of(_SEED, [message.get("role"), content, other_fields])
 
 
 def _content(content: object, text: _Text) -> list[object]:
@@ -57,12 +59,12 @@ def _block(block: object, text: _Text) -> object:
         return {"": block}
     if (kind := kind_of(block)) in THINKING:
         return None
-    said = {key: value for key, value in block.items() if value is not None and key not in _VOLATILE}
-    if kind == "text" and said.keys() == _PLAIN and isinstance(said["text"], str):
-        return text(said["text"])
-    for key, value in said.items():
+    fields = {key: value for key, value in block.items() if value is not None and key not in _VOLATILE}
+    if kind == "text" and fields.keys() == _PLAIN and isinstance(fields["text"], str):
+        return text(fields["text"])
+    for key, value in fields.items():
         if key == "content":
-            said[key] = _content(value, without_stamps if is_result(block) else text)
-        elif key != "input":  # arguments are compared as they are: a null may be one, and so may be an id
-            said[key] = without_fields(value, _MARKS)
-    return said
+            fields[key] = _content(value, without_stamps if is_result(block) else text)
+        elif key != "input":  # arguments are compared unchanged: a null or an id may be one of them
+            fields[key] = without_fields(value, _MARKS)
+    return fields

@@ -1,4 +1,4 @@
-"""Leaving old results of tools out, as Anthropic's edit `clear_tool_uses_20250919` does."""
+"""Clearing of old tool results, as Anthropic's edit `clear_tool_uses_20250919` does it."""
 
 from collections.abc import Collection
 
@@ -13,6 +13,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def clear(raw: bytes, results: Collection[int], calls: Collection[str]) -> bytes:
+    """Return a message without the contents of these results and the inputs of these calls."""
     members, blocks = open_item(raw)
     number = -1
     for at, written in enumerate(blocks):
@@ -27,16 +28,16 @@ def clear(raw: bytes, results: Collection[int], calls: Collection[str]) -> bytes
 
 
 def applied_edits(uses: int, tokens: int) -> Json:
-    """What is told of results that were cleared."""
+    """Return the entry that reports cleared results."""
     return {"type": CLEAR, "cleared_tool_uses": uses, "cleared_input_tokens": tokens}
 
 
 def with_original(counted: bytes, tokens: int) -> bytes:
-    """As `context_management.original_input_tokens`."""
+    """Return the count with `context_management.original_input_tokens` added."""
     try:
-        told = _decode(counted)
+        count = _decode(counted)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return counted
-    if not isinstance(told, dict) or not isinstance(now := told.get("input_tokens"), int):
+    if not isinstance(count, dict) or not isinstance(tokens_now := count.get("input_tokens"), int):
         return counted
-    return msgspec.json.encode({**told, "context_management": {"original_input_tokens": now + tokens}})
+    return msgspec.json.encode({**count, "context_management": {"original_input_tokens": tokens_now + tokens}})

@@ -1,6 +1,7 @@
-"""Compaction as Anthropic's Messages API has it: a block of a message, an edit of the prompt, and one on demand.
+"""Compaction in Anthropic's Messages API: a block of a message, an edit of the prompt, and one on demand.
 
-platform.claude.com/docs/en/build-with-claude/compaction and /context-editing, and the types of anthropic-python 2.13.
+Sources: platform.claude.com/docs/en/build-with-claude/compaction and /context-editing, and the types of
+         anthropic-python 2.13.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from proxy.dialects.compaction import (
     CompactionCost,
     CompactionRequest,
     CompactionRequestError,
-    Held,
+    HeldCompaction,
     How,
 )
 from proxy.dialects.messages.kinds import Json, is_call, is_result, kind_of
@@ -47,6 +48,7 @@ def _refusal(message: str, code: str | None = None) -> CompactionRequestError:
 
 
 def parse_request(fields: Mapping[str, msgspec.Raw], _items: Mapping[int, object], length: int) -> CompactionRequest:
+    """Return the compaction that a request asks for. Raises CompactionRequestError."""
     on_demand, managed = _object(fields, "compaction"), _object(fields, "context_management")
     if on_demand is not None:
         if managed is not None:
@@ -75,108 +77,113 @@ def _edits(managed: Mapping[str, object]) -> CompactionRequest:
     edits = managed.get("edits") or []
     if not isinstance(edits, list):
         raise _refusal("context_management.edits: Input should be a valid list")
-    found, left = CompactionRequest(), []
+    request, other_edits = CompactionRequest(), []
     for at, edit in enumerate(edits):
-        place = f"context_management.edits.{at}"
+        path = f"context_management.edits.{at}"
         kind = edit.get("type") if isinstance(edit, dict) else None
         if kind == _COMPACT:
-            found = replace(found, **_compact(edit, place))
+            request = replace(request, **_compact(edit, path))
         elif kind == CLEAR:
-            found = replace(found, clearing=_clearing(edit, place))
+            request = replace(request, clearing=_clearing(edit, path))
         elif isinstance(kind, str) and kind.startswith(_THINKING):
-            left.append(edit)
+            other_edits.append(edit)
         else:
-            raise _refusal(f"{place}.type: Input should be '{CLEAR}', 'clear_thinking_20251015' or '{_COMPACT}'")
-    return replace(found, leaves={"context_management": {"edits": left}} if left else {})
+            raise _refusal(f"{path}.type: Input should be '{CLEAR}', 'clear_thinking_20251015' or '{_COMPACT}'")
+    return replace(request, kept_fields={"context_management": {"edits": other_edits}} if other_edits else {})
 
 
-def _compact(edit: Mapping[str, object], place: str) -> dict[str, Any]:
+def _compact(edit: Mapping[str, object], path: str) -> dict[str, Any]:
     trigger = edit.get("trigger")
-    threshold = _DEFAULT_TRIGGER if trigger is None else _amount(trigger, f"{place}.trigger", ("input_tokens",))
+    threshold = _DEFAULT_TRIGGER if trigger is None else _amount(trigger, f"{path}.trigger", ("input_tokens",))
     if threshold < _LEAST_TRIGGER:
-        raise _refusal(f"{place}.trigger.value: Input should be greater than or equal to {_LEAST_TRIGGER}")
+        raise _refusal(f"{path}.trigger.value: Input should be greater than or equal to {_LEAST_TRIGGER}")
     pauses = edit.get("pause_after_compaction") or False
     if not isinstance(pauses, bool):
-        raise _refusal(f"{place}.pause_after_compaction: Input should be a valid boolean")
-    return {"how": "edit", "threshold": threshold, "instructions": _text(edit, place), "pauses": pauses}
+        raise _refusal(f"{path}.pause_after_compaction: Input should be a valid boolean")
+    return {"how": "edit", "threshold": threshold, "instructions": _text(edit, path), "pauses": pauses}
 
 
-def _clearing(edit: Mapping[str, object], place: str) -> Clearing:
+def _clearing(edit: Mapping[str, object], path: str) -> Clearing:
     trigger, keep, least = edit.get("trigger"), edit.get("keep"), edit.get("clear_at_least")
     counts: Literal["input_tokens", "tool_uses"] = "input_tokens"
     if isinstance(trigger, dict) and trigger.get("type") == "tool_uses":
         counts = "tool_uses"
-    at = _CLEAR_FROM if trigger is None else _amount(trigger, f"{place}.trigger", ("input_tokens", "tool_uses"))
+    at = _CLEAR_FROM if trigger is None else _amount(trigger, f"{path}.trigger", ("input_tokens", "tool_uses"))
     inputs = edit.get("clear_tool_inputs") or False
     if not isinstance(inputs, bool):
-        inputs = frozenset(_names(inputs, f"{place}.clear_tool_inputs"))
+        inputs = frozenset(_names(inputs, f"{path}.clear_tool_inputs"))
     return Clearing(
         at,
         counts,
-        _KEEP if keep is None else _amount(keep, f"{place}.keep", ("tool_uses",)),
-        None if least is None else _amount(least, f"{place}.clear_at_least", ("input_tokens",)),
-        frozenset(_names(edit.get("exclude_tools") or [], f"{place}.exclude_tools")),
+        _KEEP if keep is None else _amount(keep, f"{path}.keep", ("tool_uses",)),
+        None if least is None else _amount(least, f"{path}.clear_at_least", ("input_tokens",)),
+        frozenset(_names(edit.get("exclude_tools") or [], f"{path}.exclude_tools")),
         inputs,
     )
 
 
-def _amount(said: object, place: str, kinds: Sequence[str]) -> int:
-    if not isinstance(said, dict) or said.get("type") not in kinds:
-        raise _refusal(f"{place}.type: Input should be {' or '.join(repr(kind) for kind in kinds)}")
-    value = said.get("value")
+def _amount(amount: object, path: str, kinds: Sequence[str]) -> int:
+    if not isinstance(amount, dict) or amount.get("type") not in kinds:
+        raise _refusal(f"{path}.type: Input should be {' or '.join(repr(kind) for kind in kinds)}")
+    value = amount.get("value")
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _refusal(f"{place}.value: Input should be a valid integer")
+        raise _refusal(f"{path}.value: Input should be a valid integer")
     if value < 0:
-        raise _refusal(f"{place}.value: Input should be greater than or equal to 0")
+        raise _refusal(f"{path}.value: Input should be greater than or equal to 0")
     return value
 
 
-def _text(said: Mapping[str, object], place: str) -> str:
-    text = said.get("instructions")
+def _text(fields: Mapping[str, object], path: str) -> str:
+    text = fields.get("instructions")
     if text is not None and not isinstance(text, str):
-        raise _refusal(f"{place}.instructions: Input should be a valid string")
+        raise _refusal(f"{path}.instructions: Input should be a valid string")
     return text or ""
 
 
-def _names(said: object, place: str) -> list[str]:
-    if not isinstance(said, list) or not all(isinstance(name, str) for name in said):
-        raise _refusal(f"{place}: Input should be a valid list of strings")
-    return said
+def _names(names: object, path: str) -> list[str]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise _refusal(f"{path}: Input should be a valid list of strings")
+    return names
 
 
-def find_compaction(item: object, raw: bytes) -> Held | None:
-    """Of several blocks in a message the newest holds."""
+def find_compaction(item: object, raw: bytes) -> HeldCompaction | None:
+    """Return the newest compaction block of a message; None without one."""
     blocks = parts_of(item.get("content")) if isinstance(item, dict) else []
-    at = max((at for at, block in enumerate(blocks) if kind_of(block) == "compaction"), default=None)
-    if at is None:
+    position = max((position for position, block in enumerate(blocks) if kind_of(block) == "compaction"), default=None)
+    if position is None:
         return None
-    block = blocks[at]
+    block = blocks[position]
     members, written = open_item(raw)
-    behind = close_item(members, written[at + 1 :]) if written[at + 1 :] else None
+    remainder = close_item(members, written[position + 1 :]) if written[position + 1 :] else None
     text, encrypted, signature = (block.get(key) for key in ("content", "encrypted_content", "signature"))
     if text == "" or not isinstance(text, str | None):
         raise _refusal("messages: the content of a compaction block should be a string that is not empty, or null")
     how: How = "demand" if signature is not None and encrypted is None else "edit"
     sealed = signature if how == "demand" else encrypted
-    # Without a content the provider could not make one, and takes no notice of it.
-    return Held(sealed if text else None, text or None, how, is_required=False, behind=behind, mark=block.get(_MARK))
+    # Without a content the provider could not make a summary, and ignores the block.
+    return HeldCompaction(
+        sealed if text else None, text or None, how, is_required=False, remainder=remainder, mark=block.get(_MARK)
+    )
 
 
 def is_question(_item: object) -> bool:
-    """It is asked by a field of the body."""
+    """Return False: a field of the body asks, not an item."""
     return False
 
 
 def malformed_item_error(position: int) -> CompactionRequestError:
+    """Return the error for a block without sealed content."""
     return _refusal(f"messages.{position}.content: a compaction block is not as it was returned")
 
 
 def unreadable(position: int, reason: str, _how: How | None) -> CompactionRequestError:
-    what, code = _REASONS.get(reason, ("the signature of the compaction block is invalid", _INVALID))
-    return _refusal(f"messages.{position}.content: {what}", code)
+    """Return the error for a block that cannot be opened."""
+    problem, code = _REASONS.get(reason, ("the signature of the compaction block is invalid", _INVALID))
+    return _refusal(f"messages.{position}.content: {problem}", code)
 
 
 def unfinished_calls_error(items: Sequence[object]) -> CompactionRequestError | None:
+    """Return the error for an empty conversation or for calls without results; None if there is neither."""
     messages = [item for item in items if isinstance(item, dict)]
     if not any(message.get("role") != "system" for message in messages):
         return _refusal("messages: there is nothing to summarize", "compaction_nothing_to_summarize")
@@ -191,6 +198,7 @@ def unfinished_calls_error(items: Sequence[object]) -> CompactionRequestError | 
 
 
 def item_of(sealed: str, text: str, _name: str, how: How | None) -> Json:
+    """Return a compaction block of the proxy."""
     key = "signature" if how == "demand" else "encrypted_content"
     return {"type": "compaction", "content": text, key: sealed}
 
@@ -205,13 +213,14 @@ def _usage(spent: CompactionCost) -> dict[str, object]:
 
 
 def _usage_alone(answer: CompactionAnswer) -> dict[str, object]:
-    """The top level tells nothing of the compaction."""
+    """Return the usage of a compaction. The top level does not count it."""
     return {**_usage(CompactionCost()), "iterations": [{"type": "compaction", **_usage(answer.spent)}]}
 
 
 def whole(answer: CompactionAnswer) -> bytes:
-    told = _message(answer, [answer.item], "compaction", _usage_alone(answer))
-    return msgspec.json.encode(told)
+    """Return a response with only a compaction."""
+    message = _message(answer, [answer.item], "compaction", _usage_alone(answer))
+    return msgspec.json.encode(message)
 
 
 def _message(answer: CompactionAnswer, content: Sequence[Json], reason: str | None, usage: Json) -> dict[str, object]:
@@ -228,34 +237,41 @@ def _message(answer: CompactionAnswer, content: Sequence[Json], reason: str | No
 
 
 def opening(answer: CompactionAnswer) -> Iterator[bytes]:
+    """Yield the event that begins the stream."""
     yield _event({"type": "message_start", "message": _message(answer, [], None, _usage(CompactionCost()))})
 
 
-def at_work(_answer: CompactionAnswer) -> bytes:
+def progress(_answer: CompactionAnswer) -> bytes:
+    """Return no event: the API has none for progress."""
     return b""
 
 
-def closing(answer: CompactionAnswer, *, is_told: bool) -> Iterator[bytes]:  # noqa: ARG001 - nothing is told before
+def closing(answer: CompactionAnswer, *, has_progress: bool) -> Iterator[bytes]:  # noqa: ARG001 - no progress is sent
+    """Yield the events that end the stream."""
     yield from map(_event, _block_events(answer.item))
     delta = {"stop_reason": "compaction", "stop_sequence": None}
     yield _event({"type": "message_delta", "delta": delta, "usage": _usage_alone(answer)})
     yield _event({"type": "message_stop"})
 
 
-def failing(_answer: CompactionAnswer, message: str, *, is_told: bool) -> bytes:  # noqa: ARG001 - as above
+def failing(_answer: CompactionAnswer, message: str, *, has_progress: bool) -> bytes:  # noqa: ARG001 - no progress is sent
+    """Return the error event that ends the stream."""
     return _event({"type": "error", "error": {"type": "api_error", "message": message}})
 
 
 def _block_events(item: Json) -> list[dict[str, object]]:
-    """The whole text comes in one piece: with the beginning of a block that was made on demand, else as one delta."""
-    begun = {"type": "content_block_start", "index": 0, "content_block": item}
+    """Return the events of a compaction block.
+
+    The text comes in one piece: in the start of a block made on demand, else as a single delta.
+    """
+    start = {"type": "content_block_start", "index": 0, "content_block": item}
     end: dict[str, object] = {"type": "content_block_stop", "index": 0}
     if "signature" in item:
-        return [begun, end]
+        return [start, end]
     delta = {**item, "type": "compaction_delta"}
     empty = {"type": item["type"], "content": None}
     return [
-        {**begun, "content_block": empty},
+        {**start, "content_block": empty},
         {"type": "content_block_delta", "index": 0, "delta": delta},
         end,
     ]
@@ -265,14 +281,16 @@ def _event(fields: Mapping[str, object]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (str(fields["type"]).encode(), msgspec.json.encode(fields))
 
 
-class inserter:  # noqa: N801 - a function to those who use it
-    """The block stands at index 0, and those of the model behind it; what was edited is told with the end."""
+class inserter:  # noqa: N801 - callers use it as a function
+    """Inserts the block at index 0 and shifts the model's blocks. The end reports other edits."""
 
     def __init__(self, answer: CompactionAnswer) -> None:
+        """Create an inserter for this response."""
         self._answer = answer
         self._begun: Mapping[str, object] = {}
 
     def events(self, event: dict[str, object]) -> list[dict[str, object]]:
+        """Return the events that replace one event of the model's stream."""
         match event.get("type"):
             case "message_start":
                 message = event.get("message")
@@ -289,6 +307,7 @@ class inserter:  # noqa: N801 - a function to those who use it
                 return [event]
 
     def whole(self, answer: dict[str, object]) -> dict[str, object]:
+        """Return the model's response with the block inserted."""
         content, usage = answer.get("content"), _mapping(answer.get("usage"))
         if not isinstance(content, list):
             return answer
@@ -296,22 +315,22 @@ class inserter:  # noqa: N801 - a function to those who use it
             answer = {**answer, "content": [self._answer.item, *content], "usage": self._usage_iterations(usage, usage)}
         return self._applied_edits(answer)
 
-    def _usage_iterations(self, told: Mapping[str, object], whole: Mapping[str, object]) -> Mapping[str, object]:
-        """What is told of the usage, with the compaction beside it: the sum is without that."""
+    def _usage_iterations(self, usage: Mapping[str, object], counts: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the usage with the compaction as an iteration. The sum does not count it."""
         if not self._answer.item:
-            return told
-        others = told.get("iterations")
-        counted = {key: whole.get(key) or 0 for key in _COUNTED}
-        messages = others if isinstance(others, list) else [{"type": "message", **counted}]
-        return {**told, "iterations": [{"type": "compaction", **_usage(self._answer.spent)}, *messages]}
+            return usage
+        iterations = usage.get("iterations")
+        counted = {key: counts.get(key) or 0 for key in _COUNTED}
+        messages = iterations if isinstance(iterations, list) else [{"type": "message", **counted}]
+        return {**usage, "iterations": [{"type": "compaction", **_usage(self._answer.spent)}, *messages]}
 
-    def _applied_edits(self, told: dict[str, object]) -> dict[str, object]:
+    def _applied_edits(self, fields: dict[str, object]) -> dict[str, object]:
         if not self._answer.edits:
-            return told
-        managed = _mapping(told.get("context_management"))
+            return fields
+        managed = _mapping(fields.get("context_management"))
         edits = managed.get("applied_edits")
         applied = [*self._answer.edits, *(edits if isinstance(edits, list) else [])]
-        return {**told, "context_management": {**managed, "applied_edits": applied}}
+        return {**fields, "context_management": {**managed, "applied_edits": applied}}
 
 
 def _mapping(value: object) -> Mapping[str, object]:

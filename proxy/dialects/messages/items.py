@@ -1,4 +1,4 @@
-"""Messages of the Messages API as blocks, and their other forms."""
+"""Messages of the Messages API as blocks, and their rewritten forms."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -16,21 +16,21 @@ from proxy.dialects.messages.kinds import (
     THINKING,
     Json,
     content_of,
+    content_text,
     is_call,
     is_compaction,
     is_result,
     kind_of,
     script_of,
-    shown_in,
     text_of,
     text_of_block,
     tools_changed,
     tools_loaded,
 )
-from proxy.dialects.texts import as_heard, cut, cut_values, id_of, with_text_call
+from proxy.dialects.texts import cut, cut_values, id_of, with_heard, with_text_call
 from proxy.models.media import sealed_tokens
 
-# An unknown role is treated as a user's, which is never dropped.
+# An unknown role counts as a user's, which is never dropped.
 _ROLES: Mapping[object, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 _MEDIA = frozenset({"image", "document"})
 
@@ -38,17 +38,18 @@ BLOCK_OVERHEAD = 4
 
 
 class MessagesItems(BlockListItems):
-    """A message is a list of blocks, or a text that stands for one. Blocks that do not change keep their bytes."""
+    """Messages. Content is a list of blocks, or a text as a single block. Unchanged blocks keep their bytes."""
 
     ITEM_OVERHEAD = 0
     BLOCK_OVERHEAD = BLOCK_OVERHEAD
 
     def read(self, message: Json, /) -> View:
+        """Return the role and the blocks of a message."""
         role = _ROLES.get(message.get("role"), "user")
         blocks = [*map(self.block, content_of(message))]
         if role == "assistant":
             return View(message, role, blocks)
-        # Of others than a model all but texts and results is shown as what it is.
+        # In messages of users and operators, a transcript shows every block but texts and results by its kind.
         has_results = role == "user" and any(block.kind == "result" for block in blocks)
         for block in blocks:
             if block.kind != "text" and not (has_results and block.kind == "result"):
@@ -56,6 +57,7 @@ class MessagesItems(BlockListItems):
         return View(message, "tool" if has_results else role, blocks, speaks=not has_results)
 
     def facts(self, view: View, /) -> Facts:
+        """Return the facts of a message by its role."""
         if view.role == "assistant":
             return _facts_of_model(view.blocks)
         if view.role == "system":
@@ -73,6 +75,7 @@ class MessagesItems(BlockListItems):
         return facts
 
     def block(self, block: Json, /) -> Block:
+        """Return the block of a part of the content."""
         if block.get("type") == "text" and isinstance(text := block.get("text"), str):
             return Block("text", block, text)
         kind = kind_of(block)
@@ -80,13 +83,13 @@ class MessagesItems(BlockListItems):
             name = str(block.get("name", ""))
             return Block("call", block, id=id_of(block.get("id", "")), name=name, given=block.get("input", {}))
         if is_result(block):
-            # Others than the client's are counted by their JSON.
+            # Results of the provider's own tools are counted by their JSON.
             parts = [*map(_part, content_of(block))] if kind == "tool_result" else None
             return Block("result", block, id=id_of(block.get("tool_use_id", "")), parts=parts, error=_error(block))
         if kind in THINKING:
             thought = block.get("thinking")
             shown = thought if isinstance(thought, str) and thought else None
-            # Of thinking that is not shown, its signature holds all.
+            # The signature of hidden thinking holds all of it.
             sealed = sum(
                 sealed_tokens(data) for key in ("data", "signature") if isinstance(data := block.get(key), str)
             )
@@ -94,12 +97,15 @@ class MessagesItems(BlockListItems):
         return Block("medium" if kind in _MEDIA else "other", block)
 
     def digest(self, view: View, /) -> bytes:
+        """Return the digest of the message's canonical form."""
         return message_digest(view.item)
 
     def tokens(self, view: View, count: CountTokens, family: str, /) -> int:
+        """Return the tokens of a message, at least those of an empty block."""
         return super().tokens(view, count, family) or BLOCK_OVERHEAD
 
     def hear(self, message: Message, view: View, count: CountTokens, /) -> Message:
+        """Return the description with the authors of the message's texts."""
         if view.role == "assistant":
             return with_text_call(message, [block.text or "" for block in view.blocks[-1:] if block.kind == "text"])
         if view.role == "system":
@@ -109,11 +115,11 @@ class MessagesItems(BlockListItems):
             return BLOCK_OVERHEAD + count(text) if text else 0
 
         heard = heard_in([block.text or "" for block in view.blocks if block.kind == "text"])
-        message = as_heard(message, heard, weigh, has_media=view.role == "user" and message.media)
+        message = with_heard(message, heard, weigh, has_media=view.role == "user" and message.media)
         if view.role == "user":
             return message
         typed = heard_in_results([self.shown(block) or "" for block in view.blocks if block.kind == "result"])
-        # Media alone go with a result: of a page that a tool has read.
+        # Media of a result belong to a page that a tool read, and not to the person.
         return msgspec.structs.replace(
             message,
             words=weigh(heard.words) + weigh(typed.words),
@@ -122,39 +128,44 @@ class MessagesItems(BlockListItems):
         )
 
     def shown(self, block: Block, /) -> str | None:
+        """Return the text of a block in a transcript; None if it is not shown."""
         if block.kind in ("text", "thought"):
             return block.text
         if block.kind != "result":
             return text_of_block(block.value)
         if block.parts is None:
-            return shown_in(block.value)
+            return content_text(block.value)
         return "\n".join([text_of_block(part.value) if part.text is None else part.text for part in block.parts])
 
     def inject(self, item: Injected, /) -> bytes:
+        """Return an injected message."""
         return msgspec.json.encode({"role": item.role, "content": [self.text_part(item.text)]})
 
     def text_part(self, text: str, mark: object = None, /) -> dict[str, object]:
+        """Return an injected text as a block, with its cache mark."""
         return {"type": "text", "text": text} | ({"cache_control": mark} if mark else {})
 
     def with_result(self, written: bytes, block: Block, text: str, /) -> bytes:
-        if block.parts is None:  # of a tool of the provider's
+        """Return a result with another text. A result of a provider's tool stays unchanged."""
+        if block.parts is None:  # of a provider's tool
             return written
-        ours = self.text_part(text, mark_of([part.value for part in block.parts]))
-        return close_item(members_of(written), [msgspec.json.encode(ours)])
+        new_block = self.text_part(text, mark_of([part.value for part in block.parts]))
+        return close_item(members_of(written), [msgspec.json.encode(new_block)])
 
     def without_thinking(self, raw: bytes | memoryview, /) -> bytes | None:
         """Return a message without its thinking, which is bound to the prompt before it; None if nothing is left."""
         members, blocks = open_item(raw)
-        kept = [block for block in blocks if self.read_block(block).kind != "thought"]
-        if kept == blocks:
+        remaining = [block for block in blocks if self.read_block(block).kind != "thought"]
+        if remaining == blocks:
             return bytes(raw)
-        return close_item(members, kept) if kept else None
+        return close_item(members, remaining) if remaining else None
 
     def is_fixed(self, message: Json, /) -> bool:
-        """Return True if a message has thinking: its signature covers the whole answer."""
+        """Return True if a message has thinking: its signature covers the whole response."""
         return any(kind_of(block) in THINKING for block in content_of(message))
 
     def shorter(self, block: Json, share: float, /) -> Json:
+        """Return a block with its texts shortened, or a note for a medium."""
         if (text := text_of(block)) is not None:
             return {**block, "text": cut(text, share)}
         match kind_of(block):
@@ -166,7 +177,8 @@ class MessagesItems(BlockListItems):
                 return self.note_of(block)
 
     def shorten_beside(self, message: dict[str, object], _: float, /) -> None:
-        message.setdefault("content", None)  # a message always has one
+        """Add an empty content if a message has none, since it must have one."""
+        message.setdefault("content", None)
 
 
 def _part(part: Json) -> Block:
@@ -175,7 +187,7 @@ def _part(part: Json) -> Block:
 
 
 def _facts_of_model(blocks: Sequence[Block]) -> Facts:
-    """Return the facts of a model's message. It holds the results of tools that the provider runs."""
+    """Return the facts of a model's message. It also holds results of the provider's tools."""
     facts = Facts(continues=True)
     thoughts = 0
     for block in blocks:

@@ -1,4 +1,4 @@
-"""Messages of ours: a prompt to a summarizer, and a client's own conversation with a question at its end."""
+"""The proxy's own Messages requests: a prompt to a summarizer, and a client's conversation with an added question."""
 
 from collections.abc import Sequence
 
@@ -7,26 +7,26 @@ import msgspec
 from policies.record.prompting import Prompt
 from policies.record.validation import SummaryAnswer
 from proxy.dialects.base import Fields
-from proxy.dialects.cache_marks import marks_in, takes_another, with_cache_mark
+from proxy.dialects.cache_marks import has_room_for_mark, marks_in, with_cache_mark
 from proxy.dialects.json_array import members_of, scalar, split_items, text_at, with_fields
 from proxy.dialects.messages.answers import parse_answer, usage
 from proxy.dialects.messages.kinds import is_call, text_of
 from proxy.dialects.messages.requests import thinking_of
-from proxy.dialects.riding import Json, has_tools, is_harmless, left_behind
+from proxy.dialects.riding import Json, disallowed_fields, has_tools, is_harmless
 from proxy.dialects.surrogates import readable
 
 OUTPUT_KEY = "max_tokens"
 HEADERS: Sequence[tuple[bytes, bytes]] = ((b"anthropic-version", b"2023-06-01"),)
-# What a model may think before it answers counts as its answer.
+# Thinking counts as output tokens.
 _LEAST_ROOM, _ROOM = 4_096, 4
-# What of a client's request goes with a question of ours: the prompt, how it is thought about, and its cache.
+# Fields of a client's request that are sent with the proxy's question: the prompt, thinking, and cache routing.
 ALLOWED = frozenset(
     {
         *("model", "system", "messages", "tools", "tool_choice", "max_tokens", "temperature", "top_p", "top_k"),
         *("thinking", "output_config", "cache_control", "prompt_cache_key"),
     }
 )
-# Tools that Anthropic defines and the client runs; the versions are told in full, since the next may run elsewhere.
+# Tools that Anthropic defines and the client runs. Versions are listed in full, since the next may run elsewhere.
 _CLIENT_TOOLS = frozenset(
     {
         *(None, "custom", "bash_20241022", "bash_20250124", "memory_20250818"),
@@ -39,11 +39,12 @@ _REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
 
 
 def room(tokens: int) -> int:
+    """Return the tokens of the text and of the thinking before it."""
     return max(_LEAST_ROOM, _ROOM * tokens)
 
 
 def ask(model: str, prompt: Prompt, limit: tuple[str, int], _temperature: float | None) -> bytes:
-    """No sampling and no thinking is asked for: some models refuse either."""
+    """Return a request with instructions and one user message. Some models reject fields for sampling or thinking."""
     output_key, tokens = limit
     messages = [{"role": "user", "content": prompt.user}]
     return msgspec.json.encode({"model": model, "system": prompt.system, "messages": messages, output_key: tokens})
@@ -52,9 +53,12 @@ def ask(model: str, prompt: Prompt, limit: tuple[str, int], _temperature: float 
 def continuation(
     body: bytes, fields: Fields, limit: tuple[str, int], _temperature: float | None = None
 ) -> bytes | None:
-    """The tools stay, all of which the client runs: a call of them ends with us. Where the client sets marks its choice
-    of them stays too: Claude's provider reads all messages anew for another, as for another form of the answer. A plain
-    question is asked where no text may be answered."""
+    """Return the client's request with the added question; None if it cannot be one.
+
+    The client runs all tools, which stay. A call of one ends with the proxy. If the client sets cache marks, its tool
+    choice stays too: for another choice or response format Claude reads all messages anew. None if the response may not
+    be text: a plain request is sent then.
+    """
     if not is_harmless(body, _is_clients):
         return None
     config = members_of(bytes(fields["output_config"])) if bytes(fields["output_config"]).startswith(b"{") else {}
@@ -67,7 +71,7 @@ def continuation(
         changed["tool_choice"] = {"type": "none"}
     if config.pop("task_budget", None) is not None:
         changed["output_config"] = msgspec.Raw(b"{" + b",".join(config.values()) + b"}")
-    return with_fields(body, changed, without=left_behind(body, ALLOWED))
+    return with_fields(body, changed, without=disallowed_fields(body, ALLOWED))
 
 
 def _is_clients(tool: Json) -> bool:
@@ -76,7 +80,7 @@ def _is_clients(tool: Json) -> bool:
 
 
 def _limit(fields: Fields, tokens: int) -> int:
-    """Room for a thought and an answer, as far as the client's own limit shows that the model takes it."""
+    """Return the limit for thinking and a text, within the client's own limit if the model may reject more."""
     most = scalar(fields[OUTPUT_KEY])
     if not (budget := thinking_of(fields).budget):
         return tokens
@@ -84,20 +88,20 @@ def _limit(fields: Fields, tokens: int) -> int:
 
 
 def _with_question_marked(body: bytes, fields: Fields) -> bytes:
-    """The messages, of which the last is the question. Instructions that end what is before it, behind which only an
-    answer may stand, are told in it: the last word is ours.
+    """Return the messages with a cache mark on the last one, the question.
 
-    The cache is found from a mark on it, where the client's own stand on what is left out. What is written up to there
-    is read by nobody, and is no more than what came between the client's last mark before the cut and the cut.
+    Instructions right before it may only precede a response, so they are moved into it, before its text. The cache is
+    looked up from the mark, since the client's own marks may be on items that were left out. The tokens written up to
+    there are never read. They are at most those between the client's last mark before the cut and the cut.
     """
     *messages, question = split_items(members_of(body)["messages"].partition(b":")[2].strip()[1:-1])
     end = len(messages)
     while end and text_at(msgspec.Raw(readable(messages[end - 1])), ("role",)) == "system":
         end -= 1
-    behind = messages[end:]
-    if behind:
-        question = _behind([text for message in behind for text in _texts_of(message)], question)
-    if not fields["cache_control"] and takes_another(body):
+    trailing = messages[end:]
+    if trailing:
+        question = _prepend_texts([text for message in trailing for text in _texts_of(message)], question)
+    if not fields["cache_control"] and has_room_for_mark(body):
         question = with_cache_mark(question)
     return b"[" + b",".join([*messages[:end], question]) + b"]"
 
@@ -105,20 +109,22 @@ def _with_question_marked(body: bytes, fields: Fields) -> bytes:
 def _texts_of(message: bytes) -> list[str]:
     content = msgspec.json.decode(readable(message)).get("content")
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    found = [text_of(block) for block in blocks if isinstance(block, dict)]
-    return [text for text in found if isinstance(text, str) and text.strip()]
+    texts = [text_of(block) for block in blocks if isinstance(block, dict)]
+    return [text for text in texts if isinstance(text, str) and text.strip()]
 
 
-def _behind(texts: Sequence[str], question: bytes) -> bytes:
-    """The question, a message of ours, with other texts in front of its own."""
+def _prepend_texts(texts: Sequence[str], question: bytes) -> bytes:
+    """Return the question with other texts before its own."""
     decoded = msgspec.json.decode(question)
     content = decoded["content"]
-    own = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    return msgspec.json.encode({**decoded, "content": [*({"type": "text", "text": text} for text in texts), *own]})
+    question_blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    return msgspec.json.encode(
+        {**decoded, "content": [*({"type": "text", "text": text} for text in texts), *question_blocks]}
+    )
 
 
 def read(body: bytes) -> SummaryAnswer | None:
-    """Its texts, whatever was thought before them."""
+    """Return the summary in the texts of the response; None if it has no content."""
     answer = parse_answer(body)
     if answer is None or answer.content is None:
         return None

@@ -1,4 +1,4 @@
-"""A request for a message beside its messages."""
+"""Fields of a Messages request besides its messages."""
 
 import re
 from typing import TypeVar
@@ -17,11 +17,11 @@ ARRAY = Array(
         *("tool_choice", "thread", "mcp_servers", "container"),
     ),
 )
-# Tools that Anthropic runs, whose results it puts into the prompt; versions follow.
+# Tools that Anthropic runs. Their results are added to the prompt. Types have versions.
 _HOSTED = re.compile(rb'"type"\s{0,9}:\s{0,9}"(?:web_search|web_fetch|code_execution|tool_search|mcp_toolset|advisor)')
-# Edits that leave all but thinking as it is; versions follow.
+# Edits that change only thinking. Types have versions.
 _HARMLESS = "clear_thinking"
-# As clients named themselves before this was JSON: user_<hash>_account_<uuid>_session_<uuid>.
+# An older form of the id, before it was JSON: user_<hash>_account_<uuid>_session_<uuid>.
 _session = re.compile(r"(?<=_)session_[\w-]+\Z").search
 
 _T = TypeVar("_T")
@@ -32,7 +32,7 @@ class _Binding(msgspec.Struct):
 
 
 class Thinking(msgspec.Struct):
-    """How the model is to think."""
+    """The thinking settings of a request."""
 
     type: object = None
     budget_tokens: object = None
@@ -40,7 +40,7 @@ class Thinking(msgspec.Struct):
 
     @property
     def budget(self) -> int:
-        """Tokens that the limit of an answer has to exceed; 0 for any limit."""
+        """Return the tokens that the limit of a response has to exceed; 0 for any limit."""
         tokens = self.budget_tokens if self.type == "enabled" else 0
         return tokens if isinstance(tokens, int) else 0
 
@@ -56,7 +56,7 @@ class _Thread(msgspec.Struct):
 
 
 class _Management(msgspec.Struct):
-    """What the provider is to do with the prompt by itself."""
+    """The edits that the provider makes to the prompt."""
 
     edits: list[_ContextEdit] = []
 
@@ -69,7 +69,7 @@ class _Output(msgspec.Struct):
     task_budget: _Task | None = None
 
 
-class _Who(msgspec.Struct):
+class _SessionField(msgspec.Struct):
     session_id: str = ""
 
 
@@ -77,11 +77,11 @@ _THINKING = msgspec.json.Decoder(Thinking)
 _MANAGEMENT = msgspec.json.Decoder(_Management)
 _THREAD = msgspec.json.Decoder(_Thread)
 _OUTPUT = msgspec.json.Decoder(_Output)
-_WHO = msgspec.json.Decoder(_Who)
+_SESSION_FIELD = msgspec.json.Decoder(_SessionField)
 
 
 def settings(fields: Fields) -> RequestSettings:
-    """Wrong types are taken as absent. Streams tell their usage without being asked."""
+    """Return the settings of a request. Values of a wrong type count as absent. Streams always report usage."""
     model, tools = scalar(fields["model"]), fields["tools"]
     limit = scalar(fields["max_tokens"])
     max_output = limit if isinstance(limit, int) and limit > 0 else None
@@ -98,12 +98,12 @@ def settings(fields: Fields) -> RequestSettings:
         reactive="provider_context_management" if is_managed else None,
         label=_label(fields),
         order=Order("leading" if thinking.type == "enabled" else "free", "behind"),
-        # Where thinking may go on between calls, its budget may be over the limit.
+        # If thinking may continue between calls, its budget may exceed the limit.
         least_output=min(budget + 1, max_output or budget + 1),
         strips_thinking=thinking.block_binding is not None
         and thinking.block_binding.prefix_mismatch_behavior == "drop_block",
         compacts=is_managed or _is_given(fields["compaction"]),
-        is_partial=is_managed or _goes_on(fields["thread"]),
+        is_partial=is_managed or _is_stored(fields["thread"]),
         is_enlarged=_is_enlarged(fields),
     )
 
@@ -114,11 +114,12 @@ def _is_enlarged(fields: Fields) -> bool:
 
 
 def thinking_of(fields: Fields) -> Thinking:
+    """Return the thinking settings of a request."""
     return _read(_THINKING, fields["thinking"], Thinking())
 
 
-def _goes_on(thread: msgspec.Raw) -> bool:
-    """Return True if the provider has stored what comes before the messages, whatever form says so.
+def _is_stored(thread: msgspec.Raw) -> bool:
+    """Return True if the provider stores the messages before these.
 
     A thread that begins with this request (`create`) holds nothing yet.
     """
@@ -126,7 +127,7 @@ def _goes_on(thread: msgspec.Raw) -> bool:
 
 
 def _passthrough(fields: Fields) -> str | None:
-    if _goes_on(fields["thread"]):
+    if _is_stored(fields["thread"]):
         return "thread"
     if _is_given(fields["compaction"]):
         return "provider_compaction"
@@ -146,10 +147,10 @@ def _is_managed(raw: msgspec.Raw) -> bool:
 
 
 def _label(fields: Fields) -> str:
-    """The session alone: what stands beside it names a device."""
+    """Return the session's id. The fields next to it identify a device."""
     user = text_at(fields["metadata"], ("user_id",)) or ""
     old = _session(user)
-    return _read(_WHO, user.encode(), _Who()).session_id or (old[0] if old else "")
+    return _read(_SESSION_FIELD, user.encode(), _SessionField()).session_id or (old[0] if old else "")
 
 
 def _read(decoder: msgspec.json.Decoder[_T], raw: msgspec.Raw | bytes, default: _T) -> _T:

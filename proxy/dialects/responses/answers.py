@@ -1,4 +1,4 @@
-"""Answers of the Responses API: objects and the events of their streams, and how errors and waiting look there."""
+"""Responses of the Responses API: objects, stream events, errors and keep-alives."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,35 +7,34 @@ import msgspec
 
 from proxy.dialects.base import Ending, StreamForm, Usage
 from proxy.dialects.counted import ReadTokens, Thought, Tokens
-from proxy.dialects.texts import speaks
+from proxy.dialects.texts import has_any_content
 
-# Every object has it near its beginning, beside `"error": null`.
+# Every object has it near its beginning, next to `"error": null`.
 ANSWER_KEY = b'"created_at"'
 USAGE_KEY = b'"usage"'
 STREAM: StreamForm = "events"
 WAITING = b": waiting\n"
-# As OpenAI's own, which helpers of its SDKs take between events.
+# OpenAI's own event, which helpers of its SDKs accept between others.
 KEEPALIVE = b'event: keepalive\ndata: {"type":"keepalive","sequence_number":0}\n\n'
 TOO_LONG_FOR_IT = "Your input exceeds the context window of this model. Please adjust your input and try again."
 TOO_LONG = f"{TOO_LONG_FOR_IT} It has {{tokens}} tokens; the limit is {{limit}}."
 _ANNOUNCEMENTS = frozenset({"response.created", "response.in_progress", "response.queued", "ping", "keepalive"})
-# These too, where what they announce is empty.
-_BEGINNINGS = {
+# Events that announce too, if the announced part is empty.
+_PART_EVENTS = {
     "response.output_item.added": "item",
     "response.content_part.added": "part",
     "response.reasoning_summary_part.added": "part",
 }
-# Whatever else stands in them: an answer's end, parts of it that are finished, and a provider's own tools at work.
-_SPOKEN = re.compile(r"error|response\.(?:completed|failed|incomplete|[\w.]+\.done|\w+_call(?:_\w+)?\.\w+)")
-_EMPTY = frozenset({"message", "reasoning"})
-_SAYS = ("content", "summary", "text", "refusal")
-# In chat's words, which are those that the reader of a full window knows.
+# Events that always have content: the end of a response, finished parts, and a provider's own tools.
+_CONTENT_EVENTS = re.compile(r"error|response\.(?:completed|failed|incomplete|[\w.]+\.done|\w+_call(?:_\w+)?\.\w+)")
+_CONTENT_KEYS = ("content", "summary", "text", "refusal")
+# Chat's finish reasons, which `policies` reads.
 _REASONS = {"completed": "stop", "max_output_tokens": "length"}
 _FAILED_ID = "resp_0"
 
 
 class _ResponsesUsage(msgspec.Struct):
-    """Input tokens count those that were cached."""
+    """A usage. Input tokens include cached ones."""
 
     input_tokens: Tokens
     output_tokens: Tokens
@@ -43,36 +42,36 @@ class _ResponsesUsage(msgspec.Struct):
     output_tokens_details: Thought | None = None
 
 
-class _Why(msgspec.Struct):
+class _IncompleteDetails(msgspec.Struct):
     reason: str | None = None
 
 
 class Response(msgspec.Struct):
-    """A whole answer."""
+    """A whole response."""
 
     output: list[dict[str, object]] | None = None
     status: str | None = None
-    incomplete_details: _Why | None = None
+    incomplete_details: _IncompleteDetails | None = None
     usage: _ResponsesUsage | None = None
 
     @property
     def reason(self) -> str | None:
-        """Why it ended."""
-        why = self.incomplete_details.reason if self.incomplete_details else None
-        reason = why or self.status
+        """Return the finish reason, in chat's words."""
+        cause = self.incomplete_details.reason if self.incomplete_details else None
+        reason = cause or self.status
         return _REASONS.get(reason, reason) if reason else None
 
 
 class _Event(msgspec.Struct):
-    """An event, as far as it is read for what it says."""
+    """An event, with the fields that show whether it has content."""
 
     type: str | None = None
     item: dict[str, object] | None = None
     part: dict[str, object] | None = None
 
 
-class _Ended(Response):
-    """An answer, or the event that ends one with it."""
+class _FinalEvent(Response):
+    """A response, or the event that ends one with it."""
 
     response: Response | None = None
 
@@ -82,51 +81,52 @@ class _Metered(msgspec.Struct):
 
 
 class _ReportedEvent(_Metered):
-    """An answer or an event, as far as it is read for its usage."""
+    """A response or an event, with the fields of its usage."""
 
     response: _Metered | None = None
 
 
 _decode_event = msgspec.json.Decoder(_Event).decode
-_decode_ended = msgspec.json.Decoder(_Ended).decode
+_decode_final = msgspec.json.Decoder(_FinalEvent).decode
 _decode_usage = msgspec.json.Decoder(_ReportedEvent).decode
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 def response(data: bytes) -> Response | None:
-    """An answer, or what the last event of a stream holds; None for what is none."""
+    """Return a response, or that in the last event of a stream; None if there is none."""
     try:
-        ended = _decode_ended(data)
+        ended = _decode_final(data)
     except _UNREADABLE:
         return None
-    found = ended.response or ended
-    return found if found.output is not None else None
+    answer = ended.response or ended
+    return answer if answer.output is not None else None
 
 
-def says_something(data: bytes) -> bool:
-    """What cannot be read may be anything."""
+def has_content(data: bytes) -> bool:
+    """Return True if an event has content. An unreadable event may have any."""
     if not data:
         return False
     try:
         event = _decode_event(data)
     except _UNREADABLE:
-        return speaks(data)
-    if event.type in _BEGINNINGS:
-        begun = event.item if _BEGINNINGS[event.type] == "item" else event.part
-        return begun is None or _says(begun)
+        return has_any_content(data)
+    if event.type in _PART_EVENTS:
+        announced = event.item if _PART_EVENTS[event.type] == "item" else event.part
+        return announced is None or _is_content(announced)
     if event.type in _ANNOUNCEMENTS:
         return False
-    return (event.type is not None and _SPOKEN.fullmatch(event.type) is not None) or speaks(data)
+    return (event.type is not None and _CONTENT_EVENTS.fullmatch(event.type) is not None) or has_any_content(data)
 
 
-def _says(begun: Mapping[str, object]) -> bool:
-    """A call is something without any argument yet."""
-    kind = begun.get("type")
+def _is_content(announced: Mapping[str, object]) -> bool:
+    """Return True if an announced item has content. A call has, even without arguments yet."""
+    kind = announced.get("type")
     is_call = isinstance(kind, str) and kind.endswith("_call")
-    return is_call or any(begun.get(key) for key in _SAYS)
+    return is_call or any(announced.get(key) for key in _CONTENT_KEYS)
 
 
 def ending(data: bytes) -> Ending | None:
+    """Return the end of a response; None for a response in progress."""
     answer = response(data)
     if answer is None or answer.status in (None, "in_progress", "queued"):
         return None
@@ -134,24 +134,24 @@ def ending(data: bytes) -> Ending | None:
         answer.reason,
         answer.usage.input_tokens if answer.usage else None,
         answer.usage.output_tokens if answer.usage else None,
-        said_nothing=not any(map(_is_said, answer.output or ())),
+        is_empty=not any(map(_is_visible, answer.output or ())),
     )
 
 
 def is_last(data: bytes) -> bool:
-    """`response.completed`, `.incomplete`, `.failed`: each holds the response in its last state."""
+    """Return True for `response.completed`, `.incomplete` and `.failed`, which hold the final response."""
     answer = response(data)
     return answer is not None and answer.status not in (None, "in_progress", "queued")
 
 
-def _is_said(item: Mapping[str, object]) -> bool:
-    """Whether an item is more than an empty message, or a thought."""
+def _is_visible(item: Mapping[str, object]) -> bool:
+    """Return True if an item is neither an empty message nor reasoning."""
     kind = item.get("type")
     return bool(text_of([item])) if kind == "message" else kind != "reasoning"
 
 
 def text_of(output: Sequence[Mapping[str, object]]) -> str:
-    """What the messages of an answer say."""
+    """Return the text of the messages in a response."""
     contents = (item.get("content") for item in output if item.get("type") == "message")
     parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, dict)]
     texts = (part.get("text", part.get("refusal")) for part in parts)
@@ -159,7 +159,7 @@ def text_of(output: Sequence[Mapping[str, object]]) -> str:
 
 
 def usage(newest_first: Iterable[bytes]) -> Usage | None:
-    """Of the event that ends a stream; those before it have null for it."""
+    """Return the usage of the event that ends a stream. All earlier ones have null."""
     for data in newest_first:
         try:
             reported = _decode_usage(data)
@@ -180,24 +180,25 @@ def usage(newest_first: Iterable[bytes]) -> Usage | None:
 
 
 def is_usage_alone(_data: bytes) -> bool:
-    """Usage comes with the answer."""
+    """Return False: usage comes with the response."""
     return False
 
 
 def error_body(error: object, _status: int) -> bytes:
-    """As OpenAI writes it (platform.openai.com/docs/guides/error-codes)."""
+    """Return an error as OpenAI writes it (platform.openai.com/docs/guides/error-codes)."""
     return msgspec.json.encode({"error": error})
 
 
 def error_event(error: object, _status: int, *, ends: bool) -> bytes:
-    """Twice the same: the documented event has the fields beside its type, and SDKs raise where they stand in `error`.
+    """Return an error in a stream, in both forms.
 
-    Some clients wait for one of the events that end an answer. There is no `[DONE]`.
+    The documented event has the fields next to its type, but SDKs raise only if they are in `error`. Some clients wait
+    for an event that ends a response. There is no `[DONE]`.
     """
-    said = error if isinstance(error, Mapping) else {"message": str(error)}
-    code = said.get("code") or said.get("type")
-    fields = {"code": None if code is None else str(code), "message": said.get("message") or "", "param": None}
-    event = event_of("error", {**fields, "param": said.get("param"), "sequence_number": 0, "error": error})
+    error_fields = error if isinstance(error, Mapping) else {"message": str(error)}
+    code = error_fields.get("code") or error_fields.get("type")
+    fields = {"code": None if code is None else str(code), "message": error_fields.get("message") or "", "param": None}
+    event = event_of("error", {**fields, "param": error_fields.get("param"), "sequence_number": 0, "error": error})
     return event + _failed_response(fields) if ends else event
 
 
@@ -208,5 +209,5 @@ def _failed_response(fields: Mapping[str, object]) -> bytes:
 
 
 def event_of(name: str, fields: Mapping[str, object]) -> bytes:
-    """One of a stream, by its type."""
+    """Return a stream event of this type."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode({"type": name, **fields}))

@@ -1,4 +1,4 @@
-"""What an item's digest covers: its canonical form, equal for what means the same."""
+"""Canonical form of an item, which its digest covers. Items with the same meaning have the same form."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,18 +12,18 @@ _Text = Callable[[str], str]
 
 _SEED = b"responses"
 TEXTS = frozenset({"input_text", "output_text", "text"})
-# Ids, and where an item stands in its making; of a reference the id is all there is.
+# Ids and progress. A reference consists of its id alone.
 _VOLATILE = frozenset({"type", "id", "call_id", "approval_request_id", "status"})
 MARKS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 
 
 def item_digest(item: Json, kind: str) -> bytes:
-    """Of one item's canonical form; `kind` is its type.
+    """Return the digest of one item's canonical form. kind: its type.
 
-    Kept: kind, role, phase, text, other parts, names, arguments, and every field not known here. Dropped: ids, status,
-    nulls, a cache's marks, all of a reasoning item, the difference between a string and one text part, formatting and
-    key order of arguments, and dates and clock times in results. Links between calls and results are added by
-    `policies.conversation.prefix_digests.prefix_digests`.
+    Kept: kind, role, phase, text, other parts, names, arguments, and every unknown field. Dropped: ids, status, nulls,
+          cache marks, all of a reasoning item, the difference between a string and one text part, and formatting and
+          key order of arguments. Dates and clock times in results are dropped too.
+          `policies.conversation.prefix_digests.prefix_digests` adds the links between calls and results.
     """
     return _digest(item, kind, without_stamps if kind.endswith("_output") else str)
 
@@ -31,15 +31,15 @@ def item_digest(item: Json, kind: str) -> bytes:
 def _digest(item: Json, kind: str, text: _Text) -> bytes:
     if kind == "reasoning":
         return digest_of(_SEED, [kind])
-    if kind in COMPACTIONS:  # by what it holds alone: clients add who has made it, and when
+    if kind in COMPACTIONS:  # by its content only: clients add its maker and time
         return digest_of(_SEED, ["compaction", item.get("encrypted_content")])
     dropped = _VOLATILE - {"id"} if kind == "item_reference" else _VOLATILE
-    kept = {
+    fields = {
         key: _value(key, value, text)
         for key, value in item.items()
         if value is not None and key not in dropped and key not in MARKS
     }
-    return digest_of(_SEED, [kind, kept])
+    return digest_of(_SEED, [kind, fields])
 
 
 def _value(key: str, value: object, text: _Text) -> object:
@@ -61,10 +61,12 @@ def _content(content: object, text: _Text) -> list[object]:
 def _part(part: object, text: _Text) -> object:
     if not isinstance(part, dict):
         return part
-    kept = {key: without_fields(value, MARKS) for key, value in part.items() if value is not None and key not in MARKS}
-    kind, said = kept.get("type"), kept.get("text")
-    if not isinstance(kind, str) or kind not in TEXTS or not isinstance(said, str):
-        return {"part": kept}
-    # What a server adds to a text of the model's, empty where there is nothing to add.
-    beside = {key: value for key, value in kept.items() if key not in ("type", "text") and value != []}
-    return {"text": text(said), **beside} if beside else text(said) or None
+    fields = {
+        key: without_fields(value, MARKS) for key, value in part.items() if value is not None and key not in MARKS
+    }
+    kind, text_value = fields.get("type"), fields.get("text")
+    if not isinstance(kind, str) or kind not in TEXTS or not isinstance(text_value, str):
+        return {"part": fields}
+    # Fields that a server adds to a model's text. They are empty if it has nothing to add.
+    other_fields = {key: value for key, value in fields.items() if key not in ("type", "text") and value != []}
+    return {"text": text(text_value), **other_fields} if other_fields else text(text_value) or None

@@ -1,4 +1,4 @@
-"""The answer to OpenAI's `/responses/compact`: the user's messages, and one compaction item."""
+"""Responses of OpenAI's `/responses/compact`: the user's messages, and one compaction item."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from proxy.dialects.responses.kinds import is_message, kind_of
 
 
 def kept_user(item: object) -> Json | None:
-    """A user's message as it stands in the answer to `/responses/compact`; None for any other item."""
+    """Return a user's message as `/responses/compact` returns it; None for any other item."""
     if not isinstance(item, dict) or not is_message(item, kind_of(item)) or item.get("role") != "user":
         return None
     content = item.get("content")
@@ -20,9 +20,9 @@ def kept_user(item: object) -> Json | None:
 
 
 def answer_of(answer: CompactionAnswer, kept: Sequence[Json]) -> bytes:
-    """The answer to `/responses/compact`.
+    """Return the response of `/responses/compact`.
 
-    Ids are no other answer's: what is kept is sent again, and OpenAI refuses two items of one id.
+    Ids are unique to each response: the kept items are sent again, and OpenAI rejects two items with the same id.
     """
     users = [{**item, "id": item.get("id") or f"msg_{answer.name}_{at}"} for at, item in enumerate(kept)]
     body = {"id": f"resp_{answer.name}", "object": "response.compaction", "created_at": answer.at}

@@ -1,6 +1,6 @@
-"""Compaction as OpenAI's Responses API has it: an item of the array, a question for one, and a threshold.
+"""Compaction in OpenAI's Responses API: an item of the array, a trigger item, and a threshold.
 
-developers.openai.com/api/docs/guides/compaction, and the types of openai-python 3.57.
+Sources: developers.openai.com/api/docs/guides/compaction, and the types of openai-python 3.57.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from proxy.dialects.compaction import (
     CompactionCost,
     CompactionRequest,
     CompactionRequestError,
-    Held,
+    HeldCompaction,
     How,
 )
 from proxy.dialects.responses.answers import event_of
@@ -25,13 +25,14 @@ DROPS_BEFORE = False
 
 _LEAST_THRESHOLD = 1_000
 _ANNOUNCEMENTS = frozenset({"response.created", "response.in_progress", "response.queued"})
-# Events of ours in a stream of others.
+# Events that the proxy inserts into the stream of a model.
 _INSERTED = 2
 _UNVERIFIED = "The encrypted content could not be verified. Reason: {reason}."
 _reads_entries = msgspec.json.Decoder(list[dict[str, object]]).decode
 
 
 def parse_request(fields: Mapping[str, msgspec.Raw], items: Mapping[int, object], length: int) -> CompactionRequest:
+    """Return the compaction that a request asks for. Raises CompactionRequestError."""
     triggers = [at for at, item in items.items() if is_question(item)]
     for at in triggers:
         if at != length - 1 or len(triggers) > 1:
@@ -47,41 +48,44 @@ def parse_request(fields: Mapping[str, msgspec.Raw], items: Mapping[int, object]
 
 
 def _threshold(raw: msgspec.Raw) -> int | None:
-    """0 where it is left to us; None where no compaction is asked for."""
+    """Return the requested threshold; 0 if the proxy decides, None if no compaction is requested."""
     if not raw or bytes(raw) == b"null":
         return None
     try:
         entries = _reads_entries(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise CompactionRequestError("It must be a list of objects.", param="context_management") from None
-    found: int | None = None
+    threshold: int | None = None
     for at, entry in enumerate(entries):
-        place = f"context_management[{at}]"
+        path = f"context_management[{at}]"
         if entry.get("type") != "compaction":
-            raise CompactionRequestError("Supported values are: 'compaction'.", param=f"{place}.type")
+            raise CompactionRequestError("Supported values are: 'compaction'.", param=f"{path}.type")
         value = entry.get("compact_threshold")
         if value is None:
-            found = found or 0
+            threshold = threshold or 0
         elif not isinstance(value, int) or isinstance(value, bool) or value < _LEAST_THRESHOLD:
             raise CompactionRequestError(
-                f"It must be an integer of at least {_LEAST_THRESHOLD}.", param=f"{place}.compact_threshold"
+                f"It must be an integer of at least {_LEAST_THRESHOLD}.", param=f"{path}.compact_threshold"
             )
         else:
-            found = min(found or value, value)
-    return found
+            threshold = min(threshold or value, value)
+    return threshold
 
 
-def find_compaction(item: object, _raw: bytes) -> Held | None:
+def find_compaction(item: object, _raw: bytes) -> HeldCompaction | None:
+    """Return the compaction in an item; None for any other item."""
     if not isinstance(item, dict) or kind_of(item) not in COMPACTIONS:
         return None
-    return Held(item.get("encrypted_content"))
+    return HeldCompaction(item.get("encrypted_content"))
 
 
 def is_question(item: object) -> bool:
+    """Return True if an item is a compaction trigger."""
     return isinstance(item, dict) and kind_of(item) == TRIGGER
 
 
 def unreadable(position: int, reason: str, _how: How | None) -> CompactionRequestError:
+    """Return the error for an item that cannot be opened."""
     return CompactionRequestError(
         _UNVERIFIED.format(reason=reason),
         param=f"input[{position}].encrypted_content",
@@ -90,13 +94,14 @@ def unreadable(position: int, reason: str, _how: How | None) -> CompactionReques
 
 
 def malformed_item_error(position: int) -> CompactionRequestError:
+    """Return the error for an item without sealed content."""
     return CompactionRequestError(
         "It must be a string that is not empty.", param=f"input[{position}].encrypted_content"
     )
 
 
 def unfinished_calls_error(items: Sequence[object]) -> CompactionRequestError | None:
-    """A call among these that has no output."""
+    """Return the error for a call without output; None if all calls have one."""
     calls: dict[str, None] = {}
     for item in items:
         if not isinstance(item, dict):
@@ -112,10 +117,12 @@ def unfinished_calls_error(items: Sequence[object]) -> CompactionRequestError | 
 
 
 def item_of(sealed: str, _text: str, name: str, _how: How | None) -> Json:
+    """Return a compaction item of the proxy."""
     return {"id": f"cmp_{name}", "type": "compaction", "encrypted_content": sealed}
 
 
 def usage_of(spent: CompactionCost) -> Json:
+    """Return the usage of a compaction."""
     return {
         "input_tokens": spent.prompt,
         "input_tokens_details": {"cached_tokens": spent.cached},
@@ -126,65 +133,70 @@ def usage_of(spent: CompactionCost) -> Json:
 
 
 def whole(answer: CompactionAnswer) -> bytes:
-    """The answer to a trigger."""
+    """Return the response to a trigger."""
     return msgspec.json.encode(_response(answer, "completed", [answer.item]))
 
 
 def opening(answer: CompactionAnswer) -> Iterator[bytes]:
-    """How the stream of one begins, before there is an item."""
+    """Yield the events that begin the stream, before there is an item."""
     for number, (kind, status) in enumerate((("created", "in_progress"), ("in_progress", "in_progress"))):
         yield _event(f"response.{kind}", number, response=_response(answer, status, []))
 
 
-def at_work(answer: CompactionAnswer) -> bytes:
-    """A model is asked for a summary."""
+def progress(answer: CompactionAnswer) -> bytes:
+    """Return the event sent while a model is called."""
     return _event("response.compaction.compacting", 2, item_id=answer.item_id, output_index=0)
 
 
-def closing(answer: CompactionAnswer, *, is_told: bool) -> Iterator[bytes]:
-    """How it ends; `is_told`: whether `at_work` stood before it."""
-    number = 3 if is_told else 2
+def closing(answer: CompactionAnswer, *, has_progress: bool) -> Iterator[bytes]:
+    """Yield the events that end the stream. has_progress: True if `progress` was sent before."""
+    number = 3 if has_progress else 2
     yield _event("response.output_item.added", number, output_index=0, item=answer.item)
     yield _event("response.output_item.done", number + 1, output_index=0, item=answer.item)
     yield _event("response.completed", number + 2, response=_response(answer, "completed", [answer.item]))
 
 
-def failing(answer: CompactionAnswer, message: str, *, is_told: bool) -> bytes:
-    """How it ends where no item could be made."""
+def failing(answer: CompactionAnswer, message: str, *, has_progress: bool) -> bytes:
+    """Return the event that ends the stream if no item could be made."""
     error = {"code": "server_error", "message": message}
-    return _event("response.failed", 3 if is_told else 2, response=_response(answer, "failed", []) | {"error": error})
+    return _event(
+        "response.failed", 3 if has_progress else 2, response=_response(answer, "failed", []) | {"error": error}
+    )
 
 
-class inserter:  # noqa: N801 - a function to those who use it
-    """The item stands first, behind the announcements; what follows is counted on."""
+class inserter:  # noqa: N801 - callers use it as a function
+    """Inserts the item after the announcements and renumbers later events."""
 
     def __init__(self, answer: CompactionAnswer) -> None:
+        """Create an inserter for this response."""
         self._answer = answer
-        self._is_told = False
-        self._last = -1
+        self._is_inserted = False
+        self._last_number = -1
 
     def events(self, event: dict[str, object]) -> list[dict[str, object]]:
+        """Return the events that replace one event of the model's stream."""
         kind, number = event.get("type"), event.get("sequence_number")
-        if not self._is_told and kind in _ANNOUNCEMENTS:
-            self._last = number if isinstance(number, int) else self._last + 1
+        if not self._is_inserted and kind in _ANNOUNCEMENTS:
+            self._last_number = number if isinstance(number, int) else self._last_number + 1
             return [event]
-        told = [] if self._is_told else self._output_items()
-        self._is_told = True
-        return [*told, self._counted_on(event)]
+        inserted = [] if self._is_inserted else self._output_items()
+        self._is_inserted = True
+        return [*inserted, self._renumbered(event)]
 
     def whole(self, answer: dict[str, object]) -> dict[str, object]:
+        """Return the model's response with the item first."""
         output = answer.get("output")
         return {**answer, "output": [self._answer.item, *output]} if isinstance(output, list) else answer
 
     def _output_items(self) -> list[dict[str, object]]:
-        item, first = self._answer.item, self._last + 1
+        item, start = self._answer.item, self._last_number + 1
         kinds = ("response.output_item.added", "response.output_item.done")
         return [
-            {"type": kind, "sequence_number": first + at, "output_index": 0, "item": item}
+            {"type": kind, "sequence_number": start + at, "output_index": 0, "item": item}
             for at, kind in enumerate(kinds)
         ]
 
-    def _counted_on(self, event: dict[str, object]) -> dict[str, object]:
+    def _renumbered(self, event: dict[str, object]) -> dict[str, object]:
         changed = dict(event)
         for key, more in (("sequence_number", _INSERTED), ("output_index", 1)):
             if isinstance(number := event.get(key), int):

@@ -1,4 +1,4 @@
-"""Items of the Responses API as blocks, and their other forms."""
+"""Items of the Responses API as blocks, and their rewritten forms."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -15,8 +15,8 @@ from proxy.dialects.responses.kinds import (
     DEFINING,
     HOSTED,
     TRIGGER,
-    asked_in,
     call_id,
+    call_input,
     is_call,
     is_message,
     is_result,
@@ -31,13 +31,13 @@ from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import cut, cut_arguments, cut_values
 from proxy.models.media import KINDS, media_tokens, sealed_tokens
 
-# As chat's: a message is an item, and a call is one of its own.
+# As in chat. A message is an item, and so is a call.
 ITEM_OVERHEAD = 4
 
-_SPOKEN = ("name", "namespace", "arguments", "input")
+_CALL_KEYS = ("name", "namespace", "arguments", "input")
 _FUNCTIONS = frozenset({"function_call", "custom_tool_call"})
-# What a call asks for, and what one that holds its result was answered; the first that is there.
-_ANSWERED = ("output", "error", "outputs", "results", "result")
+# Fields with the result of a call that holds it. The first one present counts.
+_RESULT_KEYS = ("output", "error", "outputs", "results", "result")
 _STREAMS = ("stdout", "stderr")
 _FACTS: Mapping[str, Facts] = {
     "reasoning": Facts(silent=True, signed="sealed"),
@@ -49,13 +49,14 @@ _FACTS: Mapping[str, Facts] = {
 
 
 class ResponsesItems(Items):
-    """A message is a list of parts or a text. Calls, results and reasoning are items of their own."""
+    """Items. A message is a list of parts or a text. Calls, results and reasoning are items of their own."""
 
     NAMES = ("type", "role")
     LISTS = ("content", "output")
     ITEM_OVERHEAD = ITEM_OVERHEAD
 
     def read(self, item: Json, /) -> View:
+        """Return the role and the blocks of an item by its type."""
         kind = kind_of(item)
         if is_message(item, kind):
             content = item.get("content")
@@ -70,16 +71,18 @@ class ResponsesItems(Items):
             result = Block("result", item, id=name, parts=parts, error=_error(item, kind))
             return View(item, role, [result], False, kind)
         if kind in HOSTED or is_call(item, kind):
-            blocks = [Block("call", item, id=name, name=tool_of(item, kind), given=asked_in(item))]
+            blocks = [Block("call", item, id=name, name=tool_of(item, kind), given=call_input(item))]
             if kind in HOSTED:  # it holds its result
                 blocks.append(Block("result", item, id=name, error=_error(item, kind)))
             return View(item, role, blocks, True, kind)
         return View(item, role, [Block("other", item)], True, kind)
 
     def digest(self, view: View, /) -> bytes:
+        """Return the digest of the item's canonical form."""
         return item_digest(view.item, view.kind)
 
     def facts(self, view: View, /) -> Facts:
+        """Return the facts of an item by its type."""
         item, kind = view.item, view.kind
         facts = Facts(continues=view.role == "assistant")
         if kind in DEFINING:
@@ -98,6 +101,7 @@ class ResponsesItems(Items):
         return facts
 
     def tokens(self, view: View, count: CountTokens, family: str, /) -> int:
+        """Return the tokens of an item by its type."""
         item, kind = view.item, view.kind
         match _first_kind(view):
             case "text" | "medium":
@@ -105,7 +109,7 @@ class ResponsesItems(Items):
             case "result" if isinstance(item.get("output"), str | list):
                 return super().tokens(view, count, family)
             case "call" if kind in _FUNCTIONS:
-                texts = (as_text(item[key]) for key in _SPOKEN if item.get(key) is not None)
+                texts = (as_text(item[key]) for key in _CALL_KEYS if item.get(key) is not None)
                 return CALL_OVERHEAD + sum(map(count, texts))
         if kind == "reasoning" or kind in COMPACTIONS:
             return ITEM_OVERHEAD + max(_sealed_tokens(item), sum(map(count, _thoughts(item))))
@@ -115,13 +119,15 @@ class ResponsesItems(Items):
         return overhead + _other_tokens(item, kind, count, family)
 
     def hear(self, message: Message, view: View, count: CountTokens, /) -> Message:
+        """Return the description with the authors of the item's texts, if it may hold a person's."""
         is_known = _first_kind(view) in ("thought", "call", "other")
         return message if is_known else super().hear(message, view, count)
 
     def shown(self, block: Block, /) -> str | None:
+        """Return the text of a block in a transcript; None if it is not shown."""
         match block.kind:
             case "result":
-                return _answer(block.value)
+                return _result_text(block.value)
             case "thought":
                 return "\n".join(_thoughts(block.value)) or None
             case "other":
@@ -130,42 +136,49 @@ class ResponsesItems(Items):
                 return None if block.value is None else _text_of_part(block.value)
 
     def inject(self, item: Injected, /) -> bytes:
-        """Return an item of ours with its type, which an encoder of a server may want."""
+        """Return an injected item. Some servers' encoders require the type."""
         kind = "output_text" if item.role == "assistant" else "input_text"
         content = [{"type": kind, "text": item.text}]
         return msgspec.json.encode({"type": "message", "role": item.role, "content": content})
 
     def text_part(self, text: str, _: object = None, /) -> dict[str, object]:
+        """Return an injected text as a part. It has no cache mark."""
         return {"type": "input_text", "text": text}
 
     def with_texts(self, raw: bytes | memoryview, texts: Sequence[str | None], /) -> bytes:
-        """Return an item with another text in the form of the old one. A shell's results, for example, stay."""
+        """Return an item with another text in the form of the old one.
+
+        Results of shells and the like stay unchanged.
+        """
         (text,) = texts
         item = msgspec.json.decode(readable(bytes(raw)))
         kind = kind_of(item)
         key = "content" if is_message(item, kind) else "output"
-        said = item.get(key)
-        if text is None or not (isinstance(said, str) or _is_plain(said)):
+        content = item.get(key)
+        if text is None or not (isinstance(content, str) or _is_plain(content)):
             return bytes(raw)
-        item[key] = text if isinstance(said, str) else [_text_part(text, role_of(item, kind), said)]
+        item[key] = text if isinstance(content, str) else [_text_part(text, role_of(item, kind), content)]
         return msgspec.json.encode(item)
 
     def is_fixed(self, item: Json, /) -> bool:
+        """Return True for reasoning, compactions, and items that define tools."""
         kind = kind_of(item)
         return kind == "reasoning" or kind in COMPACTIONS or bool(tools_of(item, kind))
 
     def shorter(self, part: Json, share: float, /) -> Json:
+        """Return a part with its texts shortened, or a note for a medium."""
         noted = self.note_of(part)
-        return {key: _cut(value, share) if key in ("text", *_STREAMS) else value for key, value in noted.items()}
+        return {key: _cut_text(value, share) if key in ("text", *_STREAMS) else value for key, value in noted.items()}
 
     def shorten_beside(self, item: dict[str, object], share: float, /) -> None:
+        """Shorten the arguments and inputs of a call, and drop a generated image."""
         for key, value in item.items():
             if key == "arguments":
                 item[key] = cut_arguments(value, share) if isinstance(value, str) else cut_values(value, share)
             elif key == "operation":
                 item[key] = cut_values(value, share)
             elif key == "input":
-                item[key] = _cut(value, share)
+                item[key] = _cut_text(value, share)
         if kind_of(item) == "image_generation_call":
             item["result"] = None
 
@@ -176,7 +189,7 @@ def _first_kind(view: View) -> Kind:
 
 
 def _block(part: object) -> Block:
-    text = _text(part)
+    text = _text_or_none(part)
     return Block("medium" if text is None else "text", part, text)
 
 
@@ -184,12 +197,12 @@ def _content_parts(content: object) -> Sequence[object]:
     return content if isinstance(content, list) else [content]
 
 
-def _text(part: object) -> str | None:
-    """Return the text of a part of a content; None if it has none."""
+def _text_or_none(part: object) -> str | None:
+    """Return the text of a content part; None if it has none."""
     if isinstance(part, str):
         return part
-    said = part.get("text", part.get("refusal")) if isinstance(part, dict) else None
-    return said if isinstance(said, str) else None
+    text = part.get("text", part.get("refusal")) if isinstance(part, dict) else None
+    return text if isinstance(text, str) else None
 
 
 def _other_tokens(item: Json, kind: str, count: CountTokens, family: str) -> int:
@@ -211,40 +224,40 @@ def _sealed_tokens(item: Json) -> int:
 def _thoughts(item: Json) -> Iterator[str]:
     """Yield the texts of a thought: its summary and its content."""
     for key in ("summary", "content"):
-        yield from (text for part in _content_parts(item.get(key)) if (text := _text(part)) is not None)
+        yield from (text for part in _content_parts(item.get(key)) if (text := _text_or_none(part)) is not None)
 
 
 def _error(item: Json, kind: str) -> bool | None:
-    """Return True if a result reports an error. `completed` says of a function's result only that it is there."""
+    """Return True if a result reports an error. A function's status `completed` does not mean success."""
     if item.get("error"):
         return True
     status = item.get("status")
     if status in ("failed", "incomplete"):
         return True
     output = item.get("output")
-    ends = [end for part in (output if isinstance(output, list) else []) if (end := _exit_of(part)) is not None]
+    ends = [end for part in (output if isinstance(output, list) else []) if (end := _is_failed(part)) is not None]
     if ends:
         return any(ends)
     return False if status == "completed" and (kind in HOSTED or kind == "apply_patch_call_output") else None
 
 
-def _exit_of(part: object) -> bool | None:
-    """Return True if a command of a shell's results failed; None if this is no command."""
+def _is_failed(part: object) -> bool | None:
+    """Return True if a command of a shell's results failed; None if this is not a command."""
     outcome = part.get("outcome") if isinstance(part, dict) else None
     if not isinstance(outcome, dict):
         return None
     return outcome.get("type") == "timeout" or outcome.get("exit_code") not in (0, None)
 
 
-def _answer(item: Json) -> str:
-    """Return the text of a result, or the names of the tools that it brings."""
+def _result_text(item: Json) -> str:
+    """Return the text of a result, or the names of the tools that it defines."""
     if names := tools_of(item, kind_of(item)):
         return ", ".join(names)
     if kind_of(item) == "image_generation_call":
         return "[image]"
-    said = next((item[key] for key in _ANSWERED if item.get(key) is not None), None)
-    if said is not None:
-        return _text_of_content(said)
+    output = next((item[key] for key in _RESULT_KEYS if item.get(key) is not None), None)
+    if output is not None:
+        return _text_of_content(output)
     return as_text({key: item[key] for key in ("approve", "reason", "status") if item.get(key) is not None})
 
 
@@ -253,7 +266,7 @@ def _text_of_content(content: object) -> str:
 
 
 def _text_of_part(part: object) -> str:
-    text = _text(part)
+    text = _text_or_none(part)
     if text is not None or not isinstance(part, dict):
         return text if text is not None else as_text(part)
     kind = part.get("type")
@@ -264,9 +277,9 @@ def _text_of_part(part: object) -> str:
 
 
 def without_sealed(raw: bytes) -> bytes | None:
-    """Return an item of a prompt whose sealed reasoning is left out, None for such reasoning.
+    """Return an item without sealed reasoning; None for an item of such reasoning.
 
-    Without their ids other items do not ask for the reasoning that came before them.
+    Items without ids do not require the reasoning before them.
     """
     item = msgspec.json.decode(readable(raw))
     if not isinstance(item, dict):
@@ -281,18 +294,18 @@ def without_sealed(raw: bytes) -> bytes | None:
 def _is_plain(content: object) -> bool:
     """Return True if this is a list of texts and media."""
     return isinstance(content, list) and all(
-        _text(part) is not None or (isinstance(part, dict) and part.get("type") in KINDS) for part in content
+        _text_or_none(part) is not None or (isinstance(part, dict) and part.get("type") in KINDS) for part in content
     )
 
 
-def _text_part(text: str, role: str, instead: Sequence[object]) -> Json:
-    """Return a part with this text, and the marks for a cache that the last part had."""
-    last = instead[-1] if instead else None
-    marks = {key: last[key] for key in sorted(MARKS & last.keys())} if isinstance(last, Mapping) else {}
+def _text_part(text: str, role: str, replaced: Sequence[object]) -> Json:
+    """Return a part with this text, and the cache marks of the last replaced part."""
+    last_part = replaced[-1] if replaced else None
+    marks = {key: last_part[key] for key in sorted(MARKS & last_part.keys())} if isinstance(last_part, Mapping) else {}
     return {"type": "output_text" if role == "assistant" else "input_text", "text": text, **marks}
 
 
-def _cut(value: object, share: float) -> object:
+def _cut_text(value: object, share: float) -> object:
     return cut(value, share) if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""Requests of ours: a prompt to a summarizer, and a client's own conversation with a question at its end."""
+"""The proxy's own Responses requests: a prompt to a summarizer, and a client's conversation with an added question."""
 
 from collections.abc import Sequence
 
@@ -10,16 +10,16 @@ from proxy.dialects.base import Fields
 from proxy.dialects.json_array import members_of, text_at, with_fields
 from proxy.dialects.responses.answers import response, text_of, usage
 from proxy.dialects.responses.kinds import kind_of
-from proxy.dialects.riding import Json, has_tools, is_harmless, left_behind
+from proxy.dialects.riding import Json, disallowed_fields, has_tools, is_harmless
 from proxy.dialects.surrogates import readable
 
 OUTPUT_KEY = "max_output_tokens"
 HEADERS: Sequence[tuple[bytes, bytes]] = ()
 _LEAST = 16
-# Thought counts as output.
+# Reasoning counts as output tokens.
 _THOUGHT = 4
-# What of a client's request goes with a question of ours: the prompt, how it is thought about and sampled, and the way
-# to its cache.
+# Fields of a client's request that are sent with the proxy's question: the prompt, reasoning, sampling, and cache
+# routing.
 ALLOWED = frozenset(
     {
         *("model", "instructions", "input", "tools", "tool_choice", "max_output_tokens", "store", "prompt_cache_key"),
@@ -27,7 +27,7 @@ ALLOWED = frozenset(
     }
 )
 _CLIENT_TOOLS = frozenset({"function", "custom", "local_shell", "apply_patch", "computer_use_preview", "computer"})
-# Items by which a provider goes on with something: what it was allowed to do, what it keeps, and tools of its own.
+# Items that let a provider continue an action: approvals, stored items, and its own tools.
 _ACTS = frozenset(
     {
         "mcp_approval_request",
@@ -41,14 +41,15 @@ _ACTS = frozenset(
 
 
 def room(tokens: int) -> int:
+    """Return the tokens of the text and of the reasoning before it."""
     return max(_LEAST, _THOUGHT * tokens)
 
 
 def ask(model: str, prompt: Prompt, limit: tuple[str, int], temperature: float | None) -> bytes:
-    """One user's item and its instructions; nothing of it is kept."""
+    """Return a request with instructions and one user message. The provider stores nothing."""
     output_key, tokens = limit
-    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": prompt.user}]}
-    body: dict[str, object] = {"model": model, "instructions": prompt.system, "input": [said], output_key: tokens}
+    message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": prompt.user}]}
+    body: dict[str, object] = {"model": model, "instructions": prompt.system, "input": [message], output_key: tokens}
     body["store"] = False
     if temperature is not None:
         body["temperature"] = temperature
@@ -56,10 +57,13 @@ def ask(model: str, prompt: Prompt, limit: tuple[str, int], temperature: float |
 
 
 def continuation(body: bytes, fields: Fields, limit: tuple[str, int], temperature: float | None = None) -> bytes | None:
-    """The tools stay, since they are part of the prompt; they are not to be called. So does `prompt_cache_key`, which
-    leads to where the cache is: only the question is news there. A schema stands before the instructions, so that what
-    was asked for with one is not in the cache without."""
-    if not is_harmless(body, _is_clients) or _goes_on(body):
+    """Return the client's request with the added question; None if it cannot be one.
+
+    The tools stay, since they are part of the prompt, but may not be called. `prompt_cache_key` stays too: it leads to
+    the cache, and only the question is new. A schema comes before the instructions, so a prompt that was cached with
+    one is not found without it.
+    """
+    if not is_harmless(body, _is_clients) or _continues_action(body):
         return None
     if text_at(fields["text"], ("format", "type")) not in (None, "text"):
         return None
@@ -69,31 +73,34 @@ def continuation(body: bytes, fields: Fields, limit: tuple[str, int], temperatur
         changed["tool_choice"] = "none"
     if temperature is not None:
         changed["temperature"] = temperature
-    return with_fields(body, changed, without=left_behind(body, ALLOWED))
+    return with_fields(body, changed, without=disallowed_fields(body, ALLOWED))
 
 
 def _is_clients(tool: Json) -> bool:
     match tool.get("type"):
         case "namespace":
             inner = tool.get("tools")
-            return isinstance(inner, list) and all(isinstance(one, dict) and _is_clients(one) for one in inner)
+            return isinstance(inner, list) and all(
+                isinstance(inner_tool, dict) and _is_clients(inner_tool) for inner_tool in inner
+            )
         case "shell":
-            place = tool.get("environment")
-            return isinstance(place, dict) and place.get("type") == "local"
+            environment = tool.get("environment")
+            return isinstance(environment, dict) and environment.get("type") == "local"
         case str(kind):
             return kind in _CLIENT_TOOLS
         case _:
             return False
 
 
-def _goes_on(body: bytes) -> bool:
-    """Whether an item has the provider go on with something of its own."""
+def _continues_action(body: bytes) -> bool:
+    """Return True if an item lets the provider continue an action."""
     items = members_of(body)["input"].partition(b":")[2].strip()
     decoded = msgspec.json.decode(readable(items))
     return isinstance(decoded, list) and any(kind_of(item) in _ACTS for item in decoded if isinstance(item, dict))
 
 
 def read(body: bytes) -> SummaryAnswer | None:
+    """Return the summary in the response; None if it has no output."""
     answer = response(body)
     if answer is None or answer.output is None:
         return None

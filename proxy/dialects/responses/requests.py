@@ -1,4 +1,4 @@
-"""A request for a response beside its items."""
+"""Fields of a Responses request besides its items."""
 
 import re
 
@@ -17,18 +17,18 @@ ARRAY = Array(
     or_text=True,
 )
 _LABELS = (("prompt_cache_key",), ("metadata", "session_id"), ("metadata", "user_id"))
-# Tools that the provider runs, whose results it puts into the prompt.
+# Tools that the provider runs. Their results are added to the prompt.
 _HOSTED = re.compile(rb'"type"\s{0,9}:\s{0,9}"(?:web_search|file_search|code_interpreter|image_generation|mcp)')
-# Reasoning is sealed for a key and a model, and not bound to what stands before it.
+# Reasoning is sealed for a key and a model, and not bound to the items before it.
 _ORDER = Order(thinking="free", instructions="before")
-# Below this the field is refused (developers.openai.com/api/reference/resources/responses).
+# Smaller values are rejected (developers.openai.com/api/reference/resources/responses).
 _LEAST_OUTPUT = 16
-# How the names of such edits begin: versions follow.
+# Prefixes of the types of such edits. Types have versions.
 _AT_WORK = ("compact", "clear_tool_uses")
 
 
 class _PromptEdit(msgspec.Struct):
-    """One thing that the provider is to do with the prompt by itself."""
+    """One edit that the provider makes to the prompt."""
 
     type: object = None
 
@@ -37,7 +37,7 @@ _read_edits = msgspec.json.Decoder(list[_PromptEdit]).decode
 
 
 def settings(fields: Fields) -> RequestSettings:
-    """Wrong types are taken as absent. Streams tell their usage without being asked."""
+    """Return the settings of a request. Values of a wrong type count as absent. Streams always report usage."""
     model = scalar(fields["model"])
     max_output = scalar(fields["max_output_tokens"])
     passthrough, is_managed = _passthrough(fields), _is_managed(fields["context_management"])
@@ -60,13 +60,13 @@ def settings(fields: Fields) -> RequestSettings:
 
 
 def _passthrough(fields: Fields) -> str | None:
-    """Where most of the prompt lies with the provider."""
+    """Return the field that refers to a prompt stored at the provider; None if there is none."""
     stored = ("previous_response_id", "conversation")
     return next((field for field in stored if _is_given(fields[field])), None)
 
 
 def _is_given(raw: msgspec.Raw) -> bool:
-    """A field may hold an id, or an object with one."""
+    """Return True if a field has a value: an id, or an object with one."""
     return bool(raw) and scalar(raw) is not None
 
 

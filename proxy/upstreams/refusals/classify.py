@@ -63,17 +63,17 @@ def classify_event(data: bytes, event: str | None = None) -> StatedLimit | None:
 
 
 def full_window(
-    finish_reason: str | None, prompt: int | None, generated: int | None, *, said_nothing: bool, window: int | None
+    finish_reason: str | None, prompt: int | None, generated: int | None, *, is_empty: bool, window: int | None
 ) -> StatedLimit | None:
     """What a finished answer says of a window so full that nothing was generated: why it ended, and its tokens.
 
-    said_nothing: neither text nor tool calls came.
+    is_empty: neither text nor tool calls came.
     window:       the model's, as far as it is known.
 
     An empty response without an explicit reason may be an overflow if the window is not known, or no prompt is reported
     (LM Studio, LiteLLM): that depends on how much was sent.
     """
-    if not said_nothing or (generated is not None and generated > NEXT_TO_NOTHING):
+    if not is_empty or (generated is not None and generated > NEXT_TO_NOTHING):
         return None
     if finish_reason is not None and (named := normal_code(finish_reason)) and suffices(named):
         return StatedLimit(None, prompt, learnable=False)

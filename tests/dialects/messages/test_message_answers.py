@@ -70,7 +70,7 @@ def whole(*content: Json, reason: str = "end_turn", **usage: object) -> bytes:
     ],
 )
 def test_an_announcement_says_nothing(data: bytes, says: bool) -> None:
-    assert answers.says_something(data) is says
+    assert answers.has_content(data) is says
 
 
 FULL = "model_context_window_exceeded"
@@ -84,14 +84,14 @@ ITERATIONS = [{"input_tokens": 900, "output_tokens": 4}, {**CACHED, "output_toke
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (whole(TEXT, **CACHED, output_tokens=9), Ending("end_turn", 125, 9, said_nothing=False)),
-        (whole(reason=FULL), Ending(FULL, None, None, said_nothing=True)),
-        (whole({"type": "text", "text": ""}, reason="max_tokens"), Ending("max_tokens", None, None, said_nothing=True)),
-        (whole({"type": "tool_use", "id": "t"}, reason="tool_use"), Ending("tool_use", None, None, said_nothing=False)),
-        (whole({"type": "thinking", "thinking": "h"}), Ending("end_turn", None, None, said_nothing=False)),
-        (ended("refusal", output_tokens=1), Ending("refusal", None, 1, said_nothing=True)),
-        (ended("end_turn", **CACHED, output_tokens=1), Ending("end_turn", 125, 1, said_nothing=True)),
-        (delta(type="text_delta", text="F"), Ending(None, None, None, said_nothing=False)),
+        (whole(TEXT, **CACHED, output_tokens=9), Ending("end_turn", 125, 9, is_empty=False)),
+        (whole(reason=FULL), Ending(FULL, None, None, is_empty=True)),
+        (whole({"type": "text", "text": ""}, reason="max_tokens"), Ending("max_tokens", None, None, is_empty=True)),
+        (whole({"type": "tool_use", "id": "t"}, reason="tool_use"), Ending("tool_use", None, None, is_empty=False)),
+        (whole({"type": "thinking", "thinking": "h"}), Ending("end_turn", None, None, is_empty=False)),
+        (ended("refusal", output_tokens=1), Ending("refusal", None, 1, is_empty=True)),
+        (ended("end_turn", **CACHED, output_tokens=1), Ending("end_turn", 125, 1, is_empty=True)),
+        (delta(type="text_delta", text="F"), Ending(None, None, None, is_empty=False)),
         (whole(TEXT, input_tokens="many"), None),
         (b"{", None),
     ],

@@ -10,7 +10,7 @@ from policies.conversation.conversation import MessageIndex
 from policies.decision.assemble import SHAPES, Injected, Item, MergedMessage, Shape
 from proxy.dialects import json_array
 from proxy.dialects.base import Dialect
-from proxy.dialects.messages.breakpoints import behind_head
+from proxy.dialects.messages.breakpoints import mark_head
 from proxy.dialects.table import CHAT, MESSAGES, RESPONSES
 from tests.support.conversations import Json
 from tests.support.message_blocks import MARK, text
@@ -48,7 +48,7 @@ def raw(**fields: object) -> bytes:
 )
 def test_the_head_is_marked_at_its_end(fields: Json, marked: Json) -> None:
     body = raw(**fields)
-    found = behind_head(body)
+    found = mark_head(body)
     assert json.loads(found) == {**json.loads(body), **marked}
     assert f"[{FIX} ,{DONE}]".encode() in found
     assert (found == body) == (not marked)

@@ -275,6 +275,6 @@ async def test_behind_a_separator_instructions_from_before_it_stand_where_they_m
         reader = RequestReader(Tokenizer(), Workers(pool))
         request = await reader.read(body, b"scope", lambda _: DEFAULT_ENCODING, MESSAGES)
     assert request is not None
-    kept: Json = json.loads(request.behind("/new").body)
+    kept: Json = json.loads(request.after_separator("/new").body)
     assert messages_of(kept) == [*history[4:6], rule, *history[6:]]
     assert defects(kept) == []

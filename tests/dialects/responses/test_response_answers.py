@@ -80,7 +80,7 @@ CALL: Json = {"type": "function_call", "name": "bash", "arguments": "", "call_id
     ],
 )
 def test_announcements_say_nothing(data: bytes, says: bool) -> None:
-    assert answers.says_something(data) is says
+    assert answers.has_content(data) is says
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_an_answer_says_how_it_ended_whole_and_in_its_last_event(answer: Json, e
     for data in (raw(answer), event(f"response.{answer['status']}", response=answer)):
         found = answers.ending(data)
         assert found is not None
-        assert (found.reason, found.prompt_tokens, found.completion_tokens, found.said_nothing) == ending
+        assert (found.reason, found.prompt_tokens, found.completion_tokens, found.is_empty) == ending
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_an_error_in_a_stream_has_the_name_of_its_type_and_ends_without_done(err
     assert found[0]["error"] == error
     if ends:
         assert found[1]["response"]["error"] == {"code": str(code or "server_error"), "message": "No."}
-    assert all(answers.says_something(data_of(one)) for one in events)
+    assert all(answers.has_content(data_of(one)) for one in events)
 
 
 def test_an_overflow_of_ours_is_one_to_every_reader() -> None:

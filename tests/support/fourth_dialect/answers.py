@@ -73,7 +73,7 @@ def elements(data: bytes) -> list[Element]:
     return read if isinstance(read, list) else [read]
 
 
-def says_something(data: bytes) -> bool:
+def has_content(data: bytes) -> bool:
     return any(
         each.error or each.reason or any(value for part in each.parts for value in part.values())
         for each in elements(data)
@@ -89,7 +89,7 @@ def ending(data: bytes) -> Ending | None:
         read[-1].reason,
         billed.prompt if billed else None,
         billed.completion if billed else None,
-        said_nothing=not any(value for each in read for part in each.parts for value in part.values()),
+        is_empty=not any(value for each in read for part in each.parts for value in part.values()),
     )
 
 

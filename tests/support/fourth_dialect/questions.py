@@ -8,7 +8,7 @@ from policies.record.prompting import Prompt
 from policies.record.validation import SummaryAnswer
 from proxy.dialects.base import Fields
 from proxy.dialects.json_array import text_at, with_fields
-from proxy.dialects.riding import Json, has_tools, is_harmless, left_behind
+from proxy.dialects.riding import Json, disallowed_fields, has_tools, is_harmless
 from tests.support.fourth_dialect.answers import elements, usage
 from tests.support.fourth_dialect.requests import LIMIT, with_output
 
@@ -41,7 +41,7 @@ def continuation(body: bytes, fields: Fields, limit: tuple[str, int], temperatur
     if not (is_text and is_harmless(body, _is_clients)):
         return None
     changed = {"toolConfig": {"functionCallingConfig": {"mode": "NONE"}}} if has_tools(body) else {}
-    asked = with_output(with_fields(body, changed, without=left_behind(body, _ALLOWED)), *limit)
+    asked = with_output(with_fields(body, changed, without=disallowed_fields(body, _ALLOWED)), *limit)
     return asked if temperature is None else with_output(asked, "temperature", temperature)  # type: ignore[arg-type]
 
 

@@ -336,15 +336,15 @@ def test_how_an_answer_ends_can_say_that_the_window_was_full(body: bytes, action
 
 
 def test_without_a_window_an_empty_answer_depends_on_what_was_sent() -> None:
-    empty = full_window("length", 8192, 0, said_nothing=True, window=None)
+    empty = full_window("length", 8192, 0, is_empty=True, window=None)
     assert empty is not None
     assert not is_plausible(empty, 1_400, None, 0)
     assert is_plausible(empty, 1_600, None, 0)
     assert not is_plausible(empty, 1_600, None, 1_600), "one as large was answered"
     assert is_plausible(empty, 6_200, 8_192, 9_000)
     assert not is_plausible(empty, 6_100, 8_192, 0)
-    assert full_window("model_context_window_exceeded", 8192, 0, said_nothing=True, window=None) is not None
-    assert full_window("model_context_window_exceeded", 8192, 0, said_nothing=False, window=8192) is None
+    assert full_window("model_context_window_exceeded", 8192, 0, is_empty=True, window=None) is not None
+    assert full_window("model_context_window_exceeded", 8192, 0, is_empty=False, window=8192) is None
 
 
 HOSTILE = [
