@@ -1,1 +1,1 @@
-"""From a request to its prompt: plan, compaction, short forms, recall, prefetch, explanation."""
+"""Building prompts from requests: planning, compaction, short forms, recall, prefetch, explanation."""

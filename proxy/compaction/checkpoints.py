@@ -1,4 +1,4 @@
-"""Lookup of the checkpoint that a request goes on from."""
+"""Lookup of the checkpoint that a request continues from."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -7,10 +7,10 @@ from policies.decision.plan import decide_economy, is_crowded, tokens_with
 from policies.price import is_gone
 from policies.record.record import Record
 from proxy.compaction.plan_input import PlanInput
-from proxy.compaction.prompt import standing_of
+from proxy.compaction.prompt import active_checkpoint
 from proxy.sessions.sessions import Sessions
 
-# Share of M that a request took for which a record was made ahead, unless the session has a larger window by now.
+# Share of M of the request for which a record was made ahead. Below it the session has a larger window by now.
 _SAME_WINDOW = 0.5
 
 
@@ -18,6 +18,7 @@ class Checkpoints:
     """Looks up the checkpoint in use; one per process. `lookups` counts results: `memory`, `store`, `miss`."""
 
     def __init__(self, sessions: Sessions) -> None:
+        """Create a lookup over the stored records."""
         self._records = sessions.records
         self._lineages = sessions.lineages
         self.lookups: Counter[str] = Counter()
@@ -25,25 +26,25 @@ class Checkpoints:
     async def in_use(self, case: PlanInput) -> Record | None:
         """Return the checkpoint to send: the newest, unless the prompt before it fits.
 
-        So a summary made ahead of need breaks no prompt cache before it must. A session that continues with a larger
-        window gets back the messages that the smaller one had no room for.
+        A summary made ahead of need thus breaks no prompt cache before it must. A session that continues with a larger
+        window gets back the messages that the smaller window had no room for.
         """
         record = await self.newest(case)
         while record is not None and (share := self._revert_threshold(case, record)) is not None:
-            before = await self._parent(case, record)
-            if (before is None and record.parent is not None) or not self._may_stand(case, before, share):
+            parent = await self._parent(case, record)
+            if (parent is None and record.parent is not None) or not self._is_stable(case, parent, share):
                 break
             if await self._is_used_early(case, record):
                 break
-            record = before
+            record = parent
         return record
 
     def _revert_threshold(self, case: PlanInput, record: Record) -> float | None:
-        """Return the share of M below which the prompt before a record is sent in its place, None if it never is.
+        """Return the share of M below which the prompt before a record is sent instead; None if it never is.
 
-        It is well below the threshold, since a learned reserve must not make a session change to and fro. A forced
-        record stays, and so does one that was made because it pays, and one of a session with bound thinking. A record
-        after a refusal stays until a prompt as large may be tried again.
+        The share is well below the threshold, since a learned reserve must not make a session alternate. A forced
+        record stays, as does one made for economy or in a session with bound thinking. A record after a refusal stays
+        until a prompt as large may be tried again.
         """
         policy = case.caller.policy
         if record.making.trigger == "economy":
@@ -62,8 +63,8 @@ class Checkpoints:
     async def _is_used_early(self, case: PlanInput, record: Record) -> bool:
         """Return True if a record made ahead is used before it is needed.
 
-        It is, from the first request on that finds the provider's cache cold: that pays for all of its prompt, so the
-        smaller one is cheaper. It stays in use: the cache holds it from then on.
+        It is used from the first request that finds the provider's cache cold. That request pays for its whole prompt,
+        so the smaller one is cheaper. The record then stays in use, since the cache holds it.
         """
         if record.making.trigger != "background" or record.making.tokens.before < case.limits.budget.at(_SAME_WINDOW):
             return False
@@ -73,22 +74,22 @@ class Checkpoints:
         return lineage is not None and lineage.judged == record.digest
 
     async def newest(self, case: PlanInput) -> Record | None:
-        """Return the longest checkpoint of this prefix, from memory if that fits, else from the store."""
+        """Return the longest checkpoint of this prefix, from memory if it fits, else from the store."""
         record = await self._newest(case)
         return None if record is None else case.allowed_record(record)
 
     async def _newest(self, case: PlanInput) -> Record | None:
-        known = self._records.recall(case.chain, case.cuts)
-        if known is not None and self._serves(case, known):
+        remembered = self._records.recall(case.chain, case.cuts)
+        if remembered is not None and self._serves(case, remembered):
             self.lookups["memory"] += 1
-            return known
-        newer = [cut for cut in case.cuts if known is None or cut > known.covered]
-        found = await self._records.find(case.chain, newer)
-        self.lookups["store" if found else "memory" if known else "miss"] += 1
-        return found or known
+            return remembered
+        newer = [cut for cut in case.cuts if remembered is None or cut > remembered.covered]
+        stored = await self._records.find(case.chain, newer)
+        self.lookups["store" if stored else "memory" if remembered else "miss"] += 1
+        return stored or remembered
 
     async def newer(self, case: PlanInput, covered: int) -> Record | None:
-        """Return a checkpoint that covers more than so many messages, made by any replica."""
+        """Return a checkpoint that covers more than `covered` messages, made by any replica."""
         return await self._known_record(case, [cut for cut in case.cuts if cut > covered])
 
     async def _parent(self, case: PlanInput, record: Record) -> Record | None:
@@ -103,21 +104,26 @@ class Checkpoints:
         return None if record is None else case.allowed_record(record)
 
     def _serves(self, case: PlanInput, known: Record) -> bool:
-        """Return True if no newer record than a known one can be due, so that the store need not be asked.
+        """Return True if no record newer than a known one can be due, so the store need not be read.
 
-        A compaction that pays by now may have been made by another replica.
+        Another replica may already have made a compaction that pays off by now.
         """
         if not self._fits(case, known, case.caller.policy.compaction_threshold):
             return False
-        due = decide_economy(case.conversation, case.limits, case.caller.policy, standing_of(known), case.route.price)
+        due = decide_economy(
+            case.conversation, case.limits, case.caller.policy, active_checkpoint(known), case.route.price
+        )
         return due is None
 
     def _fits(self, case: PlanInput, record: Record | None, share: float) -> bool:
-        return tokens_with(case.conversation, standing_of(record)) < case.limits.budget.at(share)
+        return tokens_with(case.conversation, active_checkpoint(record)) < case.limits.budget.at(share)
 
-    def _may_stand(self, case: PlanInput, record: Record | None, share: float) -> bool:
-        """Return True if no newer record is due for tokens or messages. Otherwise it would be made again at once."""
-        standing = standing_of(record)
-        covered, now = standing.covered if standing else 0, tokens_with(case.conversation, standing)
-        is_too_long = is_crowded(case.conversation, covered, now, case.limits, case.caller.policy)
+    def _is_stable(self, case: PlanInput, record: Record | None, share: float) -> bool:
+        """Return True if no newer record is due for tokens or messages.
+
+        Otherwise one would be made again immediately.
+        """
+        standing = active_checkpoint(record)
+        covered, tokens = standing.covered if standing else 0, tokens_with(case.conversation, standing)
+        is_too_long = is_crowded(case.conversation, covered, tokens, case.limits, case.caller.policy)
         return self._fits(case, record, share) and not is_too_long

@@ -15,16 +15,16 @@ from proxy.sessions.locks import claim
 from proxy.sessions.record_store import continues_undone, is_of, place_key
 from proxy.sessions.sessions import Sessions
 
-# Compactions in flight that one request joins, one after the other, before it begins its own.
+# Compactions in flight that one request joins, one after another, before it starts its own.
 _MOST_JOINED = 3
-# The claim of a conversation's next record names the message at this share of M after the parent's. It is the same
-# message for every request of the conversation, however much that has grown.
+# The claim of a conversation's next record names the message at this share of M after the parent's. All requests of the
+# conversation compute the same message, however long it has grown.
 _CLAIMED_AT = 0.25
 
 
 @dataclass(slots=True, eq=False)
 class _CompactionFlight:
-    """One compaction in flight, and how many requests wait for it."""
+    """One compaction in flight, and the number of requests that wait for it."""
 
     job: Job
     task: asyncio.Task[Record]
@@ -33,10 +33,10 @@ class _CompactionFlight:
 
 @dataclass(eq=False, repr=False)
 class Compactor:
-    """Makes the next checkpoints of conversations, one at a time for each span of a branch; one per process.
+    """Makes the next checkpoints of conversations, one at a time for each span of a branch. One per process.
 
-    A model's summary is paid for as soon as it is begun. If all clients that waited for one disconnect, it continues in
-    the background, as far as there is room, and the next request finds it.
+    A model's summary is paid for when it starts. If all waiting clients disconnect, it continues in the background if
+    there is room. The next request uses it.
     """
 
     _checkpoints: Checkpoints
@@ -45,12 +45,12 @@ class Compactor:
     _sessions: Sessions
     _background: Background
     _flights: dict[str, list[_CompactionFlight]] = field(default_factory=dict)
-    """By the tag of their conversation."""
+    """By the tag of the conversation."""
     _claims: set[str] = field(default_factory=set)
     """Keys that this process has claimed."""
 
     async def checkpoint(self, job: Job) -> Record:
-        """Return the record with which the job's request goes on: joined, found or made. Raises CompactionError."""
+        """Return the record with which the job's request continues: joined, found or made. Raises CompactionError."""
         is_firm = False
         for _ in range(_MOST_JOINED):
             if (flight := self._joinable(job, is_firm=is_firm)) is None:
@@ -66,7 +66,7 @@ class Compactor:
             except CompactionError as error:
                 if _is_as_firm(flight.job, job) or not (job.plan.must or str(error) == "pending"):
                     raise
-                # The first request to get here begins a compaction that gives up less soon. The others join it.
+                # The first request here starts a compaction that gives up later. The others join it.
                 is_firm = True
         return await self._wait_for_flight(self._begin(job))
 
@@ -77,9 +77,9 @@ class Compactor:
                 await self._wait_for_flight(self._begin(job))
 
     def _joinable(self, job: Job, *, is_firm: bool = False) -> _CompactionFlight | None:
-        """Return a compaction in flight that covers more of the job's own request than its parent, wherever it is cut.
+        """Return a compaction in flight that covers more of the job's request than its parent; None without one.
 
-        After an overflow its cut must be the job's, and it must be for an overflow too, since nothing else is small
+        After an overflow the flight must have the job's cut and be for an overflow too, since nothing else is small
         enough. is_firm: it must not give up sooner than the job.
         """
         is_overflow = job.plan.trigger == "overflow_retry"
@@ -92,11 +92,14 @@ class Compactor:
         return None
 
     def _is_overtaken(self, job: Job) -> bool:
-        """Return True if a record is in flight for a request that continues this one. This job's would not be used."""
+        """Return True if a record is in flight for a request that continues this one.
+
+        This job's record would be unused.
+        """
         digests = job.case.chain.digests
-        last = len(digests) - 1
+        newest = len(digests) - 1
         flights = self._flights.get(job.case.chain.tag, ())
-        return any(flight.job.case.chain.digests[last : last + 1] == digests[last:] for flight in flights)
+        return any(flight.job.case.chain.digests[newest : newest + 1] == digests[newest:] for flight in flights)
 
     def _begin(self, job: Job) -> _CompactionFlight:
         flight = _CompactionFlight(job, asyncio.create_task(self._claim_and_make(job)))
@@ -112,9 +115,9 @@ class Compactor:
             self._flights.pop(flight.job.case.chain.tag, None)
 
     async def _join_flight(self, job: Job, flight: _CompactionFlight, *, is_firm: bool) -> Record | None:
-        """Return the record of another request's flight, None if it is of another branch or of an undone record.
+        """Return the record of another request's flight; None if it is of another branch or of an undone record.
 
-        A firm flight is waited for like the job's own. Raises CompactionError, and TimeoutError if it takes longer than
+        A firm flight is awaited like the job's own. Raises CompactionError, and TimeoutError if it takes longer than
         the job may wait.
         """
         record = await self._wait_for_flight(flight, None if is_firm else job.join_timeout)
@@ -147,9 +150,9 @@ class Compactor:
             flight.task.cancel()
 
     async def _wait_and_list(self, flight: _CompactionFlight) -> None:
-        """Wait for a flight without a request, and list its session, since something is stored of it then.
+        """Wait for a flight without a request, and list its session, since something is now stored for it.
 
-        The flight's own case names the session: the requests that waited for it may be of others.
+        The flight's own plan input names the session: the requests that waited may belong to others.
         """
         with suppress(CompactionError):
             record = await flight.task
@@ -160,7 +163,7 @@ class Compactor:
         """Return the next record of a conversation, made here or by another replica. Raises CompactionError.
 
         A job that cannot wait makes a record without the claim. So does an overflow, since no other record is small
-        enough, and a fork of a conversation that this process has claimed.
+        enough, and so does a fork of a conversation that this process has claimed.
         """
         if job.plan.trigger == "overflow_retry" or (key := _claim_key(job)) in self._claims:
             return await self._make(job)
@@ -168,10 +171,10 @@ class Compactor:
         store = self._sessions.sealed.store
         self._claims.add(key)
         try:
-            async with claim(store, key, lambda: self._checkpoints.newer(job.case, job.covered), seconds) as taken:
-                if isinstance(taken, Record):
-                    return taken
-                if taken is None and not job.plan.must:
+            async with claim(store, key, lambda: self._checkpoints.newer(job.case, job.covered), seconds) as claimed:
+                if isinstance(claimed, Record):
+                    return claimed
+                if claimed is None and not job.plan.must:
                     raise CompactionError("pending")
                 return await self._make(job)
         finally:
@@ -192,14 +195,14 @@ class Compactor:
         return record
 
     async def _build_once(self, job: Job) -> Record:
-        """Return the published record of a cut, built by one replica if a model is asked. Raises CompactionError."""
+        """Return the published record of a cut. If a model writes it, only one replica does. Raises CompactionError."""
         if job.target is None:
             return await self._stored(job) or await self._publish(job)
         key = f"lock:{place_key(job.case.chain, job.plan.cut.position)}"
-        async with claim(self._sessions.sealed.store, key, lambda: self._stored(job), job.join_timeout) as taken:
-            if isinstance(taken, Record):
-                return taken
-            if taken is None and not job.plan.must:
+        async with claim(self._sessions.sealed.store, key, lambda: self._stored(job), job.join_timeout) as claimed:
+            if isinstance(claimed, Record):
+                return claimed
+            if claimed is None and not job.plan.must:
                 raise CompactionError("pending")
             return await self._publish(job)
 

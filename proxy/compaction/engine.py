@@ -1,4 +1,4 @@
-"""The parts that compact conversations, as one value."""
+"""The services that compact conversations, as one value."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ from proxy.upstreams.summarizer import Summarizer
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The services that make prompts of requests, over one store."""
+    """The services that build prompts from requests, over one store."""
 
     tokenizer: Tokenizer
     windows: Windows
@@ -59,23 +59,23 @@ class Engine:
     _read_only: "Engine | None"
 
     def read_only(self) -> "Engine":
-        """Return the same engine over a store that is only read, with silent listeners.
+        """Return the same engine over a read-only store, with silent listeners.
 
-        It decides as this one. It builds a record only if its builder is called, and stores none.
+        It decides as this one does. It builds a record only if its builder is called, and stores none.
         """
         return self._read_only or self
 
-    async def as_asked(self, named: RoutedRequest) -> RoutedRequest:
-        """A request as it was asked for on its session's page: compacted."""
-        chain, manual = named.chain, self.sessions.manual
-        if named.mode == "on" and manual.may_be_due(chain) and await manual.take(chain.session):
-            return replace(named, mode="force")
-        return named
+    async def apply_manual_compaction(self, routed: RoutedRequest) -> RoutedRequest:
+        """Return the request with mode `force` if its session's page asked for a compaction, else unchanged."""
+        chain, manual = routed.chain, self.sessions.manual
+        if routed.mode == "on" and manual.may_be_due(chain) and await manual.take(chain.session):
+            return replace(routed, mode="force")
+        return routed
 
     async def read(self, body: bytes, caller: Caller, router: Router, dialect: Dialect) -> CountedRequest | None:
         """Read a request to explain or replay, with its alias resolved and its compaction items expanded.
 
-        Items that cannot be opened stay sealed. Raises as `RequestReader.read`.
+        Items that cannot be opened stay sealed. Raises the errors of `RequestReader.read`.
         """
         body = router.with_served_model(body, dialect)
         request = await self.reader.read(body, caller.scope, router.encoding, dialect)
@@ -89,4 +89,5 @@ class Engine:
         return request if read is None else settled.carried_in(read)
 
     def router(self, config: Config) -> Router:
+        """Return a router for this config."""
         return Router(config, self.windows, self.tokenizer)

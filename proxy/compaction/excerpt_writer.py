@@ -18,10 +18,10 @@ from proxy.runtime.workers import Workers
 from proxy.upstreams.routes import SummaryTarget
 from proxy.upstreams.summarizer import Summarizer, SummarizerError, SummarizerOverflowError
 
-# Per answer of the upstream; what is left waits for the next one.
+# For each response of the upstream. The rest waits for the next one.
 _AT_ONCE = 4
 _CHARACTERS_PER_TOKEN = 3
-# Share of the summarizer's window that a message may take; the rest of it is left out, head and tail.
+# Share of the summarizer's window that a message may take. Its middle is left out if it is longer.
 _USED_WINDOW = 0.6
 
 
@@ -35,7 +35,7 @@ class ExcerptWriter:
     _prompts: Prompts
     _spending: Spending
     _workers: Workers
-    _under_way: set[str] = field(default_factory=set)
+    _in_flight: set[str] = field(default_factory=set)
 
     async def prepare(self, case: PlanInput, target: SummaryTarget, positions: Sequence[int]) -> None:
         """Summarize the messages at these positions that have no summary yet, a few at a time.
@@ -44,35 +44,35 @@ class ExcerptWriter:
         """
         contents = [content for position in positions for content in contents_of(case, position)]
         keys = [content_key(case, content) for content in contents]
-        known = await self._short_forms.summaries(keys)
+        summaries = await self._short_forms.summaries(keys)
         missing = [
             (content, key)
-            for content, key, summary in zip(contents, keys, known, strict=True)
-            if summary is None and key not in self._under_way
+            for content, key, summary in zip(contents, keys, summaries, strict=True)
+            if summary is None and key not in self._in_flight
         ]
         for content, key in missing[:_AT_ONCE]:
-            if key in self._under_way:
+            if key in self._in_flight:
                 continue
-            self._under_way.add(key)
+            self._in_flight.add(key)
             try:
                 if not await self._summarize(case, target, content, key):
                     return
             finally:
-                self._under_way.discard(key)
+                self._in_flight.discard(key)
 
     async def _summarize(self, case: PlanInput, target: SummaryTarget, content: Content, key: str) -> bool:
-        """Return True if the content has its summary, by this process or another one, or needs none."""
+        """Return True if the content has a summary, from this process or another one, or needs none."""
         if (await self._short_forms.summaries([key]))[0] is not None:
             return True
-        said = (await self._workers.run(case.contents_at, content.position))[content.number]
+        utterance = (await self._workers.run(case.contents_at, content.position))[content.number]
         if (
-            self._tokenizer.count(said.text, target.encoding) <= MOST_EXCERPT_TOKENS
+            self._tokenizer.count(utterance.text, target.encoding) <= MOST_EXCERPT_TOKENS
         ):  # one of several in a large message
             return True
         if not self._spending.allows(case.caller.tenant, case.caller.summary_tokens_per_day):
             return False
         try:
-            verdict = await self._ask(case, target, said)
+            verdict = await self._ask(case, target, utterance)
         except (SummarizerError, SummarizerOverflowError):
             return False
         if isinstance(verdict, Invalid):
@@ -81,9 +81,9 @@ class ExcerptWriter:
         await self._short_forms.keep_summary(key, case.allowed_text(verdict.text))
         return True
 
-    async def _ask(self, case: PlanInput, target: SummaryTarget, said: Utterance) -> Valid | Invalid:
+    async def _ask(self, case: PlanInput, target: SummaryTarget, utterance: Utterance) -> Valid | Invalid:
         window = target.window or case.limits.budget.window
-        text = shorten(said.text, int(_USED_WINDOW * window * _CHARACTERS_PER_TOKEN / target.calibration))
+        text = shorten(utterance.text, int(_USED_WINDOW * window * _CHARACTERS_PER_TOKEN / target.calibration))
         prompt = fill_excerpt(self._prompts, text, texts_for(language_of([text])), MOST_EXCERPT_TOKENS)
         answer = await self._summarizer.ask(target, prompt, int(2 * MOST_EXCERPT_TOKENS * target.calibration))
         verdict, used = await self._workers.run(self._verdict, case, target, prompt.user, answer)

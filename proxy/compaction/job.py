@@ -30,16 +30,16 @@ from proxy.upstreams.routes import SummaryTarget
 class Job:
     """A compaction of a plan.
 
-    cooled:   the conversation as it is sent. parent: the record that this one continues: the one in use, else the one
-              that the client carries.
-    target:   the model that summarizes, None for a record without a model.
-    started:  the time when the conversation was first seen, in Unix seconds.
-    deadline: seconds that all calls together may take.
-    rebuild:  True if the whole history is summarized anew, and not from the parent's summary on.
-    names, judge, read_by: names in texts, outcomes of calls and files that calls read, each read once.
-    counted:  tokens of texts.
-
-    JOIN_WAIT: seconds that a request which still fits waits for a record that another request makes.
+    case:                  the request with its lessons.
+    cooled:                the conversation as it is sent.
+    parent:                the record that this one continues: the one in use, else the one that the client carries.
+    target:                the model that summarizes; None for a record without a model.
+    started:               the time when the conversation was first seen, in Unix seconds.
+    deadline:              the seconds that all calls together may take.
+    rebuild:               True if the whole history is summarized anew instead of continuing the parent's summary.
+    names, judge, read_by: cached names in texts, outcomes of calls, and files that calls read.
+    counted:               cached tokens of texts.
+    JOIN_WAIT:             the seconds that a request which still fits waits for a record of another request.
     """
 
     JOIN_WAIT: ClassVar[float] = 2.0
@@ -59,16 +59,17 @@ class Job:
 
     @property
     def policy(self) -> PolicySettings:
+        """Return the policy of the caller."""
         return self.case.caller.policy
 
     @property
     def join_timeout(self) -> float:
-        """Return the seconds that the request may wait for a record that another request makes."""
+        """Return the seconds that the request may wait for a record of another request."""
         return self.deadline if self.plan.must else self.JOIN_WAIT
 
     @property
     def most_names(self) -> int:
-        """Return the tokens that the working set may take of the room that the rest of the record leaves."""
+        """Return the tokens that the working set may take of the room left by the rest of the record."""
         budget = self.plan.budget
         return budget.names if self.plan.trigger in AHEAD else most_names(budget, self.policy)
 
@@ -84,13 +85,13 @@ class Job:
 
     @property
     def is_aligned(self) -> bool:
-        """Return True if the request's own model summarizes, whose cache holds the prompt."""
+        """Return True if the request's own model summarizes, so that its cache holds the prompt."""
         case, target = self.case, self.target
         return target is not None and (target.name, target.model) == (case.route.name, case.request.settings.model)
 
     @cached_property
     def span(self) -> Span:
-        """Return the newly covered messages, decoded once. Instructions among them are sent as they are."""
+        """Return the newly covered messages, decoded once. Instructions among them are sent unchanged."""
         digests, cut, conversation = self.case.chain.digests, self.plan.cut.position, self.cooled.conversation
         ruled = conversation.rules(cut)
         return Span(
@@ -100,7 +101,7 @@ class Job:
             first_digest=digests[min(self.covered + 1, cut)].hex(),
             last_digest=digests[cut].hex(),
             first_user=self._first_user,
-            repeated=self._beside(cut),
+            repeated=self._anchors(cut),
             ruled=[self.case.absolute(at) for at in ruled],
             rules_sent=sum(conversation.body[i].rule_tokens for i in ruled),
             request=self._request(cut),
@@ -114,18 +115,25 @@ class Job:
 
     @cached_property
     def statements(self) -> Statements:
+        """Return the statements of the span."""
         return records.statements_of(self.span, self.parent, self.policy.ledger)
 
     @property
     def kept(self) -> list[str]:
         """Return the texts and calls of the messages that are sent next to the record."""
         case, cut = self.case, self.plan.cut.position
-        said = [each for at in self.cooled.conversation.repeated_messages(cut) for each in case.utterances(at, at + 1)]
-        said += case.utterances(cut, len(case.conversation.body))
-        return [text for each in said for text in (each.text, *(call.arguments for call in each.calls))]
+        utterances = [
+            utterance
+            for at in self.cooled.conversation.repeated_messages(cut)
+            for utterance in case.utterances(at, at + 1)
+        ]
+        utterances += case.utterances(cut, len(case.conversation.body))
+        return [
+            text for utterance in utterances for text in (utterance.text, *(call.arguments for call in utterance.calls))
+        ]
 
     def context(self, count: CountTokens) -> RecordContext:
-        """Return what the record is made of."""
+        """Return the inputs that the record is built from."""
         return RecordContext(
             span=self.span,
             parent=self.parent,
@@ -148,43 +156,45 @@ class Job:
         return self.case.absolute(openers[at - 1]) if at else None
 
     def _utterances(self, start: int) -> tuple[Utterance, ...]:
-        found = self.case.utterances(start, self.plan.cut.position, answered=True)
+        utterances = self.case.utterances(start, self.plan.cut.position, answered=True)
         if not self.cooled.conversation.instructions_covered:
-            found = [u for u in found if u.role not in INSTRUCTION_ROLES]
+            utterances = [u for u in utterances if u.role not in INSTRUCTION_ROLES]
         if not self.case.shift:
-            return tuple(found)
-        return tuple(replace(u, position=self.case.absolute(u.position)) for u in found)
+            return tuple(utterances)
+        return tuple(replace(u, position=self.case.absolute(u.position)) for u in utterances)
 
     def _pins(self, cut: int) -> SpanPins:
-        """Return the pins of what is covered, without secrets unless the policy keeps them."""
+        """Return the pins of the covered messages, without secrets unless the policy keeps them."""
         case = self.case
-        # The tail of an item may be cut, and its client has no other copy.
+        # The tail of an item may be cut, and the client has no other copy.
         is_item = self.plan.trigger == "client"
         pins = [pin for pin in case.pinned.pins if is_item or pin.position < case.absolute(cut)]
         allowed = [
             structs.replace(pin, source=case.allowed_text(pin.source), text=carried_text(case.allowed_text(pin.text)))
             for pin in pins
         ]
-        first = case.carried.covered if case.carried else 0
-        beside = SeparatePositions(*(self._absolute_from(first, places) for places in self._places_beside(cut)))
-        sent = [is_sent_separately(pin, beside) for pin in pins]
+        carried_covered = case.carried.covered if case.carried else 0
+        separate = SeparatePositions(
+            *(self._absolute_from(carried_covered, positions) for positions in self._separate_positions(cut))
+        )
+        sent = [is_sent_separately(pin, separate) for pin in pins]
         return SpanPins(
             tuple(pin for pin, is_sent in zip(allowed, sent, strict=True) if not is_sent),
             tuple(pin for pin, is_sent in zip(allowed, sent, strict=True) if is_sent),
         )
 
-    def _places_beside(self, cut: int) -> SeparatePositions:
-        """Return the positions of covered messages of which something is sent beside the record."""
+    def _separate_positions(self, cut: int) -> SeparatePositions:
+        """Return the positions of covered messages that are partly sent next to the record."""
         conversation = self.cooled.conversation
-        whole = {*conversation.loading(cut), *conversation.covered_instructions(cut)}
-        said = {*conversation.repeated_messages(cut)}
-        rules = {*conversation.rules(cut), *(at for at in said if not conversation.body[at].results)}
-        return SeparatePositions(frozenset(whole), frozenset(said), frozenset(rules))
+        whole_messages = {*conversation.loading(cut), *conversation.covered_instructions(cut)}
+        words = {*conversation.repeated_messages(cut)}
+        rules = {*conversation.rules(cut), *(at for at in words if not conversation.body[at].results)}
+        return SeparatePositions(frozenset(whole_messages), frozenset(words), frozenset(rules))
 
-    def _absolute_from(self, first: int, places: Collection[int]) -> frozenset[int]:
-        return frozenset(self.case.absolute(at) for at in places if at >= first)
+    def _absolute_from(self, least: int, positions: Collection[int]) -> frozenset[int]:
+        return frozenset(self.case.absolute(at) for at in positions if at >= least)
 
-    def _beside(self, cut: int) -> list[int]:
+    def _anchors(self, cut: int) -> list[int]:
         """Return the anchors, which the record leaves out. Those that a carried record covers are unknown."""
         case, positions = self.case, self.cooled.conversation.anchors(cut)
         if case.carried is None:
@@ -193,5 +203,5 @@ class Job:
 
     @property
     def _first_user(self) -> int | None:
-        """Return the position of the message with the task, None if the request no longer has it."""
+        """Return the position of the message with the task; None if the request no longer has it."""
         return None if self.case.shift else self.cooled.conversation.first_spoken()

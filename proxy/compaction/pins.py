@@ -1,6 +1,6 @@
-"""Finds the texts that stay in every prompt of a conversation, and looks whether they are in one.
+"""Search for the texts that stay in every prompt of a conversation, and for them in a prompt.
 
-What is found is a function of the messages, the policy and the request's header. It is remembered to save work.
+The results depend only on the messages, the policy and the request's header. They are cached.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from proxy.models.tokenizer import Tokenizer
 from proxy.runtime.fail_open import FailOpen
 from proxy.runtime.workers import Workers
 
-# Where dialects have a system prompt beside the messages.
+# Fields of a system prompt outside the messages.
 _SYSTEM = ("system", "instructions")
-# Tokens that a record needs around a pinned text, and around all of them.
+# Tokens that a record needs around a pinned text, and around all of them together.
 _AROUND, _HEADING = 16, 60
 _KEY_BYTES = 500
-# From so many bytes on a worker looks into a prompt.
+# A larger prompt is searched by a worker.
 _QUICK = 256 * 1024
 
 
 class _Found(msgspec.Struct, frozen=True):
-    """What the first messages of a conversation pin, and the tokens of that in a record."""
+    """The pins of the first messages of a conversation, and their tokens in a record."""
 
     pinned: Pinned
     tokens: int
@@ -55,13 +55,14 @@ _Key = tuple[bytes, str, Matches, str]
 
 
 class KeptPins(NamedTuple):
-    """The pins of a conversation, and those of them whose text is in its prompt."""
+    """The pins of a conversation, and the keys of those whose text is in its prompt."""
 
     pins: tuple[Pin, ...]
     kept: frozenset[str]
 
     @property
     def missing(self) -> list[Pin]:
+        """Return the pins whose text is not in the prompt."""
         return [pin for pin in self.pins if pin.key not in self.kept]
 
 
@@ -69,43 +70,48 @@ class PinFinder:
     """Finds pins; one per engine."""
 
     def __init__(self, tokenizer: Tokenizer, workers: Workers, found: Cache[_Key, _Found], fail_open: FailOpen) -> None:
+        """Create a finder. found: the cache of earlier results."""
         self._tokenizer = tokenizer
         self._workers = workers
         self._found = found
         self._fail_open = fail_open
 
     async def find(self, case: PlanInput) -> PlanInput:
-        """Return the plan input with its pins; the same if it has none, and after a fault of ours."""
+        """Return the plan input with its pins; the same if it has none, or after an internal error."""
         return await self._fail_open.run(self._find(case), case)
 
     async def _find(self, case: PlanInput) -> PlanInput:
-        known, at = self._remembered(case)
-        if at < len(case.conversation.body) or known is None:
-            if known is not None and not any(_matches(case)) and not _has_marks(case, at):
-                self._keep(case, known)
+        pins, end = self._remembered(case)
+        if end < len(case.conversation.body) or pins is None:
+            if pins is not None and not any(_matches(case)) and not _has_marks(case, end):
+                self._keep(case, pins)
             else:
-                known = await self._workers.run(self._read_on, case, known or _before(case), at)
-        if not known.pinned.pins and not known.pinned.matched:
+                pins = await self._workers.run(self._read_rest, case, pins or _carried_pins(case), end)
+        if not pins.pinned.pins and not pins.pinned.matched:
             return case
-        return structs.replace(case, pinned=known.pinned, pins_tokens=known.tokens)
+        return structs.replace(case, pinned=pins.pinned, pins_tokens=pins.tokens)
 
     def _remembered(self, case: PlanInput) -> tuple[_Found | None, int]:
-        """Return what is known of the most messages of a request, and how many they are; None if that is nothing."""
-        first, digests = _first(case), case.chain.digests
-        for end in range(len(case.conversation.body), first, -1):
-            if (found := self._found.get(_key(case, digests[end]))) is not None:
-                return found, end
-        return (None if case.carried is not None and case.carried.pins else _Found(Pinned(), 0)), first
+        """Return the cached pins of the longest known prefix and its length; None without any."""
+        start, digests = _first_position(case), case.chain.digests
+        for end in range(len(case.conversation.body), start, -1):
+            if (cached := self._found.get(_key(case, digests[end]))) is not None:
+                return cached, end
+        return (None if case.carried is not None and case.carried.pins else _Found(Pinned(), 0)), start
 
-    def _read_on(self, case: PlanInput, known: _Found, start: int) -> _Found:
-        """Return what all messages pin, if that is known of those before `start`."""
-        said = case.unmasked_utterances(start, len(case.conversation.body))
-        said = [replace(one, position=case.absolute(one.position)) for one in said] if case.shift else said
-        pinned = update_pins(known.pinned, said, _matches(case))
+    def _read_rest(self, case: PlanInput, earlier: _Found, start: int) -> _Found:
+        """Return the pins of all messages, given those before `start`."""
+        utterances = case.unmasked_utterances(start, len(case.conversation.body))
+        utterances = (
+            [replace(utterance, position=case.absolute(utterance.position)) for utterance in utterances]
+            if case.shift
+            else utterances
+        )
+        pinned = update_pins(earlier.pinned, utterances, _matches(case))
         if case.carried is not None:
             pinned = without_shortened(pinned)
-        is_same = pinned.pins == known.pinned.pins and known.tokens > 0
-        return self._keep(case, _Found(pinned, known.tokens if is_same else self._tokens(case, pinned)))
+        is_same = pinned.pins == earlier.pinned.pins and earlier.tokens > 0
+        return self._keep(case, _Found(pinned, earlier.tokens if is_same else self._tokens(case, pinned)))
 
     def _keep(self, case: PlanInput, found: _Found) -> _Found:
         size = _KEY_BYTES + sum(2 * len(pin.text) for pin in found.pinned.pins)
@@ -114,11 +120,11 @@ class PinFinder:
     def _tokens(self, case: PlanInput, pinned: Pinned) -> int:
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
         texts = [(pin.text, pin.source) for pin in pinned.pins if pin.text]
-        each = sum(count(text) + count(source) + _AROUND for text, source in texts)
-        return each + _HEADING if pinned.pins else 0
+        tokens = sum(count(text) + count(source) + _AROUND for text, source in texts)
+        return tokens + _HEADING if pinned.pins else 0
 
     async def kept(self, case: PlanInput, body: bytes) -> KeptPins | None:
-        """Return which pins of a request are in the body of its prompt; None if it has none."""
+        """Return the pins of a request and those in the body of its prompt; None if it has none."""
         none: KeptPins | None = None
         if len(body) < _QUICK:
             return self._fail_open.call(lambda: kept_pins(case, body), none)
@@ -133,21 +139,23 @@ def _matches(case: PlanInput) -> Matches:
     return Matches(case.caller.policy.pins.match, case.caller.pins)
 
 
-def _first(case: PlanInput) -> int:
-    """Return the position of the first message that no record which the client carries stands for."""
+def _first_position(case: PlanInput) -> int:
+    """Return the position of the first message that a carried record does not replace."""
     return case.carried.covered if case.carried else 0
 
 
-def _before(case: PlanInput) -> _Found:
-    """Return what the record that the client carries pins."""
+def _carried_pins(case: PlanInput) -> _Found:
+    """Return the pins of the record that the client carries."""
     return _Found(Pinned(case.carried.pins if case.carried else ()), 0)
 
 
 def _has_marks(case: PlanInput, start: int) -> bool:
-    """Return True if a message from a position on may hold a mark."""
+    """Return True if a message from this position on may hold a mark."""
     text, spans = case.request.parsed.text, case.request.parsed.spans
-    first = case.conversation.head_length + start
-    return first < len(spans) and any(text.find(piece, spans[first][0], spans[-1][1]) >= 0 for piece in HOLDS)
+    first_index = case.conversation.head_length + start
+    return first_index < len(spans) and any(
+        text.find(piece, spans[first_index][0], spans[-1][1]) >= 0 for piece in HOLDS
+    )
 
 
 def all_pins(case: PlanInput) -> tuple[Pin, ...]:
@@ -156,23 +164,25 @@ def all_pins(case: PlanInput) -> tuple[Pin, ...]:
 
 
 def kept_pins(case: PlanInput, body: bytes) -> KeptPins | None:
-    """Return which pins of a request are in the body of its prompt, by the texts of that; None if it has none."""
+    """Return the pins of a request and those in the body of its prompt, by its texts; None if it has none."""
     pins = all_pins(case)
     if not pins:
         return None
-    look = _Look(case, body)
-    return KeptPins(pins, frozenset(pin.key for pin in pins if pin.text and look.finds(pin.text)))
+    search = _BodySearch(case, body)
+    return KeptPins(pins, frozenset(pin.key for pin in pins if pin.text and search.finds(pin.text)))
 
 
-class _Look:
-    """A look for texts in the body of a prompt, as they are or as a record holds them."""
+class _BodySearch:
+    """A search for texts in the body of a prompt, in their own form or in that of a record."""
 
     def __init__(self, case: PlanInput, body: bytes) -> None:
+        """Create a search in this body."""
         self._case = case
         self._body = body
         self._text: str | None = None
 
     def finds(self, text: str) -> bool:
+        """Return True if the body has this text."""
         if _as_json(text) in self._body:
             return True
         carried = carried_text(self._case.allowed_text(text))
@@ -184,33 +194,33 @@ class _Look:
 
 
 def _as_json(text: str) -> bytes:
-    """Return a text as we and most clients write it into JSON."""
+    """Return a text as most JSON encoders write it."""
     return msgspec.json.encode(text)[1:-1]
 
 
 def _texts_of(case: PlanInput, body: bytes) -> Iterator[str]:
-    """Yield all that the messages of a body say, and its system prompt."""
+    """Yield the texts of the messages of a body, and of its system prompt."""
     parsed = json_array.parse(readable(body), case.request.dialect.array)
-    for first, last in parsed.spans if parsed is not None else ():
-        for said in _said_in(case, parsed.text[first:last] if parsed is not None else b""):
-            yield said.text
+    for start, end in parsed.spans if parsed is not None else ():
+        for utterance in _utterances_in(case, parsed.text[start:end] if parsed is not None else b""):
+            yield utterance.text
     yield from _system_texts(case)
 
 
-def _said_in(case: PlanInput, raw: bytes) -> list[Utterance]:
+def _utterances_in(case: PlanInput, raw: bytes) -> list[Utterance]:
     return case.request.dialect.items.utterances(json_array.decode(raw), 0, ())
 
 
 def _system_texts(case: PlanInput) -> Iterator[str]:
-    """Yield the texts with marks of the system prompt, which every prompt has as the client wrote them."""
+    """Yield the marked texts of the system prompt. Every prompt has them as the client wrote them."""
     request, head = case.request, case.conversation.head_length
     for raw in filter(None, map(request.parsed.envelope.fields.get, _SYSTEM)):
-        if _may_mark(given := bytes(raw)):
+        if _may_mark(system := bytes(raw)):
             with suppress(UnreadError):
-                yield from strings_in(read(given.decode("utf-8", "replace")))
+                yield from strings_in(read(system.decode("utf-8", "replace")))
     for index in request.conversation.indexes[:head]:
         if request.messages[index].role in INSTRUCTION_ROLES and _may_mark(bytes(request.readable_bytes(index))):
-            yield from (said.text for said in request.utterances(index - head, index - head + 1))
+            yield from (utterance.text for utterance in request.utterances(index - head, index - head + 1))
 
 
 def _may_mark(raw: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""A request with all that its plan depends on, in two stages of knowledge."""
+"""A request with everything that its plan depends on, in two stages."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -33,8 +33,8 @@ from proxy.sessions.index import Target
 from proxy.upstreams.routes import Route, Router, SummaryTarget
 
 _CALIBRATION_STEP = 0.25
-# Shares of a window that covered messages may take which load tools, in which the user said what is at work, and which
-# hold files of rules; the least for the user's words, and from where on a message is cut instead.
+# Shares of a window for covered messages that load tools, that hold the user's words for the task, and that hold files
+# of rules. `_LEAST_TASK` is the least for the words. A message over `_OVERSIZE` is cut instead.
 _LOADING = 0.1
 _TASK = 0.15
 _LEAST_TASK = 1_500
@@ -46,9 +46,9 @@ Mode = Literal["off", "on", "shadow", "force"]
 
 
 class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
-    """A counted request, the session that it belongs to, and where it goes.
+    """A counted request with its session and its route.
 
-    label:      the client's name of its session, empty if it gives none.
+    label:      the client's name of its session; empty if it gives none.
     experience: the profile of this model at this upstream.
     """
 
@@ -69,8 +69,8 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
         """Return the contents of one message, without secrets unless the policy keeps them."""
         return self._allow_utterances(self.request.contents_at(position))
 
-    def _allow_utterances(self, said: list[Utterance]) -> list[Utterance]:
-        return mask_utterances(said) if self.caller.policy.secrets == "mask" else said
+    def _allow_utterances(self, utterances: list[Utterance]) -> list[Utterance]:
+        return mask_utterances(utterances) if self.caller.policy.secrets == "mask" else utterances
 
     def allowed_text(self, text: str) -> str:
         """Mask the secrets of a text about the conversation, unless the policy keeps them."""
@@ -81,7 +81,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
         return as_allowed(record, self.caller.policy.secrets)
 
     def is_far_below(self, tokens: int) -> bool:
-        """Return True if so many tokens are so few for its window that its limits do not matter."""
+        """Return True if this number of tokens is so small for the window that its limits do not matter."""
         return self._is_small if tokens == self.request.tokens else self._is_far_below(tokens)
 
     @cached_property
@@ -96,7 +96,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_plain(self) -> bool:
-        """Return True if it goes out as it came, whatever was learned of its model."""
+        """Return True if it is sent unchanged, whatever was learned about its model."""
         request, settings, window = self.request, self.request.settings, self.route.window
         if settings.passthrough or settings.reactive or self.mode not in ("on", "shadow") or window is None:
             return False
@@ -110,7 +110,7 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_let_through(self) -> bool:
-        """Return True if it goes out as it came, whatever its plan is."""
+        """Return True if it is sent unchanged, whatever its plan is."""
         return self.request.settings.passthrough is not None or self.mode in ("off", "shadow")
 
     @property
@@ -120,12 +120,12 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def longest_answer(self) -> int | None:
-        """Return the expected tokens of its response, None if unknown or if the whole output must fit."""
+        """Return the expected tokens of its response; None if unknown or if the whole output must fit."""
         return None
 
     @property
     def usable(self) -> int | None:
-        """Return the tokens of its window that a prompt may take, as the model counts."""
+        """Return the tokens of its window that a prompt may take, as the model counts them."""
         window = self.route.window
         if window is None:
             return None
@@ -134,33 +134,33 @@ class RoutedRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def planned_output(self) -> int | None:
-        """Return the output to keep room for; None for a default."""
+        """Return the output to reserve; None for a default."""
         return self.request.settings.max_output
 
     def real_tokens(self, tokens: int) -> int:
-        """Convert tokens of our estimate to those of this upstream, as far as that was learned."""
+        """Convert estimated tokens to those of this upstream, as far as the ratio was learned."""
         return int(tokens * self.calibration)
 
     @cached_property
     def calibration(self) -> float:
-        """Return the upstream's tokens for one token of our estimate, in this session."""
-        known = self.experience
-        return known.calibration_for(session_key(self.chain.session)) if known.ratios else known.guessed
+        """Return the upstream's tokens for each estimated token in this session."""
+        experience = self.experience
+        return experience.calibration_for(session_key(self.chain.session)) if experience.ratios else experience.guessed
 
 
 class PlanInput(RoutedRequest, frozen=True, dict=True):
-    """A routed request with the lessons of its upstream: all that its plan and prompt depend on.
+    """A routed request with the lessons of its upstream: everything that its plan and prompt depend on.
 
-    last_answer: tokens of the longest recent response of this session, else of its model. None if unknown.
-    summarizer:  the model that summarizes for it, None for no model.
-    is_copied:   True if a rewritten copy may be sent. After a refused copy it is False for a while.
-    overflowed:  True if its session has overflowed there, so that a record may be in use whatever its size.
-    may_try_larger: True if a prompt that was too long was refused there long enough ago.
-    learned_media: the learned limits of its upstream for media.
-    is_cold:     True if the provider's cache no longer holds the prompt of its session.
-    newest_media_only: True if only the newest turn's media are sent, since its upstream refused more.
-    pinned, pins_tokens: the texts of its messages that stay in every prompt, as the client wrote them, and the tokens
-                 that they take in a record.
+    last_answer:       tokens of the longest recent response of this session, else of its model. None if unknown.
+    summarizer:        the model that summarizes for it; None for no model.
+    is_copied:         True if a rewritten request may be sent. It is False for a while after a rejected one.
+    overflowed:        True if its session has overflowed there, so that a record may be in use whatever its size.
+    may_try_larger:    True if a prompt that was too long was rejected there long enough ago.
+    learned_media:     the learned limits of its upstream for media.
+    is_cold:           True if the provider's cache no longer holds the prompt of its session.
+    newest_media_only: True if only the newest turn's media are sent, since its upstream rejected more.
+    pinned:            the texts of its messages that stay in every prompt, as the client wrote them.
+    pins_tokens:       the tokens of these texts in a record.
     """
 
     last_answer: int | None
@@ -176,6 +176,7 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
 
     @cached_property
     def conversation(self) -> Conversation:
+        """Return the conversation as the policies see it."""
         return Conversation(
             self.request.messages,
             self.request.tools_tokens,
@@ -189,17 +190,17 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
 
     @property
     def _carried_at(self) -> int | None:
-        """Return the position of the record that the client carries, None without one."""
+        """Return the position of the record that the client carries; None without one."""
         carried = self.request.carried
         return None if carried is None else carried.index - self.request.history.head
 
     @cached_property
     def carried(self) -> Record | None:
-        """Return the record that the client carries, which covers the messages up to it. None without one."""
-        at = self._carried_at
-        if at is None or self.request.carried is None:
+        """Return the record that the client carries, which covers the messages up to it; None without one."""
+        position = self._carried_at
+        if position is None or self.request.carried is None:
             return None
-        return self.allowed_record(replace(self.request.carried.record, covered=at + 1))
+        return self.allowed_record(replace(self.request.carried.record, covered=position + 1))
 
     @cached_property
     def shift(self) -> int:
@@ -209,28 +210,28 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
         """
         if self.carried is None or self.request.carried is None:
             return 0
-        known = max((entry.position for entry in self.carried.entries), default=-1) + 1
-        return max(0, max(known, self.request.carried.record.covered) - self.carried.covered)
+        positions = max((entry.position for entry in self.carried.entries), default=-1) + 1
+        return max(0, max(positions, self.request.carried.record.covered) - self.carried.covered)
 
     def absolute(self, position: int) -> int:
         """Return the position of a message in the whole conversation."""
         return position + self.shift
 
-    def relative(self, place: int) -> int | None:
-        """Return the position of a message in this request, None if the request no longer has it."""
-        behind = self.carried.covered if self.carried else 0
-        return place - self.shift if place - self.shift >= behind else None
+    def relative(self, absolute: int) -> int | None:
+        """Return the position of a message in this request; None if the request no longer has it."""
+        covered = self.carried.covered if self.carried else 0
+        return absolute - self.shift if absolute - self.shift >= covered else None
 
     @property
     def media_limits(self) -> MediaLimits:
-        """Return the known media limits of its upstream, none if its policy removes no media."""
+        """Return the known media limits of its upstream; none if its policy removes no media."""
         if self.caller.policy.media.mode == "off":
             return NO_MEDIA_LIMITS
         return self.route.media.at_most(self.learned_media)
 
     @property
     def _rooms(self) -> Rooms:
-        """Return the shares of the window next to the tools, in tokens of our estimate."""
+        """Return the shares of the window next to the tools, in estimated tokens."""
         if self.route.window is None:
             return NO_LIMITS
         window = self.route.window.tokens / self.calibration
@@ -240,6 +241,7 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
 
     @cached_property
     def limits(self) -> Limits:
+        """Return the budget and the known facts about the window."""
         policy = self.caller.policy
         limits = limits_of(self.usable_input(self.calibration), policy, self.conversation.fixed_tokens)
         if not self.pins_tokens:
@@ -248,12 +250,12 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
 
     @cached_property
     def pinned_positions(self) -> frozenset[int]:
-        """Return the positions of the results that are or were pinned, which have no short forms."""
+        """Return the positions of results that are or were pinned. They have no short forms."""
         matched = self.pinned.matched
         return frozenset(at - self.shift for at in matched) if self.shift else matched
 
     def usable_input(self, calibration: float = 1.0) -> Budget | None:
-        """Return the budget of its model, None without a window. A calibration converts it to our tokens."""
+        """Return the budget of its model; None without a window. A calibration converts it to estimated tokens."""
         window = self.route.window
         if window is None:
             return None
@@ -268,14 +270,14 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
 
     @property
     def planned_output(self) -> int | None:
-        """Return the output to keep room for: less than the request's limit if that can be lowered."""
+        """Return the output to reserve: less than the request's limit if that can be lowered."""
         limit, window, floor = self.request.settings.max_output, self.route.window, self.output_floor
         if limit is None or window is None or floor is None or not self.may_lower_output:
             return limit
         return planned_output(window.tokens, limit, floor)
 
     def reserved_output(self, window: int | None) -> int | None:
-        """Return the output to keep room for in a window that an upstream has stated; None without a limit."""
+        """Return the output to reserve in a window that an upstream has stated; None without a limit."""
         limit, floor = self.request.settings.max_output, self.output_floor
         if limit is None or window is None or floor is None:
             return limit
@@ -289,7 +291,7 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
 
     @property
     def output_floor(self) -> int | None:
-        """Return the least value of a lowered output limit, None if it may not be lowered."""
+        """Return the least value of a lowered output limit; None if it may not be lowered."""
         floor = self.caller.policy.output_floor
         return None if floor is None else max(floor, self.request.settings.least_output)
 
@@ -301,17 +303,18 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
 
     @property
     def longest_answer(self) -> int | None:
-        """Return the expected tokens of its response, None if the whole requested output must fit."""
+        """Return the expected tokens of its response; None if the whole requested output must fit."""
         if self.request.settings.max_output is not None and not self.may_lower_output:
             return None
         return self.last_answer
 
     @cached_property
     def cuts(self) -> list[int]:
+        """Return the positions where the conversation may be cut."""
         return legal_cuts(self.conversation)
 
     def cut_at(self, digest: bytes) -> int | None:
-        """Return the cut of the prefix with this digest, None without one."""
+        """Return the cut of the prefix with this digest; None without one."""
         return next((cut for cut in self.cuts if self.chain.digests[cut] == digest), None)
 
     @property
@@ -321,14 +324,14 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
         return min(policy.retry_on_overflow, policy.max_iterations, len(RETRY_TARGETS))
 
     def steady_budget(self, window: int) -> Budget:
-        """Return the budget of a window without regard to this request and recent responses, for frozen content."""
+        """Return the budget of a window for frozen content. It ignores this request and recent responses."""
         calibration = self.calibration // _CALIBRATION_STEP * _CALIBRATION_STEP
         budget = usable_input(window, None, exact=self.route.exact, calibration=calibration)
         return budget.with_fixed(self.conversation.fixed_tokens)
 
     @cached_property
     def binds_thinking(self) -> bool:
-        """Return True if its upstream refuses thinking after another prompt than the one it was made for."""
+        """Return True if its upstream rejects thinking after another prompt than that it was made for."""
         is_bound = self.experience.binds_thinking or binds_thinking(self.request.settings.model)
         if not is_bound or self.request.settings.strips_thinking:
             return False
@@ -345,37 +348,37 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
     def utterances(self, start: int, end: int, *, answered: bool = False) -> list[Utterance]:
         """Return the utterances of body[start:end] by author, without secrets unless the policy keeps them.
 
-        answered: with the output of a last call in plain text, which is in the message after it.
+        answered: True to include the output of a last call in plain text, which is in the message after it.
         """
         self._read_messages(range(start, end))
-        found = [said for at in range(start, end) for said in self._read[at]]
+        utterances = [utterance for at in range(start, end) for utterance in self._read[at]]
         if self.has_tools_in_text:
             before, after = self._last(start - 1), self._last(end) if answered else None
-            found = text_protocol.as_tools(found, before, after)
-        return split_voices(found, self._spoken, self._foreign)
+            utterances = text_protocol.as_tools(utterances, before, after)
+        return split_voices(utterances, self._spoken, self._foreign)
 
     def unmasked_utterances(self, start: int, end: int) -> list[Utterance]:
-        """Return the same as the client wrote them."""
-        found = self.request.utterances(start, end)
+        """Return the utterances of body[start:end] as the client wrote them."""
+        utterances = self.request.utterances(start, end)
         if self.has_tools_in_text:
             before = self.request.utterances(start - 1, start)[-1:] if start else []
-            found = text_protocol.as_tools(found, next(iter(before), None))
-        return split_voices(found, self._spoken, self._foreign)
+            utterances = text_protocol.as_tools(utterances, next(iter(before), None))
+        return split_voices(utterances, self._spoken, self._foreign)
 
     def _read_messages(self, positions: Iterable[int]) -> None:
-        """Decode and mask the messages at these positions, each once, and all of them together."""
+        """Decode and mask the messages at these positions, all together. Each is read once."""
         unread = [at for at in positions if at not in self._read]
-        said = [self.request.utterances(at, at + 1) for at in unread]
-        allowed = iter(self._allow_utterances([each for one in said for each in one]))
-        for at, one in zip(unread, said, strict=True):
-            self._read[at] = [next(allowed) for _ in one]
+        utterances = [self.request.utterances(at, at + 1) for at in unread]
+        allowed = iter(self._allow_utterances([utterance for of_message in utterances for utterance in of_message]))
+        for at, of_message in zip(unread, utterances, strict=True):
+            self._read[at] = [next(allowed) for _ in of_message]
 
     @cached_property
     def _read(self) -> dict[int, list[Utterance]]:
         return {}
 
     def _last(self, position: int) -> Utterance | None:
-        """Return the last utterance of a message, None without such a message."""
+        """Return the last utterance of a message; None without such a message."""
         if not 0 <= position < len(self.conversation.body):
             return None
         self._read_messages((position,))
@@ -392,17 +395,17 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
 
     @property
     def has_stored_items(self) -> bool:
-        """Return True if its provider stores some of its messages, and the request names them."""
+        """Return True if the request refers to messages that its provider stores."""
         return any(message.stored for message in self.conversation.body)
 
     @property
     def fits_whole(self) -> bool:
-        """Return True if the request as it came may fit its window, as far as that is known."""
+        """Return True if the unchanged request may fit its window, as far as that is known."""
         real = self.limits.real
         return real is None or self.request.tokens <= real.usable
 
     def cannot_take(self, tokens: int) -> bool:
-        """Return True if so many tokens of our estimate, and the least output, are certainly more than its window."""
+        """Return True if these estimated tokens and the least output certainly exceed its window."""
         window = self.stated_window
         if window is None:
             return False
@@ -411,8 +414,8 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
         return tokens * self.calibration + output > window.tokens * (1 if self.route.exact else 1 + ESTIMATE_MARGIN)
 
 
-def behind_separator(request: CountedRequest, caller: Caller, mode: Mode) -> CountedRequest:
-    """Return the request from its newest separator on, if its policy has one and its mode compacts."""
+def from_separator(request: CountedRequest, caller: Caller, mode: Mode) -> CountedRequest:
+    """Return the request from its newest separator, if its policy has one and its mode compacts."""
     separator = caller.policy.separator
     return request if separator is None or mode not in ("on", "force") else request.after_separator(separator)
 
@@ -432,41 +435,41 @@ def routed_request(
 
 
 def plan_input_of(head: ApiHead, router: Router, caller: Caller, mode: Mode, request: CountedRequest) -> PlanInput:
-    """Return all that a request's plan depends on."""
-    request = behind_separator(request, caller, mode)
+    """Return the plan input of a request."""
+    request = from_separator(request, caller, mode)
     label = label_of(head.header) or label_given(request)
     route = router.conversation(head, caller, request.settings.model)
-    named = routed_request(request, caller, mode, label, route, router.experience(route.place))
-    return with_lessons(named, router)
+    routed = routed_request(request, caller, mode, label, route, router.experience(route.place))
+    return with_lessons(routed, router)
 
 
 def plan_input_of_pasted(
     router: Router, caller: Caller, mode: Mode, request: CountedRequest, session: Target | None
 ) -> PlanInput:
-    """Return the plan input of a pasted request without headers. session: the stored one that it continues."""
+    """Return the plan input of a pasted request without headers. session: the stored session that it continues."""
     case = plan_input_of(ApiHead("POST", "/", []).asking(request.dialect), router, caller, mode, request)
     if session is None:
         return case
     return replace(case, chain=replace(case.chain, first=session.first, mark=session.mark or b""))
 
 
-def with_lessons(named: RoutedRequest, router: Router) -> PlanInput:
+def with_lessons(routed: RoutedRequest, router: Router) -> PlanInput:
     """Add what the router learned about the model at its upstream."""
     return PlanInput(
-        named.request,
-        named.caller,
-        named.mode,
-        named.route,
-        replace(named.chain, links=named.request.history.outline.links),
-        named.label,
-        router.experience(named.place),
-        last_answer=router.longest_answer(named.place, named.chain.session),
-        summarizer=router.summary_target(named.caller, named.request, named.route, named.chain.session),
-        is_copied=router.takes_copies(named.place),
-        overflowed=router.has_overflowed(named.place, named.chain),
-        may_try_larger=router.may_try_larger(named.place),
-        is_cold=router.is_cold(named.place, named.chain.session),
-        learned_media=router.media_limits(named.place),
+        routed.request,
+        routed.caller,
+        routed.mode,
+        routed.route,
+        replace(routed.chain, links=routed.request.history.outline.links),
+        routed.label,
+        router.experience(routed.place),
+        last_answer=router.longest_answer(routed.place, routed.chain.session),
+        summarizer=router.summary_target(routed.caller, routed.request, routed.route, routed.chain.session),
+        is_copied=router.takes_copies(routed.place),
+        overflowed=router.has_overflowed(routed.place, routed.chain),
+        may_try_larger=router.may_try_larger(routed.place),
+        is_cold=router.is_cold(routed.place, routed.chain.session),
+        learned_media=router.media_limits(routed.place),
     )
 
 

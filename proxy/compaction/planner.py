@@ -1,4 +1,4 @@
-"""The plan for a request, as a value. `PromptBuilder` carries it out, and `explain` shows it."""
+"""The plan for a request, as a value. `PromptBuilder` executes it, and `explain` shows it."""
 
 from dataclasses import dataclass, replace
 from typing import assert_never
@@ -9,7 +9,7 @@ from policies.decision.plan import Compact, Forward, Plan, Reuse, decide, needs_
 from policies.record.record import Record
 from proxy.compaction.checkpoints import Checkpoints
 from proxy.compaction.plan_input import Outcome, PlanInput
-from proxy.compaction.prompt import Prompt, build_prompt, standing_of, untouched_prompt
+from proxy.compaction.prompt import Prompt, active_checkpoint, build_prompt, untouched_prompt
 from proxy.compaction.prompt_view import PromptView, Step
 from proxy.compaction.shortener import Shortener
 from proxy.compaction.stability import Stability
@@ -27,7 +27,8 @@ class Bypass:
 class Decision:
     """The plan for a request.
 
-    record: the checkpoint in use. view: the conversation as it is sent, None if the plan needs none.
+    record:        the checkpoint in use.
+    view:          the conversation as it is sent; None if the plan needs none.
     unstable_root: the name of the first lost summary of an unstable history, which gets a record without a model.
     """
 
@@ -38,7 +39,8 @@ class Decision:
 
     @property
     def cooled(self) -> PromptView:
-        assert self.view is not None  # noqa: S101 - nobody plans one without a look
+        """Return the view. The plan must have one."""
+        assert self.view is not None  # noqa: S101 - every plan to compact has a view
         return self.view
 
     @property
@@ -60,7 +62,7 @@ class Decision:
                 assert_never(self.plan)
 
     def standing_prompt(self, case: PlanInput) -> Prompt:
-        """Return the request with its checkpoint and short forms, or as it came in shadow mode."""
+        """Return the request with its checkpoint and short forms, or unchanged in shadow mode."""
         reason = "counted" if isinstance(self.plan, Compact) else self.plan.reason
         if self.view is None:
             return untouched_prompt(case.request, "bypass" if isinstance(self.plan, Bypass) else "none", reason)
@@ -68,9 +70,9 @@ class Decision:
             return untouched_prompt(case.request, "shadow", self.would)
         outcome = self.standing_outcome
         if outcome == "cooled":
-            why = {Step.MEDIA: "media_aged", Step.LOSSLESS: "said_once"}
-            only = (why[step] for step in why if self.view.is_only(step))
-            reason = "too_large" if self.view.is_cut else next(only, reason)
+            reasons = {Step.MEDIA: "media_aged", Step.LOSSLESS: "said_once"}
+            matching = (reasons[step] for step in reasons if self.view.is_only(step))
+            reason = "too_large" if self.view.is_cut else next(matching, reason)
         return prompt_or_original(case, build_prompt(case, self.view, self.record, outcome, reason))
 
 
@@ -89,18 +91,18 @@ class Planner:
             return Decision(Bypass(reason))
         if (reason := small_reason(case)) is not None:
             return Decision(Forward(reason), view=await self._shortener.shorten_small(case))
-        force, policy = case.mode == "force", case.caller.policy
+        is_forced, policy = case.mode == "force", case.caller.policy
         record = await self._checkpoints.in_use(case)
         view = await self._shortener.shorten(case, record)
-        plan = decide(view.conversation, case.limits, policy, standing_of(record), force=force)
+        plan = decide(view.conversation, case.limits, policy, active_checkpoint(record), force=is_forced)
         if isinstance(plan, Compact):
-            plan = await self._without_futile_model(case, plan, record, force=force)
+            plan = await self._without_futile_model(case, plan, record, force=is_forced)
         if plan == Forward("nothing_to_compact") and case.has_stored_items:
             return Decision(Bypass("stored_items"))
         return Decision(plan, record, view)
 
     async def check_stability(self, case: PlanInput, decision: Decision) -> Decision:
-        """Return the decision, to compact without a model if summaries of the history are lost as they are made."""
+        """Return the decision, without a model if summaries of the history are lost as soon as they are made."""
         plan = decision.plan
         if not isinstance(plan, Compact) or case.mode == "force":
             return decision
@@ -112,7 +114,7 @@ class Planner:
     async def _without_futile_model(
         self, case: PlanInput, plan: Compact, record: Record | None, *, force: bool
     ) -> Plan:
-        """Return the plan, without a model if its recent summaries were in vain or the same one gained nothing."""
+        """Return the plan. It has no model if recent summaries did not help, or if this one gained nothing before."""
         tag, tokens = case.chain.tag, case.request.tokens
         reason = None
         if not await self._lineages.may_gain(tag, record, tokens):
@@ -127,7 +129,7 @@ class Planner:
 
 
 def bypass_reason(case: PlanInput) -> str | None:
-    """Return the reason why a request must not be changed, None if it may be."""
+    """Return the reason why a request must not be changed; None if it may be."""
     if (reason := case.request.settings.passthrough) is not None:
         return reason
     if case.mode == "off":
@@ -138,7 +140,7 @@ def bypass_reason(case: PlanInput) -> str | None:
 
 
 def small_reason(case: PlanInput) -> str | None:
-    """Return the reason why a request goes out as it came, without the store. None if it may need more."""
+    """Return the reason to send a request unchanged without reading the store; None if it may need more."""
     if case.mode == "force" or case.overflowed:
         return None
     if case.is_far_below(case.request.tokens):
@@ -149,9 +151,9 @@ def small_reason(case: PlanInput) -> str | None:
 
 
 def prompt_or_original(case: PlanInput, prompt: Prompt) -> Prompt:
-    """Return the prompt, or the request as it came if that has no more tokens.
+    """Return the prompt, or the unchanged request if that has no more tokens.
 
-    A forced record may have more tokens than its span, and so may one that was made for a larger model.
+    A forced record may have more tokens than its span. So may a record that was made for a larger model.
     """
     if prompt.record is None or prompt.tokens < case.request.tokens:
         return prompt

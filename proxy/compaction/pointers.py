@@ -1,6 +1,6 @@
-"""Puts back what results only point to, where it is no longer in the prompt (policies/pointers.py).
+"""Replacement of results that only point to another text, if that is no longer in the prompt (policies/pointers.py).
 
-Nothing is stored: what is remembered here saves work, and every replica sends the same.
+Nothing is stored. The cache only saves work, and every replica sends the same.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _Key = tuple[bytes, str, Secrets]
 
 
 class _Text(msgspec.Struct, frozen=True):
-    """What may stand in a pointer's place."""
+    """The texts that may replace a pointer."""
 
     weighed: Weighed
     whole: str
@@ -59,7 +59,7 @@ class _Text(msgspec.Struct, frozen=True):
 
 
 class _Pointers(msgspec.Struct, frozen=True):
-    """The pointers of one message. mark: of the messages that the texts are from."""
+    """The pointers of one message. mark: that of the messages with the texts."""
 
     texts: tuple[_Text, ...] = ()
     unresolved: int = 0
@@ -73,75 +73,83 @@ class PointerResolver:
     def __init__(
         self, tokenizer: Tokenizer, workers: Workers, found: Cache[_Key, _Pointers], fail_open: FailOpen
     ) -> None:
+        """Create a resolver. found: the cache of earlier results."""
         self._tokenizer = tokenizer
         self._workers = workers
         self._found = found
         self._fail_open = fail_open
 
     async def restore(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
-        """Return the view with the texts that its pointers point to, as far as these are not in the prompt.
+        """Return the view with the texts that its pointers refer to and that the prompt does not have.
 
-        The same view if it has no pointer, and after a fault of ours.
+        The same view is returned if it has no pointer, or after an internal error.
         """
         if case.caller.policy.dereference == "off":
             return view
-        none: Sequence[int] = ()
+        no_suspects: Sequence[int] = ()
         covered = record.covered if record else 0
-        suspects = self._fail_open.call(lambda: _suspects(case, covered), none)
+        suspects = self._fail_open.call(lambda: _suspects(case, covered), no_suspects)
         if not suspects:
             return view
         return await self._fail_open.run(self._workers.run(self._restore, case, record, view, suspects), view)
 
     def _restore(self, case: PlanInput, record: Record | None, view: PromptView, suspects: Sequence[int]) -> PromptView:
         earlier = _Earlier(case)
-        found = [self._pointers_at(case, position, earlier) for position in suspects]
+        pointers = [self._pointers_at(case, position, earlier) for position in suspects]
         covered = record.covered if record else 0
-        unresolved = sum(one.unresolved for one in found)
-        texts = {(text.weighed.position, text.weighed.number): text for one in found for text in one.texts}
+        unresolved = sum(of_message.unresolved for of_message in pointers)
+        texts = {
+            (text.weighed.position, text.weighed.number): text for of_message in pointers for text in of_message.texts
+        }
         if not texts:
             return replace(view, unresolved=unresolved) if unresolved else view
         conversation = view.conversation
-        kept = conversation.kept_tokens(covered) + (record.text_tokens if record else 0)
-        before = conversation.fixed_tokens + kept
+        kept_tokens = conversation.kept_tokens(covered) + (record.text_tokens if record else 0)
+        tokens_before = conversation.fixed_tokens + kept_tokens
 
         def sent_before(position: int) -> int:
-            return before - conversation.tokens_from[position]
+            return tokens_before - conversation.tokens_from[position]
 
-        gone = _Gone(case, view, covered)
+        is_gone = _GonePredicate(case, view, covered)
         weighed = [text.weighed for text in texts.values()]
-        chosen = choose(weighed, covered, gone, sent_before, _room(case))
-        plain = replace(view, unresolved=unresolved)
+        chosen = choose(weighed, covered, is_gone, sent_before, _room(case))
+        without_texts = replace(view, unresolved=unresolved)
         if not (chosen.wholes or chosen.shorts):
-            return replace(plain, conversation=conversation.with_spans(chosen.spans))
-        everything = (*chosen.wholes, *chosen.shorts)
-        short = _with_texts(case, plain, {one: (texts[one[:2]].short, one.short) for one in everything}, chosen.spans)
-        small = replace(short, smaller=plain)
+            return replace(without_texts, conversation=conversation.with_spans(chosen.spans))
+        chosen_pointers = (*chosen.wholes, *chosen.shorts)
+        short = _with_texts(
+            case,
+            without_texts,
+            {of_message: (texts[of_message[:2]].short, of_message.short) for of_message in chosen_pointers},
+            chosen.spans,
+        )
+        small = replace(short, smaller=without_texts)
         if not chosen.wholes:
             return small
-        forms = {one: (texts[one[:2]].whole, one.whole) for one in chosen.wholes}
-        forms |= {one: (texts[one[:2]].short, one.short) for one in chosen.shorts}
-        return replace(_with_texts(case, plain, forms, chosen.spans), smaller=small)
+        forms = {of_message: (texts[of_message[:2]].whole, of_message.whole) for of_message in chosen.wholes}
+        forms |= {of_message: (texts[of_message[:2]].short, of_message.short) for of_message in chosen.shorts}
+        return replace(_with_texts(case, without_texts, forms, chosen.spans), smaller=small)
 
     def _pointers_at(self, case: PlanInput, position: int, earlier: _Earlier) -> _Pointers:
-        """Return the pointers among the results of a message, remembered by all that stands up to it."""
+        """Return the pointers among the results of a message. They are cached by all messages up to it."""
         key = case.chain.digests[position + 1], case.request.encoding, case.caller.policy.secrets
-        known = self._found.get(key)
-        # Digests leave out clock times in results, which are put back as they are now.
-        if known is not None and known.mark == mark_of(case, known.sources):
-            return known
+        cached = self._found.get(key)
+        # Digests omit clock times in results, which are restored as they are now.
+        if cached is not None and cached.mark == mark_of(case, cached.sources):
+            return cached
         texts: list[_Text] = []
         sources: list[int] = []
         unresolved = 0
-        for number, said in enumerate(case.request.contents_at(position)):
-            made = None if said.answers is None or said.error else call_of(case, position, number)
-            pointer = None if made is None else pointer_in(said.text, made[1])
-            if made is None or pointer is None:
+        for number, result in enumerate(case.request.contents_at(position)):
+            call = None if result.answers is None or result.error else call_of(case, position, number)
+            pointer = None if call is None else pointer_in(result.text, call[1])
+            if call is None or pointer is None:
                 continue
-            referent = earlier.referent(Place(position, number), made, pointer)
+            referent = earlier.referent(Place(position, number), call, pointer)
             if referent is None:
                 unresolved += 1
             elif referent.place.position >= 0:
-                texts.append(self._text(case, position, number, said.text, pointer, referent))
+                texts.append(self._text(case, position, number, result.text, pointer, referent))
                 sources += referent.sources
         made_now = _Pointers(tuple(texts), unresolved, tuple(sources), mark_of(case, sources))
         size = _KEY_BYTES + sum(2 * len(text.whole) + 2 * len(text.short) for text in texts)
@@ -152,17 +160,18 @@ class PointerResolver:
         self, case: PlanInput, position: int, number: int, text: str, pointer: Pointer, referent: Referent
     ) -> _Text:
         count = partial(self._tokenizer.count, encoding=case.request.encoding)
-        whole, short = whole_text(referent, pointer.rest), short_text(referent, pointer.rest)
-        short = whole if short == whole else case.allowed_text(short)
-        own = count(text)
-        weighed = Weighed(position, number, referent.place, count(whole) - own, count(short) - own)
-        return _Text(weighed, whole, short)
+        full, short = whole_text(referent, pointer.rest), short_text(referent, pointer.rest)
+        short = full if short == full else case.allowed_text(short)
+        pointer_tokens = count(text)
+        weighed = Weighed(position, number, referent.place, count(full) - pointer_tokens, count(short) - pointer_tokens)
+        return _Text(weighed, full, short)
 
 
-class _Gone:
-    """Tells whether a referent is no longer in the prompt as it was."""
+class _GonePredicate:
+    """A predicate: True if a referent is no longer unchanged in the prompt."""
 
     def __init__(self, case: PlanInput, view: PromptView, covered: int) -> None:
+        """Create a predicate for this view, after a record of `covered` messages."""
         self._case = case
         self._view = view
         self._covered = covered
@@ -170,8 +179,9 @@ class _Gone:
         self._sent = {*conversation.rules(covered), *conversation.repeated_messages(covered)} if covered else set()
 
     def __call__(self, place: Place) -> bool:
+        """Return True if the referent at this place is no longer unchanged in the prompt."""
         if place.position < self._covered:
-            # What is sent again of a covered message are its words and rules, and no result.
+            # Only words and rules of a covered message are sent again, not its results.
             return place.number >= 0 or place.position not in self._sent
         raw = self._view.replaced.get(self._case.conversation.index(place.position))
         if raw is None or place.number < 0:
@@ -180,34 +190,34 @@ class _Gone:
 
 
 def _result_in(case: PlanInput, raw: bytes, place: Place) -> str | None:
-    """Return the text of a result in a message with other bytes, None without it."""
+    """Return the text of a result in a message with other bytes; None without it."""
     read = case.request.dialect.items.utterances
     tools = case.request.conversation.tools_answered[place.position]
     items = json_array.split_items(raw)
-    said = [one for item in items for one in read(json_array.decode(item), place.position, tools)]
-    results = [one.text for one in said if one.answers is not None]
+    utterances = [utterance for item in items for utterance in read(json_array.decode(item), place.position, tools)]
+    results = [utterance.text for utterance in utterances if utterance.answers is not None]
     return results[place.number] if place.number < len(results) else None
 
 
 def _suspects(case: PlanInput, covered: int) -> Sequence[int]:
-    """Return the positions of messages with results that may hold a pointer, ascending; the newest of very many.
+    """Return the positions of sent messages with results that may hold a pointer, ascending.
 
-    Those of covered messages are not sent.
+    Only the newest `_MOST_POINTERS` are returned.
     """
     request = case.request
     text, spans, head = request.parsed.text, request.parsed.spans, case.conversation.head_length
     if head + covered >= len(spans):
         return []
     body = case.conversation.body
-    found: set[int] = set()
+    positions: set[int] = set()
     for piece in HOLDS:
-        at = text.find(piece, spans[head + covered][0])
-        while at >= 0:
-            index = _index_at(spans, at)
+        offset = text.find(piece, spans[head + covered][0])
+        while offset >= 0:
+            index = _index_at(spans, offset)
             if body[index - head].results:
-                found.add(index - head)
-            at = text.find(piece, max(at + 1, spans[index][1]))
-    return sorted(found)[-_MOST_POINTERS:]
+                positions.add(index - head)
+            offset = text.find(piece, max(offset + 1, spans[index][1]))
+    return sorted(positions)[-_MOST_POINTERS:]
 
 
 def _index_at(spans: Sequence[tuple[int, int]], offset: int) -> int:
@@ -215,43 +225,44 @@ def _index_at(spans: Sequence[tuple[int, int]], offset: int) -> int:
 
 
 class _Earlier:
-    """The messages of one request that pointers may lead to, each read and judged once."""
+    """The messages of one request that pointers may refer to, each read and judged once."""
 
     def __init__(self, case: PlanInput) -> None:
+        """Create a reader of this request's messages."""
         self._case = case
         self._exchanges: dict[int, list[Exchange]] = {}
         self._judged: dict[tuple[int, str], tuple[Done, ...]] = {}
 
     def referent(self, place: Place, made: tuple[int, ToolCall], pointer: Pointer) -> Referent | None:
-        """Return what a pointer points to; None if that is not in the request. In the head it has no position.
+        """Return the referent of a pointer; None if it is not in the request. A referent in the head has no position.
 
-        place: where the pointer stands. made: the position of its call, and the call.
+        place: the position of the pointer. made: the position of its call, and the call.
         """
         case = self._case
         if pointer.block is None:
             needle = needle_of(pointer.asked)
-            return referent_of(pointer.asked, self._before(place, *made, needle), self._judge)
-        for at in _holding(case, place.position, b"Contents of ", from_head=True):
-            for said in case.request.utterances(at, at + 1):
-                if (block := block_in(said.text, pointer.block)) is not None:
-                    return Referent(Place(at, -1), "shown", block, (at,))
+            return referent_of(pointer.asked, self._calls_before(place, *made, needle), self._judge)
+        for position in _positions_with(case, place.position, b"Contents of ", from_head=True):
+            for utterance in case.request.utterances(position, position + 1):
+                if (block := block_in(utterance.text, pointer.block)) is not None:
+                    return Referent(Place(position, -1), "shown", block, (position,))
         return None
 
-    def _before(self, place: Place, made: int, last: ToolCall, needle: bytes) -> Iterator[Exchange]:
-        """Yield the calls before one which name the same, the newest first, with the results that stood before it."""
+    def _calls_before(self, place: Place, position_of_call: int, call: ToolCall, needle: bytes) -> Iterator[Exchange]:
+        """Yield earlier calls with the same name or path, the newest first, each with its result before the pointer."""
         name, body = needle.decode(), self._case.conversation.body
-        for at in _holding(self._case, made + 1, needle):
-            if not body[at].calls:
+        for position in _positions_with(self._case, position_of_call + 1, needle):
+            if not body[position].calls:
                 continue
-            if at not in self._exchanges:
-                self._exchanges[at] = [*exchanges_at(self._case, at)]
-            exchanges = self._exchanges[at]
-            if at == made:
-                exchanges = [*takewhile(lambda exchange: exchange.call.id != last.id, exchanges)]
+            if position not in self._exchanges:
+                self._exchanges[position] = [*exchanges_at(self._case, position)]
+            exchanges = self._exchanges[position]
+            if position == position_of_call:
+                exchanges = [*takewhile(lambda exchange: exchange.call.id != call.id, exchanges)]
             for exchange in reversed(exchanges):
                 if name in exchange.call.arguments or name == exchange.call.name:
-                    stood = (exchange.position, exchange.number) < place
-                    yield exchange if stood else exchange._replace(answer=None)
+                    is_before = (exchange.position, exchange.number) < place
+                    yield exchange if is_before else exchange._replace(answer=None)
 
     def _judge(self, call: ToolCall, position: int, answer: Utterance | None) -> tuple[Done, ...]:
         if answer is None:
@@ -261,23 +272,23 @@ class _Earlier:
         return self._judged[key]
 
 
-def _holding(case: PlanInput, before: int, needle: bytes, *, from_head: bool = False) -> Iterator[int]:
-    """Yield the positions of messages before one that hold some bytes, the newest first; all of them for none."""
+def _positions_with(case: PlanInput, end_position: int, needle: bytes, *, from_head: bool = False) -> Iterator[int]:
+    """Yield the positions of messages before one that hold these bytes, the newest first; all for no bytes."""
     head, spans, text = case.conversation.head_length, case.request.parsed.spans, case.request.parsed.text
     if not needle:
-        yield from range(before - 1, -1, -1)
+        yield from range(end_position - 1, -1, -1)
         return
-    first, end = spans[0 if from_head else head][0], spans[head + before][0]
-    while (at := text.rfind(needle, first, end)) >= 0:
-        index = _index_at(spans, at)
+    start, end = spans[0 if from_head else head][0], spans[head + end_position][0]
+    while (offset := text.rfind(needle, start, end)) >= 0:
+        index = _index_at(spans, offset)
         end = spans[index][0]
         yield index - head
 
 
 def _room(case: PlanInput) -> int:
-    """Return the tokens that a prompt may have with a text that is put back.
+    """Return the most tokens of a prompt with restored texts.
 
-    As for other frozen contents, neither a stated maximum output nor a calibration moves it.
+    Neither a requested maximum output nor a calibration changes it, as for other frozen contents.
     """
     window, policy = case.route.window, case.caller.policy
     budget: Budget = case.limits.budget if window is None else usable_input(window.tokens, None, exact=True)
@@ -287,13 +298,13 @@ def _room(case: PlanInput) -> int:
 def _with_texts(
     case: PlanInput, view: PromptView, forms: Mapping[Weighed, tuple[str, int]], spans: Sequence[Span]
 ) -> PromptView:
-    """Return the view with these texts in the place of pointers, each of so many more tokens."""
-    wholes = {Place(one.position, one.number): form for one, form in forms.items()}
-    changed = with_results(case, view, Step.RESTORED, wholes)
-    told = tuple(
-        Restored(case.conversation.index(one.position), case.conversation.index(one.referent.position), gain)
-        for one, (_, gain) in sorted(forms.items())
-        if Step.RESTORED in changed.steps.get(case.conversation.index(one.position), ())
+    """Return the view with these texts in place of pointers. Each form is a text and the tokens it adds."""
+    results = {Place(pointer.position, pointer.number): form for pointer, form in forms.items()}
+    changed = with_results(case, view, Step.RESTORED, results)
+    restored = tuple(
+        Restored(case.conversation.index(pointer.position), case.conversation.index(pointer.referent.position), gain)
+        for pointer, (_, gain) in sorted(forms.items())
+        if Step.RESTORED in changed.steps.get(case.conversation.index(pointer.position), ())
     )
     conversation: Conversation = changed.conversation.with_spans(spans)
-    return replace(changed, conversation=conversation, restored=told)
+    return replace(changed, conversation=conversation, restored=restored)

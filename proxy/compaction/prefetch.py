@@ -1,4 +1,4 @@
-"""Work after a response, so that the next request need not wait (docs/design.md, "Afterwards")."""
+"""Work after a response that prepares for the next request (docs/design.md, "Afterwards")."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -14,7 +14,7 @@ from proxy.compaction.compactor import Compactor
 from proxy.compaction.excerpt_writer import ExcerptWriter
 from proxy.compaction.job import Job
 from proxy.compaction.plan_input import PlanInput, RoutedRequest
-from proxy.compaction.prompt import Prompt, standing_of
+from proxy.compaction.prompt import Prompt, active_checkpoint
 from proxy.compaction.prompt_view import PromptView
 from proxy.compaction.stability import Stability
 from proxy.dialects.base import Usage
@@ -24,13 +24,13 @@ from proxy.telemetry.events import Hook, PromptBilled
 from proxy.upstreams.routes import SummaryTarget
 from proxy.upstreams.summarizer import Summarizer
 
-# Share of M below which nothing is prepared for the next request, unless a compaction may pay there already.
+# Share of M below which nothing is prepared for the next request, unless a compaction may already pay off.
 _WORTH_FOLLOWING = 0.5
 # Seconds that all calls together may take. No request waits for them.
 _DEADLINE = 300.0
-# From this generation on, or after a shortened one, a summary is made anew from the whole history.
+# From this generation on, or after a shortened one, a summary is rebuilt from the whole history.
 _REBUILD_AT = 5
-# For an estimate of its price: tokens of a shortened tool result, and the share of a window that a transcript may take.
+# To estimate that price: tokens of a shortened tool result, and the share of a window for a transcript.
 _LONGEST_RESULT = 700
 _USED_WINDOW = 0.7
 
@@ -38,7 +38,7 @@ _USED_WINDOW = 0.7
 def is_worth_following(case: PlanInput, sent: Prompt) -> bool:
     """Return True if a prompt is large enough to prepare something for the next request.
 
-    Or if it may have a record that is not needed yet: that it was sent is noted.
+    Also if its record is not needed yet, since its use is noted.
     """
     limits, policy = case.limits, case.caller.policy
     if limits.real is None:
@@ -64,25 +64,25 @@ class Prefetch:
     _windows: Windows
     _observe: Hook
 
-    def learn(self, named: RoutedRequest, sent: Prompt, usage: Usage | None) -> None:
-        """Learn from a prompt's bill: the upstream's ratio of tokens, its room, if it read the whole prompt."""
+    def learn(self, routed: RoutedRequest, sent: Prompt, usage: Usage | None) -> None:
+        """Learn from a prompt's usage: the ratio of tokens, and the room, if the upstream read the whole prompt."""
         if usage is None:
             return
         self._windows.saw_answer(
-            named.place,
-            named.chain.session,
+            routed.place,
+            routed.chain.session,
             sent.tokens,
             usage.prompt_tokens,
             usage.completion_tokens,
-            is_enlarged=named.request.settings.is_enlarged,
+            is_enlarged=routed.request.settings.is_enlarged,
             is_held_long=bool(usage.cache_written_long),
         )
         self._observe(
             PromptBilled(
-                tenant=named.caller.tenant,
-                upstream=named.route.name,
-                model=named.request.settings.model,
-                session=named.chain.name,
+                tenant=routed.caller.tenant,
+                upstream=routed.route.name,
+                model=routed.request.settings.model,
+                session=routed.chain.name,
                 estimated=sent.tokens,
                 billed=usage.prompt_tokens,
                 cut_off=was_cut_off(sent.tokens, usage.prompt_tokens),
@@ -96,7 +96,7 @@ class Prefetch:
         """
         if case.is_let_through:
             return
-        # A request below the floor was sent without a look at the store.
+        # A request below the floor was sent without reading the store.
         case = replace(case, chain=await self._sessions.epochs.place(case.chain, stores=True))
         policy = case.caller.policy
         prompt, total = _shares(case, sent, usage)
@@ -114,7 +114,7 @@ class Prefetch:
         view = sent.view or PromptView(case.conversation)
         if positions := _worth_an_excerpt(case, sent, view):
             await self._excerpt_writer.prepare(case, target, positions)
-        limits, standing = case.limits, standing_of(sent.record)
+        limits, standing = case.limits, active_checkpoint(sent.record)
         plan = decide_economy(view.conversation, limits, policy, standing, case.route.price)
         if plan is None and total >= soft_share(limits.budget, policy):
             plan = decide_ahead(view.conversation, limits, policy, standing)
@@ -122,12 +122,12 @@ class Prefetch:
             await self._compact(case, view, plan, sent.record, target)
 
     async def _compact(
-        self, case: PlanInput, view: PromptView, plan: Compact, used: Record | None, target: SummaryTarget
+        self, case: PlanInput, view: PromptView, plan: Compact, in_use: Record | None, target: SummaryTarget
     ) -> None:
-        """Make a summary that no request waits for, unless there is a newer one than the prompt had already."""
+        """Make a summary that no request waits for, unless a newer one than the prompt's exists."""
         budget = case.limits.budget
         standing = await self._checkpoints.newest(case)
-        if (standing and standing.digest) != (used and used.digest):
+        if (standing and standing.digest) != (in_use and in_use.digest):
             return
         if not await self._sessions.lineages.may_ask_model(case.chain.tag, standing, budget, case.request.tokens):
             return
@@ -139,7 +139,7 @@ class Prefetch:
         await self._compactor.prefetch(job)
 
     async def _is_rebuilt(self, case: PlanInput, standing: Record | None, target: SummaryTarget, plan: Compact) -> bool:
-        """Return True if enough summaries of summaries follow one another, and a new one costs no more than allowed."""
+        """Return True if enough summaries of summaries follow each other, and a new one is affordable."""
         if (
             standing is None
             or case.carried is not None
@@ -156,7 +156,7 @@ class Prefetch:
 
 
 def _shares(case: PlanInput, sent: Prompt, usage: Usage | None) -> tuple[float, float]:
-    """Return the shares of M of the prompt, and of prompt and response: by usage, else by our count."""
+    """Return the shares of M of the prompt, and of prompt and response: by usage, else by our estimate."""
     budget, real = case.limits.budget, case.usable_input()
     if usage is None or real is None:
         estimated = budget.share(sent.tokens)
@@ -166,9 +166,9 @@ def _shares(case: PlanInput, sent: Prompt, usage: Usage | None) -> tuple[float, 
 
 
 def _worth_an_excerpt(case: PlanInput, sent: Prompt, view: PromptView) -> list[int]:
-    """Return the positions of the next batch's messages that are likely to be sent in a short form.
+    """Return the positions of messages of the next batch that are likely to be sent in a short form.
 
-    A message is not, if the very next request needs its short form, or the next compaction covers it first.
+    A message is not likely to if the next request already needs its short form, or if a compaction covers it first.
     """
     room = case.limits.budget.at(soft_share(case.limits.budget, case.caller.policy)) - sent.tokens
     conversation = case.conversation
@@ -178,7 +178,7 @@ def _worth_an_excerpt(case: PlanInput, sent: Prompt, view: PromptView) -> list[i
 
 
 def _calls(case: PlanInput, target: SummaryTarget, cut: int) -> int:
-    """Return the calls that a summary of body[:cut] may take. Tool results are shortened as for summarizers."""
+    """Return the number of calls that a summary of body[:cut] may take. Tool results count as shortened."""
     sizes = (min(m.tokens, _LONGEST_RESULT) if m.role == "tool" else m.tokens for m in case.conversation.body[:cut])
     parts = ceil(sum(sizes) * target.calibration / (_USED_WINDOW * (target.window or case.limits.budget.window)))
     return parts + 1 if parts > 1 else 1

@@ -1,4 +1,4 @@
-"""What is sent for a request: the client's bytes, or a copy that differs from them."""
+"""The prompt of a request: the client's bytes, or a rewritten copy of them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,10 +21,11 @@ from proxy.dialects.surrogates import readable
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The differences of a rewritten copy from the client's request.
+    """The differences between a rewritten request and the client's.
 
-    covered, text: the length of the body's part that is left out, and what stands in its place; None for nothing.
-    replaced:      message index -> other bytes.
+    covered:  the number of messages in the body that are left out.
+    text:     the text that replaces them; None for nothing.
+    replaced: message index -> other bytes.
     """
 
     covered: int
@@ -33,14 +34,14 @@ class Copy:
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """A prompt to send: its body, its size in tokens of our estimate, and the reason of its form.
+    """A prompt to send: its body, its estimated tokens, and the reason for its form.
 
-    view: the conversation as it is sent, None if the plan needed none.
-    copy: the differences from the client's request, None if its own bytes are sent.
-    max_output: the lower output limit in place of the client's, None for its own.
-    warning: a problem of the client's requests that compaction cannot solve, None without one.
-    pins: which texts that must stay are in its body; None if there are none, or if its body is the client's own.
-    planned: seconds until the plan was made. waited: seconds for a record that was being made.
+    view:       the conversation as it is sent; None if the plan needed none.
+    copy:       the differences from the client's request; None if its own bytes are sent.
+    max_output: the lowered output limit; None for the client's own.
+    warning:    a problem of the client's requests that compaction cannot solve; None without one.
+    pins:       the pinned texts in its body; None if there are none, or if the body is the client's own.
+    planned:    seconds until the plan was made. waited: seconds spent waiting for a record.
     """
 
     body: bytes
@@ -58,7 +59,7 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 def untouched_prompt(request: CountedRequest, outcome: Outcome, reason: str, view: PromptView | None = None) -> Prompt:
-    """Return the request as the client sent it, after its separator if it has one."""
+    """Return the request as the client sent it, from its separator on if it has one."""
     if request.dropped_tokens and outcome == "none" and not request.is_ours:
         outcome, reason = "applied", "separator"
     return Prompt(request.body, request.tokens, outcome, reason, view=view)
@@ -69,46 +70,50 @@ def build_prompt(
 ) -> Prompt:
     """Return the request with a record in place of its oldest part, and with the changed messages of a view.
 
-    most: tokens that texts which are put back may bring it to; None for all that fits.
+    most: the most tokens with restored texts; None for all that fits.
     """
     view = _view_that_fits(case, view, record, most)
     if record is None and not view.replaced:
         return untouched_prompt(case.request, outcome, reason, view)
-    tokens = tokens_with(view.conversation, standing_of(record))
+    tokens = tokens_with(view.conversation, active_checkpoint(record))
     copy = Copy(record.covered if record else 0, record.text if record else None, view.replaced)
     return Prompt(body_of(case, copy, case.experience.shape), tokens, outcome, reason, record, view, copy)
 
 
 def _view_that_fits(case: PlanInput, view: PromptView, record: Record | None, most: int | None) -> PromptView:
-    """Return the view with as many of the texts that are put back as there is room for."""
+    """Return the view with as many of the restored texts as there is room for."""
     if most is None:
         most = case.limits.real.usable if case.limits.real is not None else None
-    while most is not None and view.smaller is not None and tokens_with(view.conversation, standing_of(record)) > most:
+    while (
+        most is not None
+        and view.smaller is not None
+        and tokens_with(view.conversation, active_checkpoint(record)) > most
+    ):
         view = view.smaller
     return view
 
 
 def reshaped_prompts(case: PlanInput, prompt: Prompt) -> Iterator[tuple[Shape, Prompt]]:
-    """Yield the prompt in the other shapes that its record may have, each with another body."""
+    """Yield the prompt in the other shapes of its record, each with a different body."""
     if prompt.copy is None:
         return
-    tried = {prompt.body}
+    bodies = {prompt.body}
     for shape in SHAPES:
         body = with_output(case, body_of(case, prompt.copy, shape), prompt.max_output)
-        if body not in tried:
-            tried.add(body)
+        if body not in bodies:
+            bodies.add(body)
             yield shape, replace(prompt, body=body)
 
 
 def with_output(case: PlanInput, body: bytes, limit: int | None) -> bytes:
-    """Return a body with this output limit, or with the client's if it is None."""
+    """Return a body with this output limit, or unchanged if it is None."""
     if limit is None:
         return body
     return case.request.dialect.with_output(body, case.request.settings.output_key, limit)
 
 
 def body_of(case: PlanInput, copy: Copy, shape: Shape) -> bytes:
-    """Return the body of a copy. After a record it may get cache marks behind head and record (`adds_marks`)."""
+    """Return the body of a rewritten request. With a record it may get cache marks (`adds_marks`)."""
     request = case.request
     if copy.text is None:
         return request.dialect.rebuild(request.body, request.parsed, case.conversation.indexes, copy.replaced)
@@ -117,14 +122,14 @@ def body_of(case: PlanInput, copy: Copy, shape: Shape) -> bytes:
 
 
 def adds_marks(case: PlanInput) -> bool:
-    """Return True if a copy with a record gets cache marks: the client sets none, and its provider needs them."""
+    """Return True if a prompt with a record gets cache marks: the client sets none, and its provider needs them."""
     is_allowed = case.caller.policy.cache_marks == "on" and case.experience.takes_marks
     is_possible = case.request.dialect.breakpoints is not None
     return is_allowed and is_possible and not may_be_cached(case.request.body, case.request.settings.model)
 
 
 def unmarked_prompt(case: PlanInput, prompt: Prompt) -> Prompt | None:
-    """Return the prompt without cache marks of ours, None if it has none."""
+    """Return the prompt without the proxy's cache marks; None if it has none."""
     if prompt.copy is None or prompt.copy.text is None or not adds_marks(case):
         return None
     case = replace(case, experience=replace(case.experience, takes_marks=False))
@@ -133,7 +138,7 @@ def unmarked_prompt(case: PlanInput, prompt: Prompt) -> Prompt | None:
 
 
 def unsealed_prompt(case: RoutedRequest, prompt: Prompt) -> Prompt | None:
-    """Return the prompt without sealed reasoning, None if it has none."""
+    """Return the prompt without sealed reasoning; None if it has none."""
     dialect = case.request.dialect
     change = dialect.without_sealed
     if change is None or not case.request.history.is_signed:
@@ -142,13 +147,14 @@ def unsealed_prompt(case: RoutedRequest, prompt: Prompt) -> Prompt | None:
     if parsed is None:
         return None
     raws = [prompt.body[slice(*span)] for span in parsed.spans]
-    kept = [raw for raw in (dialect.rewritten(raw, change) for raw in raws) if raw]
-    if len(kept) == len(raws) and all(map(bytes.__eq__, kept, raws)):
+    remaining = [raw for raw in (dialect.rewritten(raw, change) for raw in raws) if raw]
+    if len(remaining) == len(raws) and all(map(bytes.__eq__, remaining, raws)):
         return None
     outcome: Outcome = "applied" if prompt.outcome == "none" else prompt.outcome
-    body = json_array.rebuild(prompt.body, parsed, kept)
+    body = json_array.rebuild(prompt.body, parsed, remaining)
     return replace(prompt, body=body, outcome=outcome, warning="reasoning_removed")
 
 
-def standing_of(record: Record | None) -> ActiveCheckpoint | None:
+def active_checkpoint(record: Record | None) -> ActiveCheckpoint | None:
+    """Return the checkpoint of a record as the policies see it."""
     return None if record is None else ActiveCheckpoint(record.covered, record.text_tokens)

@@ -1,4 +1,4 @@
-"""Builds what is sent upstream for a request: the client's bytes, or a rewritten copy of them."""
+"""Building the prompt for a request: the client's bytes, or a rewritten copy of them."""
 
 import time
 from dataclasses import dataclass, replace
@@ -21,9 +21,9 @@ from proxy.compaction.planner import Bypass, Decision, Planner, bypass_reason, p
 from proxy.compaction.prompt import (
     Copy,
     Prompt,
+    active_checkpoint,
     body_of,
     build_prompt,
-    standing_of,
     unsealed_prompt,
     untouched_prompt,
     with_output,
@@ -37,18 +37,18 @@ from proxy.runtime.workers import Workers
 from proxy.sessions.sessions import Sessions
 from proxy.telemetry.events import Hook, note
 
-# Why nothing else was done with a request.
+# Reasons for sending a request unchanged.
 _PLAIN = ("below_floor", "below_threshold", "unknown_window")
 
 
 @dataclass(eq=False, repr=False)
 class PromptBuilder:
-    """Carries plans out; one per engine. The one of a read-only engine makes no record."""
+    """Executes plans. One per engine. The builder of a read-only engine makes no record."""
 
     _planner: Planner
     _shortener: Shortener
     _read_only: "PromptBuilder | None"
-    """The one of the read-only engine, which plans in shadow mode. None in the read-only engine itself."""
+    """The builder of the read-only engine, which plans in shadow mode. None in the read-only engine itself."""
     _checkpoints: Checkpoints
     _compactor: Compactor
     _sessions: Sessions
@@ -62,7 +62,7 @@ class PromptBuilder:
         return self._read_only is None
 
     async def place(self, case: PlanInput) -> PlanInput:
-        """Return the plan input with the link of its session. The store is not asked if the plan does not need it."""
+        """Return the plan input with the link of its session. The store is read only if the plan needs it."""
         if bypass_reason(case) is not None:
             return case
         if small_reason(case) == "below_floor" and not case.binds_thinking:
@@ -74,41 +74,41 @@ class PromptBuilder:
         chain = await self._sessions.epochs.place(case.chain, stores=stores)
         return await self._pins.find(case if chain is case.chain else structs.replace(case, chain=chain))
 
-    def plain(self, named: RoutedRequest) -> Prompt:
-        """Return the prompt of a request that goes out as it came (`RoutedRequest.is_plain`)."""
-        self._sessions.lineages.first_seen(named.chain.first_link)
-        return untouched_prompt(named.request, "none", "below_floor")
+    def plain(self, routed: RoutedRequest) -> Prompt:
+        """Return the prompt of a request that is sent unchanged (`RoutedRequest.is_plain`)."""
+        self._sessions.lineages.first_seen(routed.chain.first_link)
+        return untouched_prompt(routed.request, "none", "below_floor")
 
     async def decision(self, case: PlanInput) -> Decision:
-        """Return the plan for a request. In shadow mode nothing is stored for it."""
+        """Return the plan for a request. In shadow mode nothing is stored."""
         if case.mode == "shadow" and self._read_only is not None:
             return await self._read_only.decision(case)
         return await self._planner.check_stability(case, await self._planner.plan(case))
 
     async def first(self, case: PlanInput) -> Prompt:
-        """Return the prompt that is sent first. Its output limit fits beside it if the window is known."""
-        began = time.perf_counter()
+        """Return the first prompt to send. Its output limit fits next to it if the window is known."""
+        started = time.perf_counter()
         decision = await self.decision(case)
-        planned = time.perf_counter() - began
+        planned = time.perf_counter() - started
         if not isinstance(decision.plan, Bypass):
             self._sessions.lineages.first_seen(case.chain.first_link)
         prompt = self.fit_output(case, await self.build(case, decision))
         return structs.replace(await self.with_pins(case, prompt), planned=planned)
 
     async def with_pins(self, case: PlanInput, prompt: Prompt) -> Prompt:
-        """Return the prompt with which texts that must stay are in it, by looking into its body."""
-        is_own = prompt.copy is None and case.carried is None
-        return prompt if is_own else structs.replace(prompt, pins=await self._pins.kept(case, prompt.body))
+        """Return the prompt with the pinned texts that its body has."""
+        is_original = prompt.copy is None and case.carried is None
+        return prompt if is_original else structs.replace(prompt, pins=await self._pins.kept(case, prompt.body))
 
     async def place_and_build(self, case: PlanInput) -> Prompt:
-        """Return the prompt of a request that is not placed yet, as `build` does."""
+        """Return the prompt of a request without a link yet, as `build` does."""
         case = await self.place(case)
         return await self.build(case, await self.decision(case))
 
     async def build(self, case: PlanInput, decision: Decision) -> Prompt:
-        """Return the prompt of a plan, with the client's limit for the output.
+        """Return the prompt of a plan, with the client's output limit.
 
-        A compaction is not made in shadow mode or in a read-only engine: the prompt has what is stored already.
+        In shadow mode or in a read-only engine no compaction is made: the prompt uses only stored records.
         """
         plan = decision.plan
         if isinstance(plan, Compact):
@@ -118,7 +118,7 @@ class PromptBuilder:
             self._observe(note("irreducible", case.caller.tenant, case.chain.name))
         if len(case.request.body) < bounds.MOST_SKIPPED or decision.view is None:
             return decision.standing_prompt(case)
-        # Joining so much takes longer than others should wait.
+        # Joining such a large body would block the event loop.
         return await self._workers.run(decision.standing_prompt, case)
 
     async def _compacted_prompt(self, case: PlanInput, decision: Decision, plan: Compact) -> Prompt:
@@ -132,7 +132,7 @@ class PromptBuilder:
     async def retry(
         self, case: PlanInput, refused: Prompt, stated: ladder.StatedLimit, *, attempt: int
     ) -> Prompt | None:
-        """Return the next smaller prompt after an overflow, None without one (docs/design.md, "The ladder")."""
+        """Return the next smaller prompt after an overflow; None without one (docs/design.md, "The ladder")."""
         route = case.route
         if case.is_let_through:
             return None
@@ -143,49 +143,51 @@ class PromptBuilder:
         )
         if budget is None:
             return None
-        known = case.calibration
+        calibration = case.calibration
         room = ladder.stated_room(
-            stated, sent_tokens=refused.tokens, max_output=output, exact=route.exact, calibration=known
+            stated, sent_tokens=refused.tokens, max_output=output, exact=route.exact, calibration=calibration
         )
         case = await self._place_case(case)
         budget = replace(budget, pins=case.pins_tokens)
         since = self._sessions.lineages.now()
         record = refused.record or await self._checkpoints.newest(case)
         view = refused.view or await self._shortener.shorten(case, record)
-        rung = ladder.next_rung(
+        retry_plan = ladder.next_rung(
             view.conversation,
             budget,
             case.caller.policy,
-            standing_of(record),
+            active_checkpoint(record),
             attempt=attempt,
             smallest_sent=refused.tokens,
             room=room,
         )
         waited = 0.0
-        if rung.cut is not None:
-            with_model = rung.with_model and stated.with_model
-            standing = standing_of(record)
-            plan = Compact(rung.cut, rung.budget, standing, True, "overflow_retry", refused.tokens, with_model)
-            began = time.perf_counter()
+        if retry_plan.cut is not None:
+            with_model = retry_plan.with_model and stated.with_model
+            standing = active_checkpoint(record)
+            plan = Compact(
+                retry_plan.cut, retry_plan.budget, standing, True, "overflow_retry", refused.tokens, with_model
+            )
+            started = time.perf_counter()
             record = await self._compactor.checkpoint(self.job(case, view, plan, record))
-            waited = time.perf_counter() - began
+            waited = time.perf_counter() - started
             if case.binds_thinking:
                 view = await self._shortener.shorten(case, record)
             else:
                 view = await self._shortener.resolve(case, record, view)
         outcome = _outcome_after_record(record, since, refused)
-        prompt = build_prompt(case, view, record, outcome, "overflow_retry", rung.most)
+        prompt = build_prompt(case, view, record, outcome, "overflow_retry", retry_plan.most)
         prompt = structs.replace(prompt, waited=waited)
-        if rung.tail_tokens is not None:
-            prompt = await self._cut_contents(case, view, prompt, record, rung)
+        if retry_plan.tail_tokens is not None:
+            prompt = await self._cut_contents(case, view, prompt, record, retry_plan)
         prompt = self.fit_output(case, prompt, stated.limit if stated.kind in (None, "window") else None)
-        return await self.with_pins(case, prompt) if prompt.tokens <= rung.most else None
+        return await self.with_pins(case, prompt) if prompt.tokens <= retry_plan.most else None
 
     async def without_thinking(self, case: PlanInput, refused: Prompt) -> Prompt | None:
-        """Return a prompt that was refused for bound thinking without any thinking.
+        """Return a prompt that was rejected for bound thinking, without any thinking.
 
-        None if no prompt of the session was ever rewritten: then the client's own request was refused, and it gets the
-        refusal.
+        None if no prompt of the session was ever rewritten. Then the client's own request was rejected, and the client
+        gets the error.
         """
         if case.is_let_through or not any(message.signed == "bound" for message in case.conversation.body):
             return None
@@ -199,12 +201,12 @@ class PromptBuilder:
         prompt = structs.replace(prompt, max_output=None, warning="thinking_removed")
         return await self.with_pins(case, prompt)
 
-    async def without_sealed(self, named: RoutedRequest, prompt: Prompt) -> Prompt | None:
-        """Return the prompt without sealed reasoning, None if it has none or may not be changed."""
-        return None if named.is_let_through else await self._workers.run(unsealed_prompt, named, prompt)
+    async def without_sealed(self, routed: RoutedRequest, prompt: Prompt) -> Prompt | None:
+        """Return the prompt without sealed reasoning; None if it has none or may not be changed."""
+        return None if routed.is_let_through else await self._workers.run(unsealed_prompt, routed, prompt)
 
     async def with_fewer_media(self, case: PlanInput, refused: Prompt) -> Prompt | None:
-        """Return the refused prompt within the media limits of the plan input, None if it has no fewer media."""
+        """Return the rejected prompt within the media limits of the plan input; None if it has no fewer media."""
         if case.is_let_through or not case.ages_media:
             return None
         case, record = await self.place(case), refused.record
@@ -218,18 +220,18 @@ class PromptBuilder:
         return self.fit_output(case, await self.with_pins(case, prompt)) if is_smaller else None
 
     def fit_output(self, case: PlanInput, prompt: Prompt, stated: int | None = None) -> Prompt:
-        """Return the prompt with a lower limit for its output if prompt and output together exceed the window.
+        """Return the prompt with a lower output limit if prompt and output together exceed the window.
 
         stated: the window that the upstream has just named.
         """
-        told = case.route.window.tokens if case.route.window and case.may_lower_output else None
-        window, limit = stated or told, case.request.settings.max_output
+        stated_before = case.route.window.tokens if case.route.window and case.may_lower_output else None
+        window, limit = stated or stated_before, case.request.settings.max_output
         if window is None or limit is None or case.real_tokens(prompt.tokens) + limit <= window:
             return prompt
         return self.with_less_output(case, prompt, ladder.StatedLimit(window)) or prompt
 
     def with_less_output(self, case: PlanInput, refused: Prompt, stated: ladder.StatedLimit) -> Prompt | None:
-        """Return the prompt with less room for the output, None if that does not make it fit."""
+        """Return the prompt with less room for the output; None if that does not make it fit."""
         request, window = case.request, case.route.window
         if case.is_let_through:
             return None
@@ -244,16 +246,16 @@ class PromptBuilder:
         return None if room is None else _with_output(case, refused, room)
 
     def with_capped_output(self, case: PlanInput, refused: Prompt, most: int) -> Prompt | None:
-        """Return the prompt with the upstream's highest output limit, None if something else was refused."""
+        """Return the prompt with the upstream's highest output limit; None if something else was rejected."""
         if case.is_let_through:
             return None
         room = ladder.capped_output(most, max_output=case.request.settings.max_output, floor=case.output_floor)
         return None if room is None else _with_output(case, refused, room)
 
     async def halve(self, case: PlanInput, refused: Prompt) -> Prompt | None:
-        """Return the refused prompt with a note in place of its older half, for when no record can be made (R1).
+        """Return the rejected prompt with a note in place of its older half, used if no record can be made (R1).
 
-        None if there is no cut, or the prompt gets hardly smaller.
+        None if there is no cut, or if the prompt gets hardly smaller.
         """
         record = refused.record
         if case.is_let_through:
@@ -267,8 +269,8 @@ class PromptBuilder:
             return None
         text = _note(record, cut - covered)
         copy = Copy(cut, text, view.replaced if view else {})
-        note = self._tokenizer.count(text, case.request.encoding)
-        tokens = conversation.fixed_tokens + conversation.kept_tokens(cut) + note
+        note_tokens = self._tokenizer.count(text, case.request.encoding)
+        tokens = conversation.fixed_tokens + conversation.kept_tokens(cut) + note_tokens
         if tokens > numbers.RETRY_SHRINKS * refused.tokens:
             return None
         prompt = Prompt(body_of(case, copy, case.experience.shape), tokens, "applied", "halved", None, view, copy)
@@ -278,21 +280,25 @@ class PromptBuilder:
         """Return the request with a record that is made now, here or by another request."""
         record, view = decision.record, decision.cooled
         job = self.job(case, view, plan, record)
-        began, since = time.perf_counter(), self._sessions.lineages.now()
+        started, since = time.perf_counter(), self._sessions.lineages.now()
         try:
-            made = await self._compactor.checkpoint(job)
+            new_record = await self._compactor.checkpoint(job)
         except CompactionError as error:
             prompt = build_prompt(case, view, record, _outcome_after_failure(error, decision), str(error))
-            return structs.replace(prompt, waited=time.perf_counter() - began)
-        waited = time.perf_counter() - began
-        outcome = _outcome_after_record(made, since)
-        prompt = build_prompt(case, await self._shortener.shorten(case, made), made, outcome, plan.trigger)
+            return structs.replace(prompt, waited=time.perf_counter() - started)
+        waited = time.perf_counter() - started
+        outcome = _outcome_after_record(new_record, since)
+        prompt = build_prompt(case, await self._shortener.shorten(case, new_record), new_record, outcome, plan.trigger)
         prompt = structs.replace(prompt, waited=waited)
-        if made.covered >= plan.cut.position or not _is_too_large(case, prompt):
+        if new_record.covered >= plan.cut.position or not _is_too_large(case, prompt):
             return prompt
-        # Made for a request that was shorter: what has come since needs one that continues it.
+        # The record was made for a shorter request. The messages since then need another one that continues it.
         decision = await self._planner.plan(case)
-        if not isinstance(decision.plan, Compact) or decision.record is None or decision.record.covered < made.covered:
+        if (
+            not isinstance(decision.plan, Compact)
+            or decision.record is None
+            or decision.record.covered < new_record.covered
+        ):
             return prompt
         with_model = plan.with_model and decision.plan.with_model
         longer = await self._compact(case, decision, replace(decision.plan, with_model=with_model))
@@ -305,20 +311,25 @@ class PromptBuilder:
         return Job(case, view, plan, record or case.carried, target, started, case.caller.policy.summarizer.timeout)
 
     async def _cut_contents(
-        self, case: PlanInput, view: PromptView, prompt: Prompt, record: Record | None, rung: ladder.Rung
+        self, case: PlanInput, view: PromptView, prompt: Prompt, record: Record | None, retry_plan: ladder.Rung
     ) -> Prompt:
-        """Return the prompt with its largest contents cut, so that its tail has `rung.tail_tokens`."""
+        """Return the prompt with its largest contents cut, so that its tail has `retry_plan.tail_tokens`."""
         covered, view = record.covered if record else 0, view.without_references
-        assert rung.tail_tokens is not None  # noqa: S101 - the caller's condition
-        kept = kept_positions(view.conversation, covered)
-        limits = limits_for(view.conversation, kept, rung.tail_tokens, case.request.harness_shares(kept))
+        assert retry_plan.tail_tokens is not None  # noqa: S101 - the caller's condition
+        positions = kept_positions(view.conversation, covered)
+        limits = limits_for(
+            view.conversation, positions, retry_plan.tail_tokens, case.request.harness_shares(positions)
+        )
         shorter = await self._shortener.cut(case, record, view, limits)
         cut = build_prompt(case, shorter, record, prompt.outcome, prompt.reason)
         return structs.replace(cut, view=view, waited=prompt.waited)
 
 
 def _outcome_after_record(record: Record | None, since: float, refused: Prompt | None = None) -> Outcome:
-    """Return `applied` if the record was made for this request, since then or for its refused prompt, else `reused`."""
+    """Return `applied` if the record was made for this request or for its rejected prompt; else `reused`.
+
+    since: the time when the request began to wait, in the record's clock.
+    """
     if record is None or record.compacted >= since:
         return "applied"
     is_refused = refused is not None and refused.record is not None and refused.record.digest == record.digest
@@ -332,7 +343,7 @@ def _with_output(case: PlanInput, refused: Prompt, room: int) -> Prompt:
 
 
 def _is_too_large(case: PlanInput, prompt: Prompt) -> bool:
-    """Return True if a prompt reaches `overflow_threshold`, from which on a compaction must be made."""
+    """Return True if a prompt reaches `overflow_threshold`, from which a compaction must succeed."""
     real = case.limits.real
     return real is not None and prompt.tokens >= real.at(case.caller.policy.overflow_threshold)
 
@@ -347,5 +358,5 @@ def _note(record: Record | None, messages: int) -> str:
 
 def _outcome_after_failure(error: CompactionError, decision: Decision) -> Outcome:
     standing = decision.standing_outcome
-    known: dict[str, Outcome] = {"pending": "pending", "no_gain": standing, "over_budget": standing}
-    return known.get(str(error), "failed-open")
+    outcomes: dict[str, Outcome] = {"pending": "pending", "no_gain": standing, "over_budget": standing}
+    return outcomes.get(str(error), "failed-open")

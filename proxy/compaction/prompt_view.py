@@ -1,4 +1,4 @@
-"""The conversation as it is sent, and the index of all that may change a message of it."""
+"""The conversation as it is sent, and the steps that may change its messages."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from proxy.dialects.reader import CountedRequest
 
 
 class Step(Enum):
-    """What may change a message that is sent, in the order in which it is done.
+    """A step that may change a message, in order of execution.
 
-    None changes what a record covers, which is left out (`build_prompt`). The value says why, to those who explain a
-    request.
+    No step changes messages that a record covers, since they are left out (`build_prompt`). The value is the reason in
+    an explanation.
     """
 
     SHORT_FORM = "large, older than {hot_rounds} rounds"
-    """`ShortForms.use`, for good."""
-    MEDIA = "pictures or papers of it left out, for which its upstream has no room"
+    """`ShortForms.use`, permanently."""
+    MEDIA = "images or documents left out, since the upstream limits them"
     """`MediaRemover.remove`."""
-    CUT = "no window takes it whole: its beginning and its end"
-    """`ShortForms.cut`: before it is first sent, and down the ladder."""
+    CUT = "too large for the window: only its beginning and end"
+    """`ShortForms.cut`: before the message is first sent, and in retries after an overflow."""
     THINKING = "without thinking that belongs to another prompt"
-    """`ThinkingRemover.remove`, for good."""
-    QUOTATION = "behind {passages} quotations from before it"
+    """`ThinkingRemover.remove`, permanently."""
+    QUOTATION = "after {passages} quotations of earlier messages"
     """`Recall.quote`."""
-    LOSSLESS = "said before, or shorter without loss"
+    LOSSLESS = "repeated, or shortened without loss"
     """`LosslessShortener.shorten`."""
-    RESTORED = "with the text that it points to"
+    RESTORED = "with the text that it refers to"
     """`PointerResolver.restore`."""
 
 
 class Shortened(NamedTuple):
-    """A result that was shortened without loss: its message, and the tokens that it saves."""
+    """A result that was shortened without loss: its message, and the tokens saved."""
 
     message: MessageIndex
     tokens: int
 
 
 class Restored(NamedTuple):
-    """A text that is put back: the message with the pointer, the one that the text is from, and the tokens it adds."""
+    """A restored text: the message with the pointer, the message with the text, and the tokens added."""
 
     pointer: MessageIndex
     source: MessageIndex
@@ -58,20 +58,22 @@ class Restored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PromptView:
-    """A conversation in which changed messages weigh what is sent of them.
+    """A conversation whose changed messages count with the tokens that are sent.
 
-    replaced: index of a message -> its other bytes. steps: index of a message -> what has changed it.
-    next: what the next batch of short forms takes.
-    is_cut: whether contents were cut that would not have fitted.
-    quotations: index of a message -> what is quoted in front of it.
-    payoff: of the batches that no request had carried before this one; None without any.
-    media: of its body, in their order, if any was left out; left_out: the places of those that were, and why.
-    cooled_media: positions of results whose media have cooled down, with the messages of the body from which on.
-    media_limits: what its upstream takes of media, as far as that is known.
-    shortened: results in fewer tokens without loss.
-    restored: texts that stand in the place of pointers. unresolved: pointers to what is not in the request.
-    smaller: the same with less of these texts, for a prompt that they make too large; None if it has none.
-    full: the same before results were shortened without loss and texts put back; None if it is that itself.
+    replaced:     index of a message -> its other bytes.
+    steps:        index of a message -> the steps that changed it.
+    next:         the messages that the next batch of short forms takes.
+    is_cut:       True if contents were cut that would not have fitted.
+    quotations:   index of a message -> the quotation before it.
+    payoff:       that of the batches which no earlier request had; None without any.
+    media:        those of its body, in order, if any was left out.
+    left_out:     the places of the media left out, and the reasons.
+    cooled_media: positions of results whose media have cooled down, with the position of the message from which on.
+    media_limits: the known limits of its upstream.
+    shortened:    results with fewer tokens, without loss.
+    restored:     texts in place of pointers. unresolved: the number of pointers to nothing in the request.
+    smaller:      the view with fewer restored texts, for a prompt that they make too large; None if it has none.
+    full:         the view without shortened and restored results; None if this is it.
     """
 
     conversation: Conversation
@@ -93,37 +95,37 @@ class PromptView:
 
     @property
     def without_references(self) -> PromptView:
-        """The view without what refers to other messages: lines for repeats, and texts that are put back."""
+        """Return the view without references to other messages: lines for repeats, and restored texts."""
         return self if self.full is None else self.full
 
     @property
     def saved_tokens(self) -> int:
-        """Return the tokens that results shortened without loss save."""
-        return sum(one.tokens for one in self.shortened)
+        """Return the tokens saved by results shortened without loss."""
+        return sum(result.tokens for result in self.shortened)
 
     def is_only(self, step: Step) -> bool:
-        """Return True if this changed messages, and nothing else did."""
+        """Return True if this step changed messages, and no other did."""
         return bool(self.steps) and all({*steps} == {step} for steps in self.steps.values())
 
-    def rewritten(self, step: Step, others: Mapping[MessageIndex, tuple[bytes, int]]) -> PromptView:
-        """The same with other bytes, of so many tokens, for these messages."""
+    def rewritten(self, step: Step, rewritten: Mapping[MessageIndex, tuple[bytes, int]]) -> PromptView:
+        """Return the view with other bytes and tokens for these messages."""
         messages = list(self.conversation.messages)
-        for index, (_, tokens) in others.items():
+        for index, (_, tokens) in rewritten.items():
             messages[index] = structs.replace(messages[index], tokens=tokens)
         return replace(
             self,
             conversation=self.conversation.with_messages(messages),
-            replaced=self.replaced | {index: raw for index, (raw, _) in others.items()},
-            steps={**self.steps, **{index: (*self.steps.get(index, ()), step) for index in others}},
+            replaced=self.replaced | {index: raw for index, (raw, _) in rewritten.items()},
+            steps={**self.steps, **{index: (*self.steps.get(index, ()), step) for index in rewritten}},
             is_cut=self.is_cut or step is Step.CUT,
         )
 
-    def quoting(self, request: CountedRequest, quotations: Mapping[MessageIndex, Quotation]) -> PromptView:
-        """The same with these in front of messages of the request."""
-        others = {}
-        for index, one in quotations.items():
-            # Items that say nothing of their own stand before the message that they were read with.
-            *silent, said = json_array.split_items(self.replaced.get(index) or request.message_bytes(index))
-            raw = b",".join([*silent, request.dialect.items.merge(one.text, said)])
-            others[index] = raw, self.conversation.messages[index].tokens + one.tokens
-        return replace(self.rewritten(Step.QUOTATION, others), quotations=quotations)
+    def with_quotations(self, request: CountedRequest, quotations: Mapping[MessageIndex, Quotation]) -> PromptView:
+        """Return the view with these quotations before messages of the request."""
+        rewritten_messages = {}
+        for index, quotation in quotations.items():
+            # Silent items come before the message that they were read with.
+            *silent, main_item = json_array.split_items(self.replaced.get(index) or request.message_bytes(index))
+            raw = b",".join([*silent, request.dialect.items.merge(quotation.text, main_item)])
+            rewritten_messages[index] = raw, self.conversation.messages[index].tokens + quotation.tokens
+        return replace(self.rewritten(Step.QUOTATION, rewritten_messages), quotations=quotations)

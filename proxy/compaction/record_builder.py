@@ -1,4 +1,4 @@
-"""Building the record of a compaction, by a model's summary or without a model."""
+"""Building the record of a compaction, from a model's summary or without a model."""
 
 import asyncio
 import time
@@ -26,14 +26,14 @@ from proxy.telemetry.hooks import observe_traced
 from proxy.upstreams.routes import NO_MODEL, SummaryTarget
 from proxy.upstreams.summarizer import Summarizer, SummarizerError
 
-# A record that leaves more than this next to tools and head is not worth its place (docs/design.md, "Budget").
+# A record that leaves more than this share, without tools and head, is not worth its cost (docs/design.md, "Budget").
 _MOST_LEFT = 0.9
-# Reasons for which the summarizer's answers were not used.
+# The most reasons that are kept why the summarizer's responses were unusable.
 _MOST_REASONS = 8
 
 
 class CompactionError(Exception):
-    """No record could be made, and the request can go on without one. The text is the reason."""
+    """No record could be made, and the request can continue without one. The text is the reason."""
 
 
 @dataclass(eq=False, repr=False)
@@ -140,24 +140,24 @@ class RecordBuilder:
             now,
         )
         record = records.build(job.context(self._count(job)), written, occasion)
-        # What it is made of was masked whole.
+        # All its sources were masked.
         return structs.replace(record, is_masked=job.policy.secrets == "mask")
 
 
 def _fitted_job(job: Job, count: CountTokens) -> Job:
     """Return the job with the cut that its record leaves room for (docs/design.md, "The cut").
 
-    The size of the record is expected from the tokens that it newly covers, so every replica comes to the same cut. A
-    record in place of a late summary covers what was planned.
+    The record's size is estimated from the newly covered tokens, so every replica computes the same cut. A record that
+    replaces a late summary covers what was planned.
     """
     if job.plan.target is None or (job.target is None and job.plan.with_model and job.case.summarizer is not None):
         return job
     if not may_be_fitted(job.plan, job.cooled.conversation, job.policy):
         return job
-    before = job.parent.text_tokens if job.parent else 0
+    parent_tokens = job.parent.text_tokens if job.parent else 0
     covered = job.cooled.conversation.body[job.covered : job.plan.cut.position]
     files = records.files_weight(job.span, job.parent, job.plan.budget, count, job.read_by)
-    weight = expected_weight(before, covered, job.plan.budget, files)
+    weight = expected_weight(parent_tokens, covered, job.plan.budget, files)
     plan = fit_cut(job.plan, job.cooled.conversation, job.policy, weight)
     return job if plan is job.plan else replace(job, plan=replace(plan, target=None))
 
@@ -187,7 +187,7 @@ def _ms_since(started: float) -> float:
 
 
 def _with_cause(record: Record, job: Job, bill: Bill, ms: float) -> Record:
-    """Return the record with what it was made for, and what that took."""
+    """Return the record with its cause, duration and cost."""
     target = job.target
     cause = Cause(
         used=_used(job),
@@ -251,7 +251,7 @@ def _refusal_reasons(job: Job, bill: Bill) -> tuple[str, ...]:
 
 
 def _threshold(job: Job) -> float | None:
-    """Return the share of the room from which the compaction was due, None if something else made it due."""
+    """Return the share of the room from which the compaction was due; None if something else made it due."""
     match job.plan.trigger:
         case "background":
             return round(soft_share(job.plan.budget, job.policy), 3)
@@ -259,7 +259,7 @@ def _threshold(job: Job) -> float | None:
             return job.policy.economy_from
         case "proactive" | "tool_execution":
             due = job.policy.compaction_threshold
-            return due if job.plan.budget.share(job.plan.tokens_before) >= due else None  # due by its messages
+            return due if job.plan.budget.share(job.plan.tokens_before) >= due else None  # by messages
         case "manual" | "overflow_retry" | "client":
             return None
         case _:

@@ -1,4 +1,4 @@
-"""Results of tools in a request: the calls that they answer, and other texts in their place."""
+"""Tool results in a request: the calls that they answer, and rewritten results."""
 
 from __future__ import annotations
 
@@ -13,38 +13,46 @@ from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.prompt_view import PromptView, Step
 from proxy.dialects import json_array
 
-# Messages between a call and its result at most.
+# The most messages between a call and its result.
 _FAR = 256
 
 
 def call_of(case: PlanInput, position: int, number: int) -> tuple[int, ToolCall] | None:
-    """Return the call that a result answers, and the position of its message."""
+    """Return the call that a result answers, and the position of its message; None if there is none."""
     body = case.conversation.body
     name = body[position].results[number]
-    for made in range(position - 1, max(-1, position - _FAR), -1):
-        if any(call.id == name for call in body[made].calls):
-            calls = (call for said in case.request.utterances(made, made + 1) for call in said.calls)
-            found = next((call for call in calls if call.id == name), None)
-            return None if found is None else (made, found)
+    for call_position in range(position - 1, max(-1, position - _FAR), -1):
+        if any(call.id == name for call in body[call_position].calls):
+            calls = (
+                call
+                for utterance in case.request.utterances(call_position, call_position + 1)
+                for call in utterance.calls
+            )
+            answered = next((call for call in calls if call.id == name), None)
+            return None if answered is None else (call_position, answered)
     return None
 
 
-def exchanges_at(case: PlanInput, made: int) -> Iterator[Exchange]:
+def exchanges_at(case: PlanInput, call_position: int) -> Iterator[Exchange]:
     """Yield the calls of a message with their results."""
     request, body = case.request, case.conversation.body
-    near = range(made + 1, min(len(body), made + _FAR))
-    for call in (call for said in request.utterances(made, made + 1) for call in said.calls):
-        at = next((at for at in near if call.id in body[at].results), None)
-        if at is None:
-            yield Exchange(call, made, made, -1, None)
+    near = range(call_position + 1, min(len(body), call_position + _FAR))
+    for call in (
+        call for utterance in request.utterances(call_position, call_position + 1) for call in utterance.calls
+    ):
+        result_position = next(
+            (result_position for result_position in near if call.id in body[result_position].results), None
+        )
+        if result_position is None:
+            yield Exchange(call, call_position, call_position, -1, None)
             continue
-        number = body[at].results.index(call.id)
-        answer = None if body[at].media else request.contents_at(at)[number]
-        yield Exchange(call, made, at, number, answer)
+        number = body[result_position].results.index(call.id)
+        answer = None if body[result_position].media else request.contents_at(result_position)[number]
+        yield Exchange(call, call_position, result_position, number, answer)
 
 
 def mark_of(case: PlanInput, positions: Sequence[int]) -> int:
-    """Return a hash of the bytes of these messages. Digests leave out clock times in results."""
+    """Return a hash of the bytes of these messages. Digests omit clock times in results."""
     hashed = xxhash.xxh3_64()
     for position in positions:
         hashed.update(case.request.readable_bytes(case.conversation.index(position)))
@@ -52,19 +60,19 @@ def mark_of(case: PlanInput, positions: Sequence[int]) -> int:
 
 
 def with_results(case: PlanInput, view: PromptView, step: Step, forms: Mapping[Place, tuple[str, int]]) -> PromptView:
-    """Return the view with these texts in the place of results, each of so many more tokens."""
+    """Return the view with these texts in place of results. Each form is a text and the tokens it adds."""
     by_message: dict[MessageIndex, dict[int, tuple[str, int]]] = {}
     for place, form in forms.items():
         by_message.setdefault(case.conversation.index(place.position), {})[place.number] = form
-    others = {}
-    for index, found in by_message.items():
+    rewritten = {}
+    for index, forms_by_number in by_message.items():
         raw = view.replaced.get(index) or bytes(case.request.message_bytes(index))
-        *silent, said = json_array.split_items(raw)
+        *silent, main_item = json_array.split_items(raw)
         results = len(case.request.messages[index].results)
-        texts = [found[number][0] if number in found else None for number in range(results)]
-        written = b",".join([*silent, case.request.dialect.items.with_texts(said, texts)])
-        if written == raw:  # its dialect has no place for a text there
+        texts = [forms_by_number[number][0] if number in forms_by_number else None for number in range(results)]
+        new_bytes = b",".join([*silent, case.request.dialect.items.with_texts(main_item, texts)])
+        if new_bytes == raw:  # its dialect has no place for a text there
             continue
-        tokens = view.conversation.messages[index].tokens + sum(gain for _, gain in found.values())
-        others[index] = written, max(1, tokens)
-    return view.rewritten(step, others) if others else view
+        tokens = view.conversation.messages[index].tokens + sum(gain for _, gain in forms_by_number.values())
+        rewritten[index] = new_bytes, max(1, tokens)
+    return view.rewritten(step, rewritten) if rewritten else view

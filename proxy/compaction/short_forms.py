@@ -1,4 +1,4 @@
-"""Short forms of large messages in the cool zone, frozen by batch so that their bytes never change again."""
+"""Short forms of large messages in the cool zone. A batch is frozen, so its bytes never change again."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from proxy.runtime.workers import Workers
 from proxy.sessions.shelf import Shelf
 from proxy.sessions.stores.sealing import SealedStore
 
-# What is cut off beyond what must be, as a share of it: characters are cut where tokens are counted.
+# Share to cut beyond the required amount, since characters are cut and tokens are counted.
 _CUT_MARGIN = 0.05
-# Cuts of one message until it is as short as it must be: what is left out may weigh less than what stays.
+# The most cuts of one message: the omitted text may have fewer tokens than the kept one.
 _MOST_CUTS = 4
 
 _Texts = tuple[str | None, ...]
-# All that the short forms of a batch are made from: its key, summaries, encoding and secrets.
+# The inputs of a batch's short forms: its key, summaries, encoding and secrets.
 _MadeKey = tuple[str, _Texts, str, Secrets]
 
 
@@ -41,9 +41,9 @@ class ShortForms:
     def __init__(
         self, sealed: SealedStore, tokenizer: Tokenizer, workers: Workers, stored: Memory, memory: Memory
     ) -> None:
-        """stored: remembers the short forms that the store has. memory: remembers those that were made."""
+        """Create a replacer. stored: caches the short forms in the store. memory: caches those made here."""
         self._frozen = Shelf(sealed, _Texts, Cache(stored, "short_forms"))
-        # An engine that stores what it makes remembers it as stored, and needs it once.
+        # An engine that stores its short forms caches them as stored, and needs no second cache.
         self._made: Cache[_MadeKey, _Texts] = Cache(Memory(0) if stored is memory else memory, "made_short_forms")
         self._sealed = sealed
         self._tokenizer = tokenizer
@@ -52,8 +52,8 @@ class ShortForms:
     async def use(self, case: PlanInput, covered: int, until: int | None = None) -> PromptView:
         """Return the conversation with short forms, after a record of its first `covered` messages.
 
-        The window must be known. until: the position in the body from which on no batch is made, None for no such
-        position.
+        The window must be known. until: the position in the body from which no batch is made; None for no such
+            position.
         """
         conversation, window = case.conversation, case.route.window
         assert window is not None  # noqa: S101 - the caller's condition
@@ -64,21 +64,22 @@ class ShortForms:
         batches = [batch for batch in batches if batch.members]
         if not batches:
             return PromptView(conversation, next=following, cooled_media=media)
-        forms, fresh = await self._forms(case, batches)
-        view = PromptView(conversation, next=following, payoff=_together(fresh), cooled_media=media)
+        forms, new_batches = await self._forms(case, batches)
+        view = PromptView(conversation, next=following, payoff=_total_payoff(new_batches), cooled_media=media)
         return await self._workers.run(self._replace_with_forms, case, view, forms)
 
     def counter(self, case: PlanInput) -> CountTokens:
+        """Return a function that counts the tokens of a text in the request's encoding."""
         return partial(self._tokenizer.count, encoding=case.request.encoding)
 
     async def cut(self, case: PlanInput, view: PromptView, limits: Mapping[MessageIndex, int]) -> PromptView:
-        """Return the conversation with contents cut to head and tail. `limits` are tokens by index of a message."""
+        """Return the conversation with contents cut to head and tail. limits: tokens by message index."""
         return await self._workers.run(self._cut, case, view, limits)
 
     async def rewritten(
         self, case: PlanInput, view: PromptView, step: Step, change: Callable[[], Mapping[MessageIndex, bytes]]
     ) -> PromptView:
-        """Return the conversation with other bytes for some messages. A worker makes them."""
+        """Return the conversation with other bytes for some messages. A worker computes them."""
 
         def work() -> PromptView:
             return view.rewritten(step, self._weigh_messages(case, change()))
@@ -95,28 +96,30 @@ class ShortForms:
         return [None if plain is None else plain.decode("utf-8", "replace") for plain in opened]
 
     async def _forms(self, case: PlanInput, batches: Sequence[Batch]) -> tuple[dict[int, _Texts], list[Batch]]:
-        """The short forms of every replaced message, by its position: frozen once, then the same for everybody; and the
-        batches that were frozen now."""
+        """Return the short forms of every replaced message by position, and the batches frozen now.
+
+        A batch is frozen once and is then the same for every request.
+        """
         keys = [_batch_key(case.chain, batch) for batch in batches]
-        known = {key: self._frozen.recall(key) for key in keys}
-        unknown = [key for key, texts in known.items() if texts is None]
-        known |= zip(unknown, await self._frozen.look_up(unknown), strict=True)
+        texts_by_key = {key: self._frozen.recall(key) for key in keys}
+        unknown = [key for key, texts in texts_by_key.items() if texts is None]
+        texts_by_key |= zip(unknown, await self._frozen.look_up(unknown), strict=True)
         forms: dict[int, _Texts] = {}
-        fresh: list[Batch] = []
+        new_batches: list[Batch] = []
         for key, batch in zip(keys, batches, strict=True):
-            texts = known[key]
+            texts = texts_by_key[key]
             if texts is None:
-                fresh.append(batch)
+                new_batches.append(batch)
                 texts = self._frozen.recall(key) or await self._freeze(key, case, batch)
-            left = iter(self._frozen.keep(key, texts))
+            remaining = iter(self._frozen.keep(key, texts))
             for member in batch.members:
-                of_one = tuple(
+                member_texts = tuple(
                     None if text is None else case.allowed_text(text)
-                    for text in islice(left, len(contents_of(case, member)))
+                    for text in islice(remaining, len(contents_of(case, member)))
                 )
-                if any(text is not None for text in of_one):
-                    forms[member] = of_one
-        return forms, fresh
+                if any(text is not None for text in member_texts):
+                    forms[member] = member_texts
+        return forms, new_batches
 
     async def _freeze(self, key: str, case: PlanInput, batch: Batch) -> _Texts:
         """Return the texts of a batch, and store them unless another replica was first."""
@@ -131,23 +134,25 @@ class ShortForms:
         return await self._frozen.put_new(key, texts)
 
     def _shorten(self, case: PlanInput, batch: Batch, summaries: Sequence[str | None]) -> _Texts:
-        count, known = self.counter(case), iter(summaries)
+        count, summaries_left = self.counter(case), iter(summaries)
         texts: list[str | None] = []
         for position in batch.members:
-            said = case.contents_at(position)
+            utterances = case.contents_at(position)
             is_brought = position in case.conversation.outline.foreign
-            for one in said:
-                tokens = case.request.conversation.body[position].tokens if len(said) == 1 else count(one.text)
-                summary = next(known)
+            for utterance in utterances:
+                tokens = (
+                    case.request.conversation.body[position].tokens if len(utterances) == 1 else count(utterance.text)
+                )
+                summary = next(summaries_left)
                 allowed = None if summary is None else case.allowed_text(summary)
-                form = short_form(one.text, one.tool, allowed, tokens, is_brought=is_brought)
+                form = short_form(utterance.text, utterance.tool, allowed, tokens, is_brought=is_brought)
                 texts.append(form if is_short_enough(form, tokens, count) else None)
         return tuple(texts)
 
     def _replace_with_forms(self, case: PlanInput, view: PromptView, forms: Mapping[int, _Texts]) -> PromptView:
         with_texts = case.request.dialect.items.with_texts
-        at = {case.conversation.index(position): texts for position, texts in forms.items()}
-        raws = {index: with_texts(case.request.message_bytes(index), texts) for index, texts in at.items()}
+        texts_by_index = {case.conversation.index(position): texts for position, texts in forms.items()}
+        raws = {index: with_texts(case.request.message_bytes(index), texts) for index, texts in texts_by_index.items()}
         return view.rewritten(Step.SHORT_FORM, self._weigh_messages(case, raws))
 
     def _cut(self, case: PlanInput, view: PromptView, limits: Mapping[MessageIndex, int]) -> PromptView:
@@ -157,7 +162,7 @@ class ShortForms:
         return view.rewritten(Step.CUT, smaller)
 
     def _cut_one(self, case: PlanInput, view: PromptView, index: MessageIndex, limit: int) -> tuple[bytes, int]:
-        """A message with its tokens: what is no user's word is cut first, and words only where that is not enough."""
+        """Return a message cut to its limit, and its tokens. A user's words are cut only if nothing else is enough."""
         message, dialect = view.conversation.messages[index], case.request.dialect
         raw, tokens = bytes(view.replaced.get(index) or case.request.message_bytes(index)), message.tokens
         if message.words:
@@ -168,17 +173,17 @@ class ShortForms:
             raw, tokens = self._cut_to(case, raw, tokens, limit, harness, partial(shorten_harness_texts, raw))
         if tokens <= limit:
             return raw, tokens
-        before = raw
+        uncut = raw
 
         def shorter(share: float) -> bytes:
-            return dialect.rewritten(before, partial(dialect.items.shorten, share=share))
+            return dialect.rewritten(uncut, partial(dialect.items.shorten, share=share))
 
         return self._cut_to(case, raw, tokens, limit, 1.0, shorter)
 
     def _cut_results(self, case: PlanInput, raw: bytes, index: MessageIndex, limit: int) -> tuple[bytes, int]:
-        """A message with shorter results; what the user says beside them is whole."""
+        """Return a message with shorter results. A user's words next to them stay."""
         message = case.conversation.messages[index]
-        texts = [one.text for one in case.contents_at(index - case.conversation.index(0))]
+        texts = [utterance.text for utterance in case.contents_at(index - case.conversation.index(0))]
 
         def shorter(share: float) -> bytes:
             return case.request.dialect.items.with_texts(raw, [cut(text, share) for text in texts])
@@ -195,53 +200,53 @@ class ShortForms:
         part: float,
         shorter: Callable[[float], bytes],
     ) -> tuple[bytes, int]:
-        """A message of so many tokens, of which this part can be cut, with the share of it that makes it fit."""
-        made, weight = raw, tokens
-        able = tokens * part
+        """Return a message cut to `limit` tokens, and its tokens. part: the share of it that may be cut."""
+        cut_bytes, weight = raw, tokens
+        cuttable = tokens * part
         aim = limit - _CUT_MARGIN * min(limit, tokens - limit)
         for _ in range(_MOST_CUTS):
-            if weight <= limit or able <= 0:
+            if weight <= limit or cuttable <= 0:
                 break
-            made = shorter(max(0.0, 1 - (tokens - aim) / able))
-            weight = self.tokens(case, made)
+            cut_bytes = shorter(max(0.0, 1 - (tokens - aim) / cuttable))
+            weight = self.tokens(case, cut_bytes)
             aim -= 1.1 * (weight - limit)
-        return made, weight
+        return cut_bytes, weight
 
     def _weigh_messages(
         self, case: PlanInput, raws: Mapping[MessageIndex, bytes]
     ) -> dict[MessageIndex, tuple[bytes, int]]:
-        """Messages with their tokens, by index."""
+        """Return messages with their tokens, by index."""
         return {index: (raw, self.tokens(case, raw)) for index, raw in raws.items()}
 
     def tokens(self, case: PlanInput, raw: bytes) -> int:
-        """Return the tokens of a message, which may be more than one item."""
+        """Return the tokens of a message, which may have several items."""
         count, describe = self.counter(case), case.request.dialect.items.describe
         described = (describe(json_array.decode(item), count) for item in json_array.split_items(readable(raw)))
         return sum(message.tokens for message in described if message is not None)
 
 
-def _together(batches: Sequence[Batch]) -> Payoff | None:
-    """Of several at once the cache is broken once, before the first."""
+def _total_payoff(batches: Sequence[Batch]) -> Payoff | None:
+    """Return the payoff of several batches together. The cache is broken only once, before the first."""
     if not batches:
         return None
     payoffs = [batch.payoff for batch in batches]
-    return payoff_of(sum(each.removed for each in payoffs), max(each.rewritten for each in payoffs))
+    return payoff_of(sum(payoff.removed for payoff in payoffs), max(payoff.rewritten for payoff in payoffs))
 
 
 class Content(NamedTuple):
-    """One content of a message: the result of so many before it in the same, or all that it says."""
+    """One content of a message: the result with this number, or all its text."""
 
     position: int
     number: int
 
 
 def contents_of(case: PlanInput, position: int) -> list[Content]:
-    """Those of the message at this position of the body."""
+    """Return the contents of the message at this position of the body."""
     return [Content(position, number) for number in range(len(case.conversation.body[position].results) or 1)]
 
 
 def content_key(case: PlanInput, content: Content) -> str:
-    """Where the summary of one content lies, wherever in its conversation its message stands."""
+    """Return the store key of a content's summary. It does not depend on the message's position."""
     first, message = case.chain.digests[1], case.conversation.body[content.position]
     name = first + message.digest + (b"%d" % content.number if content.number else b"")
     return f"summary:{{{case.chain.tag}}}:{hashlib.sha256(name).hexdigest()}"

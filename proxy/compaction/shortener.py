@@ -1,4 +1,4 @@
-"""The conversation as it is sent after a record: every change to a message, in the order of `Step`."""
+"""The conversation as it is sent after a record: all changes to messages, in the order of `Step`."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ from proxy.sessions.stores.sealing import SealedStore
 
 
 class Shortener:
-    """Shortens conversations to what is sent of them; one per engine."""
+    """Shortens conversations for sending. One per engine."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Shortener:
         stored: Memory,
         memory: Memory,
     ) -> None:
-        """stored: remembers values of the store. memory: remembers what was computed."""
+        """Create a shortener. stored: caches values of the store. memory: caches computed values."""
         self.short_forms = ShortForms(sealed, tokenizer, workers, stored, memory)
         self._media = MediaRemover(self.short_forms, workers, memory)
         self._thinking = ThinkingRemover(sealed, self.short_forms, memory)
@@ -46,7 +46,7 @@ class Shortener:
         """Return the conversation as it is sent after this record."""
         use = await self._thinking.use(case, record)
         view = await self._thinking.remove(case, record, await self._fit(case, record, use), use)
-        # Behind it, since quotations must not change the name of the front that thinking is bound to.
+        # Last, since quotations must not change the name of the front that thinking is bound to.
         return await self.resolve(case, record, await self._recall.quote(case, record, view))
 
     async def resolve(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
@@ -60,7 +60,7 @@ class Shortener:
     async def shorten_small(self, case: PlanInput) -> PromptView | None:
         """Return a small conversation without media that are left out, and without thinking that it has lost.
 
-        None if it goes out as it came.
+        None if it is sent unchanged.
         """
         view = await self._media.remove(case, PromptView(case.conversation), 0)
         if case.binds_thinking and await self._thinking.is_removed(case):
@@ -72,29 +72,29 @@ class Shortener:
     async def cut(
         self, case: PlanInput, record: Record | None, view: PromptView, limits: Mapping[MessageIndex, int]
     ) -> PromptView:
-        """Return the conversation with contents cut to so many tokens, by index of a message."""
+        """Return the conversation with contents cut to these tokens, by message index."""
         use = await self._thinking.use(case, record)
-        # The name of the cuts must not depend on removed thinking, and a prompt that hardly fits gets no quotations.
+        # The name of the cuts must not depend on removed thinking. A prompt that hardly fits gets no quotations.
         if use is not None or view.quotations:
             view = await self._fit(case, record, use)
         return await self._thinking.remove(case, record, await self.short_forms.cut(case, view, limits), use)
 
     async def remove_thinking(self, case: PlanInput, record: Record | None) -> PromptView:
-        """Return the conversation after this record without any thinking, from now on."""
-        everything = len(case.conversation.body)
-        view = await self._fit(case, record, Use(everything, everything))
+        """Return the conversation after this record without any thinking, permanently."""
+        length = len(case.conversation.body)
+        view = await self._fit(case, record, Use(length, length))
         view = await self._recall.quote(case, record, await self._thinking.remove_all(case, record, view))
         return await self.resolve(case, record, view)
 
     async def _fit(self, case: PlanInput, record: Record | None, use: Use | None) -> PromptView:
-        """Return the conversation with its thinking, in short forms, and cut if no window takes it."""
+        """Return the conversation with its thinking, in short forms, and cut if no window can hold it."""
         covered = record.covered if record else 0
         if case.route.window is None:
             return await self._media.remove(case, PromptView(case.conversation), covered)
         window = case.route.window.tokens
         view = await self.short_forms.use(case, covered, use.first if use else None)
         view = await self._media.remove(case, view, covered)
-        # A turn without a legal cut has to be sent whole. Only the provider knows the size of stored items.
+        # A turn without a legal cut must be sent completely. Only the provider knows the size of stored items.
         newest = max(case.cuts, default=0)
         if newest == 0 and case.has_stored_items:
             return view

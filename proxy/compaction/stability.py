@@ -1,4 +1,4 @@
-"""Notes in the store about summaries that were lost because a history changed. Best effort."""
+"""Notes in the store about summaries that were lost because a history changed. They are best effort."""
 
 import hashlib
 from itertools import islice, takewhile
@@ -10,34 +10,35 @@ from proxy.compaction.plan_input import PlanInput
 from proxy.sessions.sessions import Sessions
 from proxy.sessions.shelf import Shelf
 
-# Places of a history that are looked up in one round trip, the newest first.
+# The most places of a history to look up in one round trip, the newest first.
 _LOOKED_UP = 512
 
 
 class Stability:
-    """Notes where models summarized histories; one per process.
+    """Notes where models summarized histories. One per process.
 
-    A note has the caller and a digest in its key, and no content. Sessions and labels have no part in it, because
-    they may change with each request.
+    The key of a note has the caller and a digest, and no content. Sessions and labels are not part of it, because they
+    may change with each request.
     """
 
     def __init__(self, sessions: Sessions) -> None:
+        """Create notes in the store of these sessions."""
         self._notes = Shelf(sessions.sealed, SummaryNote)
 
     async def lost_since(self, case: PlanInput, standing: Record | None) -> str | None:
-        """Return the name of the first lost summary if another one after this record would be lost too, else None."""
-        met = await self._met(case, standing)
-        notes = [*met.values()]
+        """Return the name of the first lost summary if another one after this record would be lost too; else None."""
+        notes_by_place = await self._notes_after(case, standing)
+        notes = [*notes_by_place.values()]
         if not is_unstable(notes, case.limits.budget, case.request.tokens):
             return None
-        if max(met).position < len(case.conversation.body) // 2:  # the client's window may slide past it
+        if max(notes_by_place).position < len(case.conversation.body) // 2:  # the client's window may move past it
             await self._put(case, len(case.conversation.body), after_record(notes, case.request.tokens, by_model=False))
-        return min(met).name.hex()[:NAME_DIGITS]
+        return min(notes_by_place).name.hex()[:NAME_DIGITS]
 
     async def note(self, case: PlanInput, parent: Record | None, record: Record) -> None:
         """Note that a record was made for a history, after its parent."""
-        met, by_model = await self._met(case, parent), record.making.model is not None
-        note = after_record([*met.values()], case.request.tokens, by_model=by_model)
+        notes_by_place, by_model = await self._notes_after(case, parent), record.making.model is not None
+        note = after_record([*notes_by_place.values()], case.request.tokens, by_model=by_model)
         await self._put(case, record.covered, note)
 
     async def _put(self, case: PlanInput, cut: int, note: SummaryNote | None) -> None:
@@ -46,8 +47,8 @@ class Stability:
         if note is not None and place is not None:
             await self._notes.put(_key(case, place.name), note)
 
-    async def _met(self, case: PlanInput, standing: Record | None) -> dict[Place, SummaryNote]:
-        """Return the notes after what this record covers, without those of records that were undone."""
+    async def _notes_after(self, case: PlanInput, standing: Record | None) -> dict[Place, SummaryNote]:
+        """Return the notes after the messages that a record covers, without those of undone records."""
         covered = max(standing.covered if standing else 0, *case.chain.barred, 0)
         newer = takewhile(lambda place: place.position >= covered, places_in(case.conversation.body))
         places = [*islice(newer, _LOOKED_UP)]
@@ -56,5 +57,5 @@ class Stability:
 
 
 def _key(case: PlanInput, name: bytes) -> str:
-    """Return the key of a place's note. A version of records has notes of its own, since others do not find them."""
+    """Return the key of a place's note. Each version of records has its own notes, since others do not find them."""
     return f"index:spoken:{VERSION}:{hashlib.sha256(case.caller.scope + name).hexdigest()}"

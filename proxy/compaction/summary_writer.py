@@ -1,4 +1,4 @@
-"""Having a model write a summary: as many calls as it takes, each answer validated, each part kept."""
+"""Writing a summary by a model in as many calls as needed. Each response is validated, and parts are stored."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -19,7 +19,7 @@ from policies.statements import ledger
 from proxy.callers.api_headers import for_questions
 from proxy.callers.spending import Spending
 from proxy.compaction.job import Job
-from proxy.compaction.prompt import standing_of
+from proxy.compaction.prompt import active_checkpoint
 from proxy.dialects.cache_marks import may_be_cached
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import Windows
@@ -33,26 +33,26 @@ from proxy.upstreams.summarizer import FormRefusedError, Kind, Summarizer, Summa
 _THOUGHT_SHARE = 1 / 8
 _PARALLEL_CALLS = 8
 _LEAST_ANSWER = 1_024
-# The same if the window is too small for that: half of the prompt's tokens, but so many in any case.
+# The least response if the window is too small for that: half of the prompt's tokens, but at least this.
 _SMALL_ANSWER = 400
 _ANSWER_SHARE = 1 / 2
-# Tokens of an answer for each token of the summary that is asked for.
+# Tokens of a response for each token of the requested summary.
 _SLACK = 1.3
-# Share of a summarizer's window that is planned with: its own template and our miscounting take the rest.
+# Usable share of a summarizer's window. Its template and estimation errors take the rest.
 _USED_WINDOW = 0.95
-# Below it the prompt's own words are most of what is read.
+# Below it the prompt's instructions are most of what is read.
 _LEAST_CAPACITY = 500
-# Share of a summarizer's window for the numbered statements of the user.
+# Share of a summarizer's window for the user's numbered statements.
 _STATEMENTS_SHARE = 0.1
 
 
 @dataclass(slots=True)
 class Bill:
-    """What the calls of one job have used so far, and why answers were of no use.
+    """The usage of a job's calls so far, and the reasons why responses were unusable.
 
-    price:  of the model that is asked; None while nobody is, and where it is not known.
-    reason: why the record was made without it.
-    asks_aligned: whether an answer to a question behind the session's prompt is waited for.
+    price:        that of the model; None if no model is called or its price is unknown.
+    reason:       why the record was made without a model.
+    asks_aligned: True while the response to a question after the session's prompt is awaited.
     """
 
     calls: int = 0
@@ -66,10 +66,12 @@ class Bill:
 
     @property
     def spent(self) -> Spent:
+        """Return the tokens and the cost so far."""
         usd = None if self.price is None else round(self.usd, 6)
         return Spent(self.prompt_tokens, self.completion_tokens, usd)
 
     def add(self, used: Tokens, verdict: Valid | Invalid) -> None:
+        """Add the usage of one call."""
         self.calls += 1
         self.prompt_tokens += used.prompt
         self.completion_tokens += used.output
@@ -80,10 +82,10 @@ class Bill:
 
 @dataclass(slots=True)
 class _SharedWork:
-    """What the calls of one job share.
+    """The state that the calls of one job share.
 
-    window:   of the summarizer, in its own tokens, as far as it is known or an overflow stated it.
-    is_tight: whether a prompt overflowed without a stated limit, so answers get less room.
+    window:   that of the summarizer in its own tokens, if known or stated by an overflow.
+    is_tight: True if a prompt overflowed without a stated limit, so responses get less room.
     """
 
     job: Job
@@ -98,16 +100,16 @@ class _SharedWork:
 
     @property
     def length(self) -> int:
-        """Tokens that the summary should have."""
+        """Return the tokens that the summary should have."""
         return self.job.policy.summarizer.target_tokens or self.job.plan.budget.summary
 
     @property
     def longest(self) -> int:
-        """Tokens that the summary of the whole span may have: what one call writes, or the last merge."""
+        """Return the most tokens of the whole span's summary, from a single call or the last merge."""
         return max(self.length, self.job.policy.summarizer.merge_target_tokens or 0)
 
     def length_of(self, call: Call, room: int) -> int:
-        """Tokens that the summary of a call should have, whose answer has room for `room` tokens."""
+        """Return the tokens that a call's summary should have, if its response may have `room` tokens."""
         fits = max(1, int(room / (_SLACK * self.target.calibration)))
         match call:
             case MergeCall():
@@ -120,7 +122,7 @@ class _SharedWork:
 
 @dataclass(eq=False, repr=False)
 class SummaryWriter:
-    """Writes summaries; one per engine. `ticks` returns seconds that only go forward."""
+    """Writes summaries. One per engine. `ticks` returns monotonic seconds."""
 
     _records: RecordStore
     _summarizer: Summarizer
@@ -132,9 +134,9 @@ class SummaryWriter:
     _ticks: Callable[[], float]
 
     async def write(self, job: Job, target: SummaryTarget, bill: Bill, deadline: within) -> WrittenSummary:
-        """Return the summary of a job, in as many calls as it takes; what they use is added to `bill`.
+        """Return the summary of a job, in as many calls as needed. Adds their usage to `bill`. Raises SummarizerError.
 
-        deadline: what ends the calls when the job's time is up. Raises SummarizerError.
+        deadline: ends the calls when the job's time is up.
         """
         started = self._ticks()
         bill.price = self._windows.price(target.model)
@@ -146,7 +148,7 @@ class SummaryWriter:
         work = _SharedWork(job, target, texts, continuity, count, bill, deadline, target.window)
         outcome = await self._drive(work, blocks)
         if outcome.text is None:
-            # One that takes no part in so many calls is left alone for a while; a depth of our own is not its fault.
+            # A summarizer that accepts no part in so many calls is skipped for a while. A depth limit is not its fault.
             if not outcome.is_bounded or 2 * outcome.calls >= job.policy.bisect.max_calls:
                 self._summarizer.note_failure(target, "invalid")
             if outcome.is_bounded:
@@ -159,13 +161,22 @@ class SummaryWriter:
         )
 
     async def _drive(self, work: _SharedWork, blocks: list[Block]) -> BisectOutcome:
-        """Run the bisection: every wave of calls side by side."""
-        around, carried = self._around(work)
+        """Run the bisection. The calls of a wave run concurrently."""
+        around, single_call_tokens = self._around(work)
         window, place = work.window, work.target.place
         capacity = None if window is None else _capacity(work, window, around, work.target.calibration)
-        bounds, taken = work.job.policy.bisect, self._windows.largest_answered(place)
-        run = bisect(blocks, work.continuity.summary, capacity, bounds, work.count, work.longest, carried, taken)
-        # Of this job alone: nobody's slow summarizer holds up another's.
+        bounds, largest_part = work.job.policy.bisect, self._windows.largest_answered(place)
+        run = bisect(
+            blocks,
+            work.continuity.summary,
+            capacity,
+            bounds,
+            work.count,
+            work.longest,
+            single_call_tokens,
+            largest_part,
+        )
+        # Per job, so that no slow summarizer delays another's calls.
         slots = asyncio.Semaphore(_PARALLEL_CALLS)
         results: tuple[Result, ...] | None = None
         while True:
@@ -194,7 +205,7 @@ class SummaryWriter:
         return text
 
     def _around(self, work: _SharedWork) -> tuple[int, int]:
-        """Tokens of a part's prompt without its transcript, and what a single call carries beside those."""
+        """Return the tokens of a part's prompt without its transcript, and the additional tokens of a single call."""
 
         def tokens_of(call: Call) -> int:
             empty = fill(self._templates(work), call, work.continuity, work.texts, work.length)
@@ -204,8 +215,10 @@ class SummaryWriter:
         return around, max(0, tokens_of(SummarizeCall((), 0)) - around)
 
     async def _summarize(self, work: _SharedWork, call: Call, tokens: int) -> str:
-        """The summary of one call, whose prompt has so many tokens; a part of several is looked up first and kept
-        afterwards."""
+        """Return the summary of one call. A part of several is read from the store if it is there, else stored.
+
+        tokens: those of the call's prompt.
+        """
         room = _answer_room(work, tokens)
         prompt = fill(self._templates(work), call, work.continuity, work.texts, work.length_of(call, room))
         if isinstance(call, SummarizeCall) and call.parts == 1:
@@ -213,34 +226,36 @@ class SummaryWriter:
         content = b"\0".join(
             (work.job.case.caller.scope, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
         )
-        if (known := await self._records.recall_part(work.job.case.chain.tag, content)) is not None:
-            return work.job.case.allowed_text(known)
+        if (stored := await self._records.recall_part(work.job.case.chain.tag, content)) is not None:
+            return work.job.case.allowed_text(stored)
         summary = await self._validated_answer(work, prompt, room)
         await self._records.keep_part(work.job.case.chain.tag, content, summary)
         return summary
 
     async def _validated_answer(
-        self, work: _SharedWork, prompt: Prompt, room: int, first: Valid | Invalid | None = None
+        self, work: _SharedWork, prompt: Prompt, room: int, earlier: Valid | Invalid | None = None
     ) -> str:
-        """One validated answer of at most `room` tokens; an unusable one, or the `first` that was had otherwise, gets a
-        single reminder."""
-        verdict = first or await self._ask(work, prompt, room)
+        """Return a validated response of at most `room` tokens. An invalid one gets a single reminder.
+
+        first: a verdict that another call already had. Raises SummarizerError.
+        """
+        verdict = earlier or await self._ask(work, prompt, room)
         if isinstance(verdict, Invalid):
             reminder = self._prompts.reminder.replace("{reason}", verdict.reason)
             verdict = await self._ask(work, replace(prompt, user=f"{prompt.user}\n\n{reminder}"), room, "reminded")
         if isinstance(verdict, Invalid):
             self._summarizer.note_failure(work.target, "invalid")
             raise SummarizerError("invalid", verdict.reason)
-        # A session's own prompt, which may be what was asked about, holds what transcripts do not.
+        # A session's own prompt, which may be the source, holds more than transcripts do.
         return work.job.case.allowed_text(verdict.text)
 
     async def _aligned_answer(self, work: _SharedWork, prompt: Prompt) -> Valid | Invalid | None:
-        """What is answered at the end of the session's own prompt; None where that is not asked, or in vain."""
+        """Return the response at the end of the session's own prompt; None if that is not used or failed."""
         if (body := await self._aligned_question(work)) is None:
             return None
         verdict, of_form = None, False
         kind: Kind = "invalid"
-        work.bill.asks_aligned = True  # a deadline leaves it so
+        work.bill.asks_aligned = True  # a timeout leaves it set
         try:
             verdict = await self._ask_aligned(work, prompt, body)
         except SummarizerOverflowError:
@@ -260,7 +275,7 @@ class SummaryWriter:
         return verdict
 
     async def _aligned_question(self, work: _SharedWork) -> bytes | None:
-        """The session's prompt with our question at its end, None where that is not wanted, or has no room."""
+        """Return the session's prompt with the summary question at its end; None if not wanted or too long."""
         job = work.job
         is_wanted = job.is_aligned and job.policy.summarizer.cache_aligned and not job.rebuild
         if not is_wanted or self._summarizer.is_cooling_down(work.target, is_aligned=True):
@@ -275,7 +290,7 @@ class SummaryWriter:
         target = work.target
         headers = for_questions(work.job.case.route.headers, target.dialect.questions.HEADERS, is_aligned=True)
         answer = await self._summarizer.send(replace(target, headers=headers), body, work.deadline, is_aligned=True)
-        # Unlike the transcript it shows results in full.
+        # Unlike the transcript, the prompt has complete results.
         seen = replace(prompt, user=f"{prompt.user}\n{body.decode(errors='replace')}")
         return await self._judge_answer(work, seen, answer)
 
@@ -320,7 +335,7 @@ class SummaryWriter:
 
 
 async def _side_by_side(calls: Sequence[Coroutine[None, None, Result]]) -> tuple[Result, ...]:
-    """All results in order; the first error ends the others and is raised unchanged."""
+    """Return all results in order. The first error cancels the other calls and is raised unchanged."""
     tasks: list[asyncio.Task[Result]] = []
     try:
         async with asyncio.TaskGroup() as group:
@@ -331,7 +346,7 @@ async def _side_by_side(calls: Sequence[Coroutine[None, None, Result]]) -> tuple
 
 
 def _continuity(job: Job, room: int, count: CountTokens) -> Continuity:
-    """What of earlier summaries the summarizer is shown (R2's switches), and the newest statements that fit `room`."""
+    """Return the earlier summaries for the summarizer (R2's switches), and the newest statements that fit `room`."""
     settings = job.policy.summarizer
     statements = tuple(newest_within(ledger.numbered_lines(job.statements.entries), room, count))
     if job.parent is None:
@@ -343,7 +358,7 @@ def _continuity(job: Job, room: int, count: CountTokens) -> Continuity:
 
 
 def _aligned_body(work: _SharedWork, instruction: str) -> bytes | None:
-    """The session's prompt up to the cut and one instruction more, for the same model and tools."""
+    """Return the session's prompt up to the cut with an added instruction; None if it cannot be cached."""
     job = work.job
     request, conversation = job.case.request, job.cooled.conversation
     if not may_be_cached(request.body, request.settings.model):
@@ -359,24 +374,27 @@ def _aligned_body(work: _SharedWork, instruction: str) -> bytes | None:
 
 
 def _has_room(work: _SharedWork, instruction: str) -> bool:
-    """Whether the window holds what was sent up to the cut, the instruction and the answer."""
+    """Return True if the window has room for the prompt up to the cut, the instruction and the response."""
     job, target = work.job, work.target
     conversation = job.cooled.conversation
-    sent = tokens_with(conversation, standing_of(job.parent)) - conversation.tokens_from[job.plan.cut.position]
+    sent = tokens_with(conversation, active_checkpoint(job.parent)) - conversation.tokens_from[job.plan.cut.position]
     window = target.window or job.plan.budget.window
     return target.calibration * (sent + work.count(instruction)) + _full_room(work) <= _USED_WINDOW * window
 
 
 def _full_room(work: _SharedWork) -> int:
-    """Tokens the summarizer may write, in its own, if its window has room; the length asked for is in ours."""
+    """Return the most tokens of the summarizer's response, in its own count.
+
+    The requested length is in estimated ones.
+    """
     answer = max(_LEAST_ANSWER, int(_SLACK * work.length * work.target.calibration))
     window = work.window or work.job.plan.budget.window
-    # What a model thinks beside its answer must not take the place of what it is to read.
+    # Reasoning besides the response must not take the room of the prompt.
     return min(work.target.dialect.questions.room(answer), max(answer, int(_THOUGHT_SHARE * window)))
 
 
 def _answer_room(work: _SharedWork, tokens: int) -> int:
-    """Tokens the summarizer may write behind a prompt of `tokens` of our estimate, in its own."""
+    """Return the tokens that the response may have after a prompt of `tokens`, in the summarizer's own count."""
     full, prompt, window = _full_room(work), int(work.target.calibration * tokens), work.window
     if not work.is_tight and (window is None or prompt + full <= _USED_WINDOW * window):
         return full
@@ -384,7 +402,7 @@ def _answer_room(work: _SharedWork, tokens: int) -> int:
 
 
 def _capacity(work: _SharedWork, window: int, around: int, calibration: float) -> int:
-    """Tokens of transcript that fit one call, of our estimate; `window` is in the summarizer's own tokens."""
+    """Return the tokens of transcript that fit one call, estimated. window: in the summarizer's own tokens."""
     usable = _USED_WINDOW * window
     prompt = int(max(usable - _full_room(work), usable / (1 + _ANSWER_SHARE)) / calibration)
     return max(_LEAST_CAPACITY, prompt - around)

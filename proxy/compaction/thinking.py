@@ -1,8 +1,8 @@
-"""Thinking that is bound to the prompt it was made for, left out where that prompt is another now.
+"""Removal of thinking that is bound to the prompt it was made for, if that prompt has changed.
 
-Newest Claude models refuse a block behind anything else than what stood before it (docs/dialects.md, "Bound thinking").
-So everything before the last change of a prompt loses its thinking, for good, and what came later keeps it. Since when
-a prompt is as it is lies in the store: every replica leaves out the same.
+The newest Claude models reject a thinking block after any other prompt (docs/dialects.md, "Bound thinking"). Everything
+before the last change of a prompt therefore loses its thinking permanently, and later messages keep it. The store holds
+the time of the change, so every replica removes the same.
 """
 
 import hashlib
@@ -21,10 +21,11 @@ from proxy.sessions.stores.sealing import SealedStore
 
 
 class Use(msgspec.Struct, frozen=True):
-    """Since when a prompt stands as it does, in messages of the body.
+    """The first use of a prompt, and its last change, in messages of the body.
 
-    first: those there were when its record was first sent. since: when anything before them changed for the last time.
-    front: names the contents that were cut then.
+    first: the number of messages when its record was first sent.
+    since: the number of messages when anything before them last changed.
+    front: a digest of the contents that were cut then.
     """
 
     first: int = 0
@@ -33,25 +34,26 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class ThinkingRemover:
-    """Removes bound thinking; one per store."""
+    """Removes bound thinking. One per store."""
 
     def __init__(self, sealed: SealedStore, short_forms: ShortForms, memory: Memory) -> None:
+        """Create a remover. Its cache counts against `memory`."""
         self._uses = Shelf(sealed, Use, Cache(memory, "thinking"))
         self._forms = short_forms
 
     async def use(self, case: PlanInput, record: Record | None) -> Use | None:
-        """Return the use of the prompt after this record, None if its thinking is not bound.
+        """Return the use of the prompt after this record; None if its thinking is not bound.
 
-        It is stored before the prompt is sent for the first time.
+        It is stored before the prompt is first sent.
         """
         if not case.binds_thinking:
             return None
         key = _key(case, record)
-        known = await self._known_use(key)
-        if known is not None or record is None:
-            return known or Use()
-        now = len(case.conversation.body)
-        return self._uses.keep(key, await self._uses.put_new(key, Use(now, now)))
+        stored = await self._known_use(key)
+        if stored is not None or record is None:
+            return stored or Use()
+        length = len(case.conversation.body)
+        return self._uses.keep(key, await self._uses.put_new(key, Use(length, length)))
 
     async def remove(self, case: PlanInput, record: Record | None, view: PromptView, use: Use | None) -> PromptView:
         """Return the conversation without the thinking that was made after another prompt."""
@@ -59,31 +61,31 @@ class ThinkingRemover:
             return view
         front = _front(view)
         if front != use.front:
-            # Short forms that were not sent before must not come with it: only what is cut tells of a change.
+            # Only cuts show a change, so short forms that were not sent before must not be part of it.
             use = Use(use.first, len(case.conversation.body), front)
             await self._uses.put(_key(case, record), use)
         return await self._without(case, record, view, use.since)
 
     async def remove_all(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
-        """Return the conversation without any thinking, from now on: after a refusal."""
-        now = len(case.conversation.body)
-        await self._uses.put(_key(case, record), Use(now, now, _front(view)))
-        return await self._without(case, record, view, now)
+        """Return the conversation without any thinking, permanently, after a rejection."""
+        length = len(case.conversation.body)
+        await self._uses.put(_key(case, record), Use(length, length, _front(view)))
+        return await self._without(case, record, view, length)
 
     async def is_removed(self, case: PlanInput) -> bool:
-        """Return True if requests without a record have lost their thinking already."""
+        """Return True if requests without a record have already lost their thinking."""
         return await self._known_use(_key(case, None)) is not None
 
     async def _known_use(self, key: str) -> Use | None:
-        """What the store says, which another replica may have raised; what is remembered where it says nothing."""
-        (found,) = await self._uses.look_up([key])
-        return self._uses.recall(key) if found is None else self._uses.keep(key, found)
+        """Return the stored use, which another replica may have raised, else the cached one."""
+        (stored,) = await self._uses.look_up([key])
+        return self._uses.recall(key) if stored is None else self._uses.keep(key, stored)
 
     async def _without(self, case: PlanInput, record: Record | None, view: PromptView, since: int) -> PromptView:
         covered = record.covered if record else 0
         conversation = view.conversation
-        before = (*conversation.loading(covered), *conversation.repeated_messages(covered))
-        sent = (*before, *range(covered, min(since, len(conversation.body))))
+        anchors = (*conversation.loading(covered), *conversation.repeated_messages(covered))
+        sent = (*anchors, *range(covered, min(since, len(conversation.body))))
         bound = [conversation.index(i) for i in sent if conversation.body[i].signed == "bound"]
         if not bound:
             return view
@@ -99,7 +101,7 @@ def _without_thinking(case: PlanInput, view: PromptView, bound: list[MessageInde
 
 
 def _front(view: PromptView) -> str:
-    """Names the contents that were cut; empty without any. Short forms are frozen, and need no name."""
+    """Return a digest of the contents that were cut; empty without any. Short forms are frozen, and need none."""
     if not view.is_cut:
         return ""
     content = b"".join(b"%d %d " % (index, len(raw)) + raw for index, raw in sorted(view.replaced.items()))

@@ -13,7 +13,7 @@ from policies.decision.plan import Compact, tokens_with
 from proxy.callers.api_headers import betas_of
 from proxy.compaction.engine import Engine
 from proxy.compaction.plan_input import Outcome, PlanInput, routed_request, with_lessons
-from proxy.compaction.prompt import standing_of
+from proxy.compaction.prompt import active_checkpoint
 from proxy.compaction.provider.clearing import clear
 from proxy.compaction.provider.clients import ClientCompaction
 from proxy.compaction.provider.expansion import Settled
@@ -184,13 +184,13 @@ class CompactionAnswers:
         decision = await self._engine.planner.plan(case)
         if isinstance(decision.plan, Compact):
             return True
-        if decision.record is not None and self._engine.clients.maker.is_short_behind(case, decision.record):
+        if decision.record is not None and self._engine.clients.maker.fits_in_tail(case, decision.record):
             return True
         threshold = settled.asked.threshold
         if threshold is None:
             return False
         conversation = decision.view.conversation if decision.view else case.conversation
-        return case.real_tokens(tokens_with(conversation, standing_of(decision.record))) >= threshold
+        return case.real_tokens(tokens_with(conversation, active_checkpoint(decision.record))) >= threshold
 
     async def make(self, case: PlanInput, settled: Settled) -> MadeItem:
         """Make an item for the history of a request."""

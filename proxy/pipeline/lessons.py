@@ -64,7 +64,7 @@ class Lessons:
                 following = with_newest_lessons(attempt.counted, attempt.active.router)
                 engine.background.start("follow_up", engine.prefetch.after(following, sent, usage))
         is_shown = sent.copy is not None or not named.is_far_below(sent.tokens)
-        if is_shown and self.compositions.is_news(named, sent):
+        if is_shown and self.compositions.has_changed(named, sent):
             engine.background.start("compose", self.compositions.tell(attempt.counted, sent))
         if engine.windows.has_news(named.place):
             engine.background.start("share", engine.windows.share(named.place))

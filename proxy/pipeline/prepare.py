@@ -12,7 +12,7 @@ from proxy.compaction.plan_input import (
     Outcome,
     PlanInput,
     RoutedRequest,
-    behind_separator,
+    from_separator,
     plan_input_of,
     routed_request,
     with_lessons,
@@ -80,13 +80,13 @@ class Preparer:
             settled = await self._compaction.with_erasures(settled)
         # Nothing is stored of an erased session. Its client may go on with it.
         mode: Mode = "off" if settled is not None and settled.is_erased else sender.mode
-        request = behind_separator(request, sender.caller, mode)
+        request = from_separator(request, sender.caller, mode)
         if request.tokens >= WORTH_LOOKING_UP and not engine.windows.is_looked_up(way.route.place):
             await engine.windows.look_up(way.route.place)
             way = sender.route(received.head, request.settings.model, self._client, read)
         label = sender.label(received.head) or label_given(request)
         named = routed_request(request, sender.caller, mode, label, way.route, way.experience)
-        named = await engine.as_asked(named)
+        named = await engine.apply_manual_compaction(named)
         if settled is not None:
             return await self._prepare_compaction(received, named, settled)
         if named.is_plain and not router.has_overflowed(named.place, named.chain):

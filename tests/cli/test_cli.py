@@ -332,7 +332,7 @@ def test_a_request_is_explained_as_a_table_in_runs(run: Run, request_file: str) 
     ended = run("explain", request_file, COLUMNS="120")
     assert (ended.code, ended.err) == (0, "")
     source, first, *_, last = ended.out.splitlines()
-    assert source.startswith("no store was looked at")
+    assert source.startswith("no store was read")
     assert first == "m, policy default, window 8,192 tokens (policy), 6,554 usable"
     assert re.search(r"^0 +system +1 +\d+ +\d+ +head +system message: always sent *$", ended.out, re.MULTILINE)
     assert re.search(r"^2-\d+ +tool loop +\d+ +[\d,]+ +0 +summarised +older than the rounds ", ended.out, re.MULTILINE)

@@ -184,7 +184,7 @@ def test_a_store_that_is_not_there_is_not_made(run: Run, directory: Path) -> Non
 
 def test_a_request_is_explained_with_the_records_of_its_session_and_without_the_callers_key(run: Run) -> None:
     code, alone, _ = run("explain", "request.json")
-    assert (code, alone.splitlines()[0].startswith("no store was looked at")) == (0, True)
+    assert (code, alone.splitlines()[0].startswith("no store was read")) == (0, True)
     assert "\napplied (" in alone
     code, explained, _ = run("explain", "request.json", "--session", "ingest-42")
     assert (code, explained.splitlines()[0].startswith("with what the store has of session ")) == (0, True)

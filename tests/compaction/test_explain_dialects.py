@@ -132,17 +132,17 @@ async def test_every_message_of_the_covered_part_is_explained_by_what_is_sent_of
         sent = json.loads(play.sent[-1].body)["messages"]
     fates = [(message.fate, message.why) for message in found.messages[:10]]
     gone = ("summarised", found.messages[5].why)
-    loading = ("kept", "tools are there because of it")
-    at_work = ("anchor", "what the user said that is at work at the cut")
+    loading = ("kept", "it defines tools in use")
+    at_work = ("anchor", "the user's words for the task in progress at the cut")
     assert fates == [
         at_work,
-        ("dropped", "a newer one says the same"),
+        ("dropped", "a newer message repeats it"),
         loading,
         loading,
         ("kept", "system message: always sent"),
         gone,
         gone,
-        ("dropped", "it has lapsed"),
+        ("dropped", "it has expired"),
         gone,
         at_work,
     ]
@@ -193,14 +193,14 @@ async def test_a_content_that_no_window_takes_is_told_to_be_cut(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("dialect", "more", "why"),
     [
-        (RESPONSES, {"previous_response_id": "r"}, "the upstream holds the history: relayed as it came"),
-        (RESPONSES, {"conversation": "c"}, "the upstream holds the history: relayed as it came"),
-        (MESSAGES, {"compaction": {"type": "x"}}, "the provider is asked to compact it: relayed as it came"),
-        (MESSAGES, {"fallback_credit_token": "t"}, "it counts on the bytes sent before: relayed as it came"),
+        (RESPONSES, {"previous_response_id": "r"}, "the upstream stores the history: relayed unchanged"),
+        (RESPONSES, {"conversation": "c"}, "the upstream stores the history: relayed unchanged"),
+        (MESSAGES, {"compaction": {"type": "x"}}, "the provider is asked to compact it: relayed unchanged"),
+        (MESSAGES, {"fallback_credit_token": "t"}, "it depends on the bytes sent before: relayed unchanged"),
         (
             MESSAGES,
             {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
-            "the provider shortens it: compacted after an overflow only",
+            "the provider shortens it: compacted only after an overflow",
         ),
     ],
 )

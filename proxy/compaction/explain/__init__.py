@@ -1,1 +1,1 @@
-"""What becomes of the messages of a request, and why: told to those who ask or look."""
+"""Explanations of the fate of a request's messages, for clients that ask and for pages."""

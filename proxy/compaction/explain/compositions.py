@@ -1,4 +1,4 @@
-"""What prompts consist of, told to those who look at sessions: where it has changed, not for every request."""
+"""Events about the composition of prompts, for the pages of sessions. One is emitted per change, not per request."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -19,41 +19,40 @@ from proxy.telemetry.events import Hook, PromptComposed
 from proxy.telemetry.message_fates import SentMessage, pack
 
 _SESSIONS = 1_000
-# A prompt that has grown by so much is looked at again: this share of its window, and not less than some tokens.
+# A prompt that has grown by this share of its window, or by at least `_LEAST` tokens, is reported again.
 _SHARE = 0.1
 _LEAST = 500
-# Bytes that a message takes in memory beside its body, about.
+# Approximate bytes of a message in memory besides its body.
 _MESSAGE_BYTES = 500
 
 
 class Compositions:
-    """Knows what was told of each session; one per process. `clock` tells Unix seconds."""
+    """Emits events and remembers what it emitted for each session. One per process. `clock` returns Unix seconds."""
 
     def __init__(self, observe: Hook, workers: Workers, clock: Callable[[], float], sent_prompts: SentPrompts) -> None:
-        """`sent_prompts` holds the texts of what is told, for pages."""
+        """Create an emitter. sent_prompts: holds the prompts' texts for pages."""
         self._sent_prompts = sent_prompts
         self._observe = observe
         self._workers = workers
         self._clock = clock
-        self._told: OrderedDict[tuple[str, bytes], tuple[str, int, int]] = OrderedDict()
+        self._emitted: OrderedDict[tuple[str, bytes], tuple[str, int, int]] = OrderedDict()
 
-    def is_news(self, named: RoutedRequest, sent: Prompt) -> bool:
-        """Whether this prompt is made otherwise than the last one of its session that was told; then it counts as
-        told."""
-        key = named.caller.tenant, named.chain.session
-        window = named.route.window
+    def has_changed(self, routed: RoutedRequest, sent: Prompt) -> bool:
+        """Return True if a prompt differs from the last reported one of its session. It then counts as reported."""
+        key = routed.caller.tenant, routed.chain.session
+        window = routed.route.window
         step = max(_LEAST, int(_SHARE * window.tokens) if window else 0)
         state = (
             sent.record.digest if sent.record else "",
             len(sent.copy.replaced) if sent.copy else 0,
             sent.tokens // step,
         )
-        is_news = self._told.get(key) != state
-        remember(self._told, key, state, _SESSIONS)
-        return is_news
+        has_changed = self._emitted.get(key) != state
+        remember(self._emitted, key, state, _SESSIONS)
+        return has_changed
 
     async def tell(self, case: PlanInput, sent: Prompt) -> None:
-        """Every message is looked at, in a thread."""
+        """Emit the composition of a prompt. A worker reads all its messages."""
         now = self._clock()
         self._observe(await self._workers.run(_composition_event, case, sent, now))
         name = SessionName(case.caller.tenant, case.chain.name, case.label)
@@ -61,7 +60,7 @@ class Compositions:
 
 
 def _held_prompt(case: PlanInput, sent: Prompt, now: float) -> HeldPrompt:
-    """Return a prompt as it is held: without what was computed from it."""
+    """Return a prompt to hold, without computed values."""
     bare = structs.replace(case, request=structs.replace(case.request))
     size = len(case.request.body) + len(sent.body) + _MESSAGE_BYTES * len(case.request.messages)
     return HeldPrompt(partial(shown_prompt, bare, sent, now), size)
@@ -69,11 +68,11 @@ def _held_prompt(case: PlanInput, sent: Prompt, now: float) -> HeldPrompt:
 
 def _composition_event(case: PlanInput, prompt: Prompt, now: float) -> PromptComposed:
     sent = sent_with(prompt)
-    found = [fate.sent_message for fate in fates(case, case.request, sent, indexes_of(case, case.request))]
+    messages = [fate.sent_message for fate in fates(case, case.request, sent, indexes_of(case, case.request))]
     tokens = Counter[str]()
-    for message in found:
+    for message in messages:
         tokens[_part(message)] += message.after
-    budget, policy, room = case.limits.budget, case.caller.policy, case.usable_input()
+    budget, policy, budget_of_window = case.limits.budget, case.caller.policy, case.usable_input()
     return PromptComposed(
         at=now,
         tenant=case.caller.tenant,
@@ -86,11 +85,11 @@ def _composition_event(case: PlanInput, prompt: Prompt, now: float) -> PromptCom
         cooled=tokens["cooled"],
         results=tokens["results"],
         conversation=tokens["conversation"],
-        window=room.window if room else None,
-        usable=room.usable if room else None,
+        window=budget_of_window.window if budget_of_window else None,
+        usable=budget_of_window.usable if budget_of_window else None,
         soft=budget.at(soft_share(budget, policy)),
         due=budget.at(policy.compaction_threshold),
-        messages=pack(found),
+        messages=pack(messages),
     )
 
 

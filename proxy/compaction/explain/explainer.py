@@ -27,7 +27,7 @@ from proxy.compaction.media import media_figures
 from proxy.compaction.pins import all_pins
 from proxy.compaction.plan_input import PlanInput
 from proxy.compaction.planner import Decision
-from proxy.compaction.prompt import Prompt, standing_of
+from proxy.compaction.prompt import Prompt, active_checkpoint
 from proxy.dialects.reader import CountedRequest
 
 
@@ -35,7 +35,8 @@ from proxy.dialects.reader import CountedRequest
 class Preview:
     """The plan for a request and the prompt that would be sent, by the read-only engine.
 
-    job: the compaction that is due, None for none. prompt: has the tokens of the largest record that the job may make.
+    job:    the compaction that is due; None for none.
+    prompt: has the tokens of the largest record that the job may make.
     """
 
     case: PlanInput
@@ -53,14 +54,14 @@ class Preview:
 
     @property
     def record_tokens(self) -> int | None:
-        """Return the tokens of the record in the prompt, None without one."""
+        """Return the tokens of the record in the prompt; None without one."""
         if self.job is not None:
             return _most_record_tokens(self.job)
         return self.prompt.record.text_tokens if self.prompt.record else None
 
     @property
     def payoff(self) -> Payoff | None:
-        """Return the estimate for a compaction or short forms that no request has had yet."""
+        """Return the estimate for a compaction or short forms that no earlier request had."""
         if self.job is not None:
             return self.job.plan.payoff
         view = self.prompt.view
@@ -68,35 +69,35 @@ class Preview:
 
     @property
     def reading(self) -> explanation.Reading | None:
-        """Return what was read so far of what a compaction would take out; None if the policy or the price is none."""
+        """Return the tokens read so far that a compaction would remove; None without a policy or a price for that."""
         case, policy, view = self.case, self.case.caller.policy, self.decision.view
         if not policy.economy or case.route.price is None:
             return None
         conversation, budget = view.conversation if view else case.conversation, case.limits.budget
-        left, standing = target_tokens(conversation, budget, policy), standing_of(self.decision.record)
-        found = read_so_far(conversation, budget, standing, case.route.price, left)
-        if found is None:
+        target, standing = target_tokens(conversation, budget, policy), active_checkpoint(self.decision.record)
+        progress = read_so_far(conversation, budget, standing, case.route.price, target)
+        if progress is None:
             return None
-        return explanation.Reading(found.read, found.requests, round(found.times, 1), policy.economy)
+        return explanation.Reading(progress.read, progress.requests, round(progress.times, 1), policy.economy)
 
     @property
     def media(self) -> explanation.MediaLeftOut | None:
-        """Return the figures of media if some would be left out, else None."""
-        view, told = self.prompt.view, media_figures(self.case, self.prompt)
-        if view is None or told is None or not view.left_out:
+        """Return the figures of media if some would be left out; else None."""
+        view, figures = self.prompt.view, media_figures(self.case, self.prompt)
+        if view is None or figures is None or not view.left_out:
             return None
-        most = told.max_bytes, told.max_pictures, told.source, told.learned_at
-        return explanation.MediaLeftOut(told.received, len(view.left_out), told.bytes, *most)
+        limits = figures.max_bytes, figures.max_pictures, figures.source, figures.learned_at
+        return explanation.MediaLeftOut(figures.received, len(view.left_out), figures.bytes, *limits)
 
 
 async def explain(engine: Engine, case: PlanInput, received: CountedRequest) -> explanation.Explanation:
     """Return what would be done with a request now, and why. Nothing is sent or stored.
 
-    received: the request as it came. That of the case may begin after a separator.
+    received: the request as received. The plan input's may begin after a separator.
     """
     engine = engine.read_only()
     preview = await preview_request(engine, case)
-    # A request that is left alone is explained by what mode `on` would do.
+    # The explanation of a request that is left alone shows the plan of mode `on`.
     prompt = preview.prompt if preview.case.mode == case.mode else await engine.prompt_builder.place_and_build(case)
     verdict = explanation.Verdict(prompt.outcome, prompt.reason)
     count = partial(engine.tokenizer.count, encoding=case.request.encoding)
@@ -169,8 +170,8 @@ def _explanation(
         pins=list(_pinned_texts(preview, indexes, count)),
         pinned=[explanation.Pinned(entry.kind, _index(case, indexes, entry.position), entry.text) for entry in pinned],
         left_out=[
-            explanation.LeftOutText(each.kind, _index(case, indexes, each.position), each.text)
-            for each in _left_out(preview, count)
+            explanation.LeftOutText(text.kind, _index(case, indexes, text.position), text.text)
+            for text in _left_out(preview, count)
         ],
         actions=actions,
         files=files,
@@ -178,9 +179,9 @@ def _explanation(
 
 
 def _index(case: PlanInput, indexes: Sequence[int], position: int) -> int | None:
-    """Return the index of a message by its position in the conversation, None if the client has left it out."""
-    place = case.relative(position) if position >= 0 else None
-    return None if place is None else indexes[case.conversation.head_length + place]
+    """Return the index of a message by its position in the conversation; None if the client left it out."""
+    relative = case.relative(position) if position >= 0 else None
+    return None if relative is None else indexes[case.conversation.head_length + relative]
 
 
 def _cut(case: PlanInput, cut: Cut, indexes: Sequence[int]) -> explanation.CutMade:
@@ -203,7 +204,7 @@ def _checkpoint(record: Record) -> explanation.Checkpoint:
 
 
 def _recalled_passages(preview: Preview, indexes: Sequence[int]) -> Iterator[explanation.RecalledPassages]:
-    """Yield the quotations that would be sent. Those after a record that is not made yet are not known."""
+    """Yield the quotations that would be sent. Those after a record that is not made yet are unknown."""
     view = preview.prompt.view
     if view is not None and preview.prompt.record is not None:
         for index, quotation in sorted(view.quotations.items()):
@@ -212,19 +213,19 @@ def _recalled_passages(preview: Preview, indexes: Sequence[int]) -> Iterator[exp
 
 def _shortened_results(preview: Preview, indexes: Sequence[int]) -> Iterator[explanation.ShortenedResult]:
     view = preview.prompt.view
-    for one in view.shortened if view is not None else ():
-        yield explanation.ShortenedResult(indexes[one.message], one.tokens)
+    for shortened in view.shortened if view is not None else ():
+        yield explanation.ShortenedResult(indexes[shortened.message], shortened.tokens)
 
 
 def _restored_texts(preview: Preview, indexes: Sequence[int]) -> Iterator[explanation.RestoredText]:
-    """Yield the texts that would be put back; before a record that is not made yet, those that are put back now."""
+    """Yield the texts that would be put back. Before a record is made, they are those put back now."""
     view = preview.prompt.view
-    for one in view.restored if view is not None else ():
-        yield explanation.RestoredText(indexes[one.pointer], indexes[one.source], one.tokens)
+    for restored in view.restored if view is not None else ():
+        yield explanation.RestoredText(indexes[restored.pointer], indexes[restored.source], restored.tokens)
 
 
 def _pinned_texts(preview: Preview, indexes: Sequence[int], count: CountTokens) -> Iterator[explanation.PinnedText]:
-    """Yield the texts that must stay; before a record that is not made yet, with what it has room for."""
+    """Yield the pinned texts. Before a record is made, they are those that it has room for."""
     case, job, pins = preview.case, preview.job, preview.prompt.pins
     if job is not None:
         texts = texts_for(language_for(job.parent, job.span))
@@ -239,7 +240,7 @@ def _pinned_texts(preview: Preview, indexes: Sequence[int], count: CountTokens) 
 
 
 def _left_out(preview: Preview, count: CountTokens) -> list[LeftOut]:
-    """Return what the record leaves out: the one in use, else the one of the job as it would be without a model."""
+    """Return what the record leaves out: the one in use, else the job's as built without a model."""
     job, record = preview.job, preview.prompt.record
     if job is not None:
         occasion = Occasion(job.plan.trigger, job.plan.tokens_before, job.plan.cut.kept, "", job.started, job.started)
@@ -248,7 +249,7 @@ def _left_out(preview: Preview, count: CountTokens) -> list[LeftOut]:
 
 
 def _carried_entries(preview: Preview, count: CountTokens) -> tuple[list[Entry], int, int]:
-    """Return the user's statements that the record shows, and its number of tool calls and of changed files."""
+    """Return the user's statements in the record, and its numbers of tool calls and changed files."""
     case, record, job = preview.case, preview.prompt.record, preview.job
     if job is not None:
         entries, utterances, budget, record = job.statements.entries, job.span.utterances, job.plan.budget, job.parent

@@ -1,4 +1,4 @@
-"""What an explanation says: the schema of `POST /v1/compaction/explain` and of `concertina explain --json`."""
+"""The schema of `POST /v1/compaction/explain` and of `concertina explain --json`."""
 
 from typing import Literal
 
@@ -14,29 +14,34 @@ from policies.statements.entries import Kind
 from proxy.compaction.plan_input import Outcome
 from proxy.telemetry.message_fates import SentMessage
 
-# What is said first where no session was named.
-WITHOUT_STORE = "no store was looked at: as if nothing of it had been summarised"
+# The source of an explanation without a session.
+WITHOUT_STORE = "no store was read: as if nothing had been summarised before"
 
 Fate = Literal["head", "kept", "anchor", "summarised", "covered", "cooled", "left_out", "dropped"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """In the words of `x-compaction` and `x-compaction-reason`."""
+    """Values of `x-compaction` and `x-compaction-reason`."""
 
     outcome: Outcome
     reason: str
 
 
 class ExplainedWindow(msgspec.Struct, frozen=True):
-    """The model's context window in tokens, and who says so: `policy`, `learned` or `table`."""
+    """The model's context window in tokens, and its source: `policy`, `learned` or `table`."""
 
     tokens: int
     source: str
 
 
 class Thresholds(msgspec.Struct, frozen=True):
-    """Tokens from which the store is looked at, a summary is prepared in the background, a request is compacted, and a
-    compaction must succeed; the last only where the window is known."""
+    """Tokens at which the proxy begins to act.
+
+    floor:      it reads the store.
+    soft:       it prepares a summary in the background.
+    compaction: it compacts the request.
+    overflow:   a compaction must succeed; None if the window is unknown.
+    """
 
     floor: int
     soft: int
@@ -45,7 +50,7 @@ class Thresholds(msgspec.Struct, frozen=True):
 
 
 class CutMade(msgspec.Struct, frozen=True):
-    """Where the conversation would be cut: `index` is that of the first message behind the cut.
+    """The cut of the conversation. index: that of the first message after it.
 
     rounds: user messages and rounds that no checkpoint covers yet.
     """
@@ -59,8 +64,12 @@ class CutMade(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """The checkpoint that stands. covered: messages behind the head; timeline: one text a generation, oldest first;
-    names: that its working set knows, of which the most useful are shown."""
+    """The checkpoint in use.
+
+    covered:  messages after the head that it covers.
+    timeline: one text a generation, oldest first.
+    names:    the number of names in its working set. The record shows the most useful.
+    """
 
     digest: str
     covered: int
@@ -73,9 +82,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class MessageFate(msgspec.Struct, frozen=True):
-    """What becomes of the request's message `index`; `tokens_after` of it are sent.
+    """The fate of the request's message `index`, of which `tokens_after` are sent.
 
-    tool: of a result the tool it came from, of an assistant message those that it calls.
+    tool: the tool of a result, or the tools that an assistant's message calls.
     """
 
     index: int
@@ -88,12 +97,12 @@ class MessageFate(msgspec.Struct, frozen=True):
 
     @property
     def sent_message(self) -> SentMessage:
-        """As those who look at sessions are told of it."""
+        """Return the fate in the form that pages of sessions read."""
         return SentMessage(self.index, self.role, self.tool or "", self.tokens, self.fate, self.tokens_after)
 
 
 class RecalledPassages(msgspec.Struct, frozen=True):
-    """Passages of the covered messages that are quoted in front of the request's message `index`, and their tokens."""
+    """Passages of covered messages that are quoted before the request's message `index`, and their tokens."""
 
     index: int
     passages: int
@@ -101,15 +110,17 @@ class RecalledPassages(msgspec.Struct, frozen=True):
 
 
 class ShortenedResult(msgspec.Struct, frozen=True):
-    """A result that repeats another one or is written shorter. index: of its message; tokens: that it saves."""
+    """A result that is repeated or shortened without loss. index: that of its message. tokens: the tokens saved."""
 
     index: int
     tokens: int
 
 
 class RestoredText(msgspec.Struct, frozen=True, rename={"source": "from"}):
-    """The text of message `source`, written `from`, stands in message `index`, which points to it, with so many more
-    tokens."""
+    """The text of message `source` (in JSON `from`) that replaces a pointer to it in message `index`.
+
+    tokens: the tokens added.
+    """
 
     index: int
     source: int
@@ -117,9 +128,9 @@ class RestoredText(msgspec.Struct, frozen=True, rename={"source": "from"}):
 
 
 class PinnedText(msgspec.Struct, frozen=True):
-    """A text that must stay, which the policy, the request's header or a mark names; is_kept: if the prompt has it.
+    """A pinned text, named by the policy, the request's header or a mark. is_kept: True if the prompt has it.
 
-    index: of its message; None for a system prompt, and where the client sends that message no more.
+    index: that of its message; None for a system prompt, or if the client no longer sends the message.
     """
 
     named_by: Origin
@@ -129,8 +140,7 @@ class PinnedText(msgspec.Struct, frozen=True):
 
 
 class Pinned(msgspec.Struct, frozen=True):
-    """A sentence of the user's message `index` that the record carries word for word; None where the client sends that
-    message no more."""
+    """A sentence of the user's message `index` that the record quotes. None if the client no longer sends it."""
 
     kind: Kind
     index: int | None
@@ -138,7 +148,7 @@ class Pinned(msgspec.Struct, frozen=True):
 
 
 class LeftOutText(msgspec.Struct, frozen=True):
-    """What the record covers and the prompt does not show, of the request's message `index`; None if that is gone."""
+    """A text that the record covers and the prompt does not show. index: that of its message; None if it is gone."""
 
     kind: LeftOutKind
     index: int | None
@@ -146,9 +156,11 @@ class LeftOutText(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """Tokens that `read_by` requests have read of what a compaction would take out now, since the last one.
+    """Tokens read since the last compaction that a new one would remove.
 
-    paid: how many times its price that has cost. due: how many times it must have cost for an early one.
+    read_by: the number of requests that read them.
+    paid:    their cost, as a multiple of the price of a compaction.
+    due:     the multiple from which an early compaction pays off.
     """
 
     read: int
@@ -158,10 +170,12 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class MediaLeftOut(msgspec.Struct, frozen=True):
-    """Pictures and papers of a request, of so many bytes together; left_out: how many of them a note stands for.
+    """Images and documents of a request.
 
-    max_bytes, max_pictures: what the upstream takes of a request, as far as that is known; source: `config`, `provider`
-    or `learned`, at Unix seconds then.
+    received: their number. bytes: their size together.
+    left_out: the number that notes replace.
+    max_bytes, max_pictures: the known limits of the upstream.
+    source: `config`, `provider` or `learned`; learned_at: Unix seconds of the latter.
     """
 
     received: int
@@ -174,26 +188,26 @@ class MediaLeftOut(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """What would be done with this very request now.
+    """The plan for this request now.
 
-    dialect: that it was read in; empty where it could not be read.
-    outcome, reason: what the answer's `x-compaction` and `x-compaction-reason` would say.
-    would:   what mode `on` would do, where the request is let through (`off`) or only watched (`shadow`); then all that
-             follows says what that would be.
-    window:  None where it is unknown. usable: the input that fits it, or what the policy's token limit stands for.
-    tokens_received, tokens_sent: tokens_tools included; a record that is not made yet counts with the most it may take,
-             and if making it fails, the request goes out without it, unless it must shrink.
-    record_tokens: of the record in tokens_sent, None without one.
-    payoff:  of the compaction, else of the short forms, that no request has carried before; an estimate.
-    reading: for a compaction that is made since it pays; None if none is.
-    media:   if some of its pictures or papers would give way to notes.
-    lineage: how the compactions of this conversation went so far, None before the first.
-    recalled: what is quoted in front of messages that come back to covered ones.
-    shortened: results in fewer tokens without loss.
-    restored: texts put back into the place of results that point to them; unresolved: results that point to nothing.
-    pins:    texts that must stay in the prompt.
-    left_out: what the record covers and leaves out. Of one that is not made yet: as if no model wrote it.
-    pinned:  what the user said that the record carries; actions, files: tool calls and changed files that it knows of.
+    dialect: the dialect of the request; empty if it could not be read.
+    outcome, reason: the values of the response's `x-compaction` and `x-compaction-reason`.
+    would: the plan of mode `on`, if the mode is `off` or `shadow`. All later fields then describe that plan.
+    window: None if unknown.
+    usable: the input that fits the window, or the policy's token limit.
+    tokens_received, tokens_sent: with tools_tokens. A record that is not made yet counts with its maximum. If making it
+        fails, the request is sent without it, unless it must shrink.
+    record_tokens: those of the record in tokens_sent; None without one.
+    payoff: an estimate for the compaction, else for the short forms, that no earlier request had.
+    reading: for a compaction that is made for economy; else None.
+    media: None if all images and documents are sent.
+    lineage: the history of this conversation's compactions; None before the first.
+    recalled: quotations before messages that refer to covered ones.
+    shortened: results with fewer tokens, without loss.
+    restored: texts that replace results which point to them. unresolved: the number of pointers to nothing.
+    pins: texts that must stay in the prompt.
+    left_out: texts that the record covers and leaves out. Before a record is made: as without a model.
+    pinned: the user's statements in the record. actions, files: its numbers of tool calls and changed files.
     """
 
     model: str

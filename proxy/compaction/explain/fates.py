@@ -1,4 +1,4 @@
-"""What becomes of every message of a request, and why: for those who explain one, and for those who look at one."""
+"""The fate of every message of a request, and the reason, for explanations and pages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,29 +13,29 @@ from proxy.compaction.prompt import Prompt
 from proxy.compaction.prompt_view import Step
 from proxy.dialects.reader import CountedRequest
 
-# Why a message is sent as it is, by the reason of a request that goes on without a new record.
+# Why a message is sent unchanged, by the reason of a request without a new record.
 _AS_IT_CAME = {
-    "several_choices": "n > 1: relayed as it came",
-    "body_too_large": "it is too large to be read: relayed as it came",
-    "too_many_values": "it holds too many values to be read: relayed as it came",
-    "unknown_shape": "its shape is not understood: relayed as it came",
-    "previous_response_id": "the upstream holds the history: relayed as it came",
-    "conversation": "the upstream holds the history: relayed as it came",
-    "stored_items": "only the provider has what would be summarised: relayed as it came",
-    "provider_compaction": "the provider is asked to compact it: relayed as it came",
-    "provider_context_management": "the provider shortens it: compacted after an overflow only",
-    "bound_body": "it counts on the bytes sent before: relayed as it came",
-    "refused": "a copy was refused there lately: sent as it came",
-    "below_floor": "the request is small: sent as it came",
+    "several_choices": "n > 1: relayed unchanged",
+    "body_too_large": "it is too large to parse: relayed unchanged",
+    "too_many_values": "it has too many values to parse: relayed unchanged",
+    "unknown_shape": "its shape is not supported: relayed unchanged",
+    "previous_response_id": "the upstream stores the history: relayed unchanged",
+    "conversation": "the upstream stores the history: relayed unchanged",
+    "stored_items": "only the provider has the messages to summarise: relayed unchanged",
+    "provider_compaction": "the provider is asked to compact it: relayed unchanged",
+    "provider_context_management": "the provider shortens it: compacted only after an overflow",
+    "bound_body": "it depends on the bytes sent before: relayed unchanged",
+    "refused": "the upstream rejected a rewritten request recently: sent unchanged",
+    "below_floor": "the request is small: sent unchanged",
     "below_threshold": "the request fits",
-    "unknown_window": "the model's window is unknown: sent as it came",
+    "unknown_window": "the model's window is unknown: sent unchanged",
     "nothing_to_compact": "there is no place to cut",
     "gain_too_small": "a summary would free too little",
-    "irreducible": "what must stay fills the window alone: no summary helps",
+    "irreducible": "the parts that must stay fill the window: no summary helps",
     "ineffective": "the last summaries did not help: none is made for now",
-    "output_lowered": "the request fits beside less output: sent as it came",
+    "output_lowered": "the request fits with less output: sent unchanged",
     "no_gain": "a summary of it gained nothing: none is made until the history has grown",
-    "separator": "behind the separator",
+    "separator": "after the separator",
 }
 _NEWEST = {
     "turn-boundary": "newest half of the window",
@@ -53,7 +53,8 @@ _OLDER = {
 class SentPrompt:
     """The prompt that is sent, or would be.
 
-    covered: messages that a record or a note (`PromptBuilder.halve`) replaces. plan: of a record that is not made yet.
+    covered: messages that a record or a note (`PromptBuilder.halve`) replaces.
+    plan:    the plan of a record that is not made yet.
     """
 
     prompt: Prompt
@@ -63,7 +64,7 @@ class SentPrompt:
 
 
 def sent_with(prompt: Prompt) -> SentPrompt:
-    """What went upstream."""
+    """Return a prompt that was sent upstream."""
     return SentPrompt(prompt) if prompt.copy is None else SentPrompt(prompt, prompt.copy.covered, prompt.record)
 
 
@@ -81,16 +82,17 @@ def indexes_of(case: PlanInput, received: CountedRequest) -> list[int]:
 def fates(
     case: PlanInput, received: CountedRequest, sent: SentPrompt, indexes: Sequence[int]
 ) -> Iterator[explanation.MessageFate]:
+    """Yield the fate of each message in the received request."""
     conversation = received.conversation
     head = conversation.head_length
-    places = {index: place for place, index in enumerate(indexes)}
-    staying = _staying(case.conversation, sent.covered)
+    case_positions = {index: case_position for case_position, index in enumerate(indexes)}
+    staying = _fates_of_covered(case.conversation, sent.covered)
     for index, message in enumerate(received.messages):
-        place = places.get(index)
-        if place is None:
+        case_position = case_positions.get(index)
+        if case_position is None:
             fate, after, why = _DROPPED
         else:
-            fate, after, why = _fate(case, sent, staying, place)
+            fate, after, why = _fate(case, sent, staying, case_position)
         results = conversation.tools_answered[index - head] if index >= head else ()
         tool = ", ".join(filter(None, results)) or ", ".join(call.tool for call in message.calls) or None
         yield explanation.MessageFate(index, message.role, tool, message.tokens, fate, after, why)
@@ -99,59 +101,61 @@ def fates(
 _DROPPED: tuple[explanation.Fate, int, str] = ("dropped", 0, "before the separator")
 
 
-def _staying(conversation: Conversation, cut: int) -> dict[int, tuple[explanation.Fate, str]]:
-    """What becomes of those of the covered messages that no record stands for, by position."""
+def _fates_of_covered(conversation: Conversation, cut: int) -> dict[int, tuple[explanation.Fate, str]]:
+    """Return the fates of covered messages that are still sent, or dropped without a record, by position."""
     body = conversation.body
     covered = conversation.instructions_covered
-    theirs = [i for i in range(cut) if body[i].role in INSTRUCTION_ROLES and (body[i].loads or not covered)]
-    found = {i: _LAPSED if body[i].lapses else _SUPERSEDED for i in theirs}
-    found |= {i: ("kept", f"{body[i].role} message: always sent") for i in conversation.covered_instructions(cut)}
-    found |= dict.fromkeys(conversation.rules(cut), ("kept", "its files of rules are always sent"))
-    found |= dict.fromkeys(conversation.anchors(cut), ("anchor", "what the user said that is at work at the cut"))
-    return found | dict.fromkeys(conversation.loading(cut), ("kept", "tools are there because of it"))
+    instructions = [i for i in range(cut) if body[i].role in INSTRUCTION_ROLES and (body[i].loads or not covered)]
+    fates = {i: _LAPSED if body[i].lapses else _SUPERSEDED for i in instructions}
+    fates |= {i: ("kept", f"{body[i].role} message: always sent") for i in conversation.covered_instructions(cut)}
+    fates |= dict.fromkeys(conversation.rules(cut), ("kept", "its files of rules are always sent"))
+    fates |= dict.fromkeys(
+        conversation.anchors(cut), ("anchor", "the user's words for the task in progress at the cut")
+    )
+    return fates | dict.fromkeys(conversation.loading(cut), ("kept", "it defines tools in use"))
 
 
-_HALVED = "left out after a refusal for its size: a note stands in its place"
-_SUPERSEDED: tuple[explanation.Fate, str] = ("dropped", "a newer one says the same")
-_LAPSED: tuple[explanation.Fate, str] = ("dropped", "it has lapsed")
-_COMPACTED = "the provider has compacted it: sent as it came"
+_HALVED = "left out after a refusal for its size: a note replaces it"
+_SUPERSEDED: tuple[explanation.Fate, str] = ("dropped", "a newer message repeats it")
+_LAPSED: tuple[explanation.Fate, str] = ("dropped", "it has expired")
+_COMPACTED = "the provider has compacted it: sent unchanged"
 
 
 def _fate(
-    case: PlanInput, sent: SentPrompt, staying: Mapping[int, tuple[explanation.Fate, str]], place: int
+    case: PlanInput, sent: SentPrompt, fates_of_covered: Mapping[int, tuple[explanation.Fate, str]], case_position: int
 ) -> tuple[explanation.Fate, int, str]:
-    """What becomes of the case's message at this place, what it weighs then, and why."""
+    """Return the fate of the plan input's message at this index, its tokens then, and the reason."""
     conversation = case.conversation
-    position = place - conversation.head_length
-    message = conversation.messages[place]
+    position = case_position - conversation.head_length
+    message = conversation.messages[case_position]
     if position < 0:
         is_ours = message.role in INSTRUCTION_ROLES
         return "head", message.tokens, f"{message.role} message: always sent" if is_ours else _COMPACTED
     view, cut = sent.prompt.view, sent.covered
-    steps = _steps(sent, MessageIndex(place))
-    tokens = view.conversation.messages[place].tokens if view is not None and steps else message.tokens
+    steps = _steps(sent, MessageIndex(case_position))
+    tokens = view.conversation.messages[case_position].tokens if view is not None and steps else message.tokens
     if position < cut:
-        if position not in staying:
+        if position not in fates_of_covered:
             return _fate_of_replaced(sent, position)
-        fate, why = staying[position]
+        fate, why = fates_of_covered[position]
         if message.words and position in conversation.repeated_messages(cut):
             tokens = message.words
         return fate, 0 if fate == "dropped" else tokens, why
     if not steps or view is None:
         return "kept", tokens, _why_kept(sent)
-    quotation = view.quotations.get(MessageIndex(place))
+    quotation = view.quotations.get(MessageIndex(case_position))
     hot, passages = case.caller.policy.large_messages.hot_rounds, len(quotation.passages) if quotation else 0
-    whys = [step.value.format(hot_rounds=hot, passages=passages) for step in steps]
-    if shorter := _SHORTER & {*steps}:
-        return "left_out" if shorter == {Step.MEDIA} else "cooled", tokens, ", ".join(whys)
-    return "kept", tokens, ", ".join([_why_kept(sent), *whys])
+    reasons = [step.value.format(hot_rounds=hot, passages=passages) for step in steps]
+    if shorter_steps := _SHORTER & {*steps}:
+        return "left_out" if shorter_steps == {Step.MEDIA} else "cooled", tokens, ", ".join(reasons)
+    return "kept", tokens, ", ".join([_why_kept(sent), *reasons])
 
 
 _SHORTER = {Step.SHORT_FORM, Step.CUT, Step.MEDIA, Step.LOSSLESS}
 
 
 def _steps(sent: SentPrompt, index: MessageIndex) -> tuple[Step, ...]:
-    """What changes a message; quotations depend on the record, which may not be made yet."""
+    """Return the steps that change a message. Quotations depend on the record, which may not exist yet."""
     view = sent.prompt.view
     if view is None or not (sent.covered or sent.prompt.copy or sent.prompt.outcome == "cooled"):
         return ()

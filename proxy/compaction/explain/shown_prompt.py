@@ -1,4 +1,4 @@
-"""A prompt as it was sent, message by message: which were changed, and what the record stands for."""
+"""A prompt as it was sent, message by message, with its changed messages and those that the record replaces."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,27 +17,27 @@ from proxy.errors import InvalidJSONError
 # Characters of one message, and of all messages of one prompt, sent or replaced: the newest.
 _MOST_OF_MESSAGE = 20_000
 _MOST_OF_PROMPT = 400_000
-# Characters of one message that are masked, and of the longest secret: one that is cut there may not be found.
+# Characters of one message that are masked, and of the longest secret. A secret cut at the end may be missed.
 _MOST_MASKED = 100_000
 _LONGEST_SECRET = 25_000
-_CUT = "\n[… {number:,} characters are not held here …]\n"
-# Fates of messages that are sent otherwise than they came.
+_CUT = "\n[… {number:,} characters are not kept …]\n"
+# Fates of messages that are sent in another form.
 _CHANGED = ("cooled", "left_out")
 
 
 def shown_prompt(case: PlanInput, prompt: Prompt, now: float) -> ShownPrompt:
-    """Return a prompt as it is shown, masked as records are. Texts are cut after they are masked."""
+    """Return a prompt for a page, masked as records are. Texts are cut after they are masked."""
     copy, covered = prompt.copy, prompt.copy.covered if prompt.copy else 0
     reader = _Texts(case, copy)
-    found = fates(case, case.request, sent_with(prompt), indexes_of(case, case.request))
-    by_index = {fate.index: fate for fate in found}
-    first, items = case.conversation.head_length, _items_of(case, copy)
+    message_fates = fates(case, case.request, sent_with(prompt), indexes_of(case, case.request))
+    by_index = {fate.index: fate for fate in message_fates}
+    head_length, items = case.conversation.head_length, _items_of(case, copy)
     sent = [reader.message(item, by_index) for item in reversed(items)][::-1]
     replaced = []
     if prompt.record is not None:
-        indexes = range(first + min(covered, len(case.conversation.body)) - 1, first - 1, -1)
-        gone = (index for index in indexes if by_index[index].fate == "covered")
-        replaced = [reader.original(MessageIndex(index), by_index[index]) for index in gone][::-1]
+        indexes = range(head_length + min(covered, len(case.conversation.body)) - 1, head_length - 1, -1)
+        covered_indexes = (index for index in indexes if by_index[index].fate == "covered")
+        replaced = [reader.original(MessageIndex(index), by_index[index]) for index in covered_indexes][::-1]
     return ShownPrompt(
         at=now,
         model=case.request.settings.model,
@@ -52,7 +52,7 @@ def shown_prompt(case: PlanInput, prompt: Prompt, now: float) -> ShownPrompt:
 
 
 def _items_of(case: PlanInput, copy: Copy | None) -> Sequence[Item]:
-    """Return the items of which a prompt is made."""
+    """Return the items of a prompt."""
     if copy is None or copy.text is None:
         return case.conversation.indexes
     return assemble(case.conversation, copy.covered, copy.text, case.experience.shape)
@@ -64,23 +64,23 @@ class _Texts:
     def __init__(self, case: PlanInput, copy: Copy | None) -> None:
         self._case = case
         self._replaced = copy.replaced if copy else {}
-        self._left = _MOST_OF_PROMPT
+        self._room = _MOST_OF_PROMPT
         self.is_cut = False
 
     def message(self, item: Item, fates: dict[int, MessageFate]) -> ShownMessage:
         """Return one message as it was sent."""
         if isinstance(item, int):
-            return self._of_client(MessageIndex(item), fates[item])
-        text = self._cut(self._sent_by_us(item))
+            return self._client_message(MessageIndex(item), fates[item])
+        text = self._cut(self._injected_text(item))
         match item:
             case Injected(role=role):
                 return ShownMessage(role, text, change="record" if role == "user" else "acknowledgement")
             case MergedMessage():
-                return ShownMessage("user", text, change="record in front of the message")
-            case UserWords(of=of):
-                return ShownMessage("user", text, self._number(of), "what the user says of it, without its results")
-            case Rules(of=of):
-                return ShownMessage("user", text, self._number(of), "its files of rules")
+                return ShownMessage("user", text, change="record before the message")
+            case UserWords(of=index):
+                return ShownMessage("user", text, self._number(index), "the user's words in it, without its results")
+            case Rules(of=index):
+                return ShownMessage("user", text, self._number(index), "its files of rules")
             case _:
                 raise TypeError(item)
 
@@ -90,26 +90,26 @@ class _Texts:
         return ShownMessage(fate.role, text, self._number(index))
 
     def _number(self, index: MessageIndex) -> int | None:
-        """Return the number of a message as records count them, None for one in front of the conversation."""
+        """Return the number of a message as records count them; None for one in the head."""
         position = index - self._case.request.conversation.head_length
         return position if position >= 0 else None
 
-    def _of_client(self, index: MessageIndex, fate: MessageFate) -> ShownMessage:
-        other = self._replaced.get(index)
-        if other is None:
+    def _client_message(self, index: MessageIndex, fate: MessageFate) -> ShownMessage:
+        new_bytes = self._replaced.get(index)
+        if new_bytes is None:
             return self.original(index, fate)
-        text = self._cut(self._read(memoryview(readable(other)), fate))
-        before = self._cut(self._read(self._case.request.readable_bytes(index), fate))
+        text = self._cut(self._read(memoryview(readable(new_bytes)), fate))
+        original = self._cut(self._read(self._case.request.readable_bytes(index), fate))
         kind = "shortened" if fate.fate in _CHANGED else "changed"
-        return ShownMessage(fate.role, text, self._number(index), f"{kind}: {fate.why}", before)
+        return ShownMessage(fate.role, text, self._number(index), f"{kind}: {fate.why}", original)
 
-    def _sent_by_us(self, item: Item) -> str:
-        """Return the text of an item that the proxy made, as it stands in the body."""
+    def _injected_text(self, item: Item) -> str:
+        """Return the text of an item that the proxy made, as it is in the body."""
         request = self._case.request
         body = readable(request.dialect.rebuild(request.body, request.parsed, [item], self._replaced))
         parsed = json_array.parse(body, request.dialect.array)
         spans = parsed.spans if parsed is not None else ()
-        return "\n".join(self._text(memoryview(body)[first:last], ()) for first, last in spans)
+        return "\n".join(self._text(memoryview(body)[start:end], ()) for start, end in spans)
 
     def _read(self, raw: memoryview, fate: MessageFate) -> str:
         return self._text(raw, (fate.tool,) if fate.tool else ())
@@ -120,23 +120,23 @@ class _Texts:
             items = [json_array.decode(item) for item in json_array.split_items(raw)]
         except (InvalidJSONError, json_array.HugeNumberError):
             return ""
-        return _written(said for item in items for said in read(item, 0, tools))
+        return _join_texts(utterance for item in items for utterance in read(item, 0, tools))
 
     def _cut(self, text: str) -> str:
-        most = max(0, min(_MOST_OF_MESSAGE, self._left))
+        most = max(0, min(_MOST_OF_MESSAGE, self._room))
         masked = self._case.allowed_text(text[:_MOST_MASKED]) if most else ""
         if len(text) > _MOST_MASKED:
             masked = masked[: max(0, len(masked) - _LONGEST_SECRET)]
-        self._left -= min(len(masked), most)
+        self._room -= min(len(masked), most)
         if most and len(text) <= _MOST_MASKED and len(masked) <= most:
             return masked
         self.is_cut = self.is_cut or bool(text)
         return masked[:most] + _CUT.format(number=len(text) - len(masked[:most])) if masked else ""
 
 
-def _written(utterances: Iterable[Utterance]) -> str:
+def _join_texts(utterances: Iterable[Utterance]) -> str:
     parts = []
-    for said in utterances:
-        parts += [said.text] if said.text else []
-        parts += [f"{call.name}({call.arguments})" for call in said.calls]
+    for utterance in utterances:
+        parts += [utterance.text] if utterance.text else []
+        parts += [f"{call.name}({call.arguments})" for call in utterance.calls]
     return "\n".join(parts)

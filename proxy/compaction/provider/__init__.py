@@ -1,1 +1,1 @@
-"""Answering what clients ask of a provider's compaction, for upstreams that have none."""
+"""Responses to clients' requests for a provider's compaction, for upstreams without one."""

@@ -1,4 +1,4 @@
-"""Carrying out a client's edit that leaves out old results of tools (`policies/decision/clearing.py`)."""
+"""Execution of a client's edit that clears old tool results (`policies/decision/clearing.py`)."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ from proxy.dialects import json_array
 from proxy.dialects.compaction import Clearing
 from proxy.dialects.reader import CountedRequest
 
-# What a result and a call weigh without their content, about, in tokens.
+# Approximate tokens of a result and a call without their content.
 _LEFT = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """A request without some results. uses: how many; tokens: that this has freed."""
+    """A request without some results. uses: their number. tokens: the tokens freed."""
 
     body: bytes
     uses: int
@@ -24,7 +24,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class _ResultPlace:
-    """Where the result of a use stands, and which of the message's results it is; the id of its call, and its tool."""
+    """The message of a result, its number among the message's results, the id of its call, and the tool."""
 
     index: MessageIndex
     number: int
@@ -33,7 +33,7 @@ class _ResultPlace:
 
 
 def clear(request: CountedRequest, clearing: Clearing, budget: Budget) -> Cleared | None:
-    """The request with what the client wants to be cleared; None where nothing is."""
+    """Return the request with results cleared as the client wants; None if none are."""
     conversation = request.conversation
     places: list[_ResultPlace] = []
     uses: list[ToolUse] = []
@@ -43,7 +43,7 @@ def clear(request: CountedRequest, clearing: Clearing, budget: Budget) -> Cleare
             inputs[call.id] = message.tokens // max(1, len(message.calls)) if _loses_input(clearing, call.tool) else 0
         if not message.results:
             continue
-        texts = [len(said.text) for said in request.contents_at(position)]
+        texts = [len(utterance.text) for utterance in request.contents_at(position)]
         tokens = message.tokens - message.words
         for number, (call_id, tool) in enumerate(
             zip(message.results, conversation.tools_answered[position], strict=True)
@@ -56,11 +56,11 @@ def clear(request: CountedRequest, clearing: Clearing, budget: Budget) -> Cleare
     if amount < clearing.at:
         return None
     step = clearing.at_least or int(STEP * budget.movable)
-    gone = cleared_uses(uses, clearing.keep, step)
-    if not gone:
+    cleared = cleared_uses(uses, clearing.keep, step)
+    if not cleared:
         return None
     return Cleared(
-        _without(request, clearing, [places[at] for at in gone]), len(gone), sum(uses[at].frees for at in gone)
+        _without(request, clearing, [places[at] for at in cleared]), len(cleared), sum(uses[at].frees for at in cleared)
     )
 
 
@@ -70,7 +70,7 @@ def _loses_input(clearing: Clearing, tool: str) -> bool:
 
 def _without(request: CountedRequest, clearing: Clearing, places: list[_ResultPlace]) -> bytes:
     forms, messages = request.dialect.clearing, request.messages
-    assert forms is not None  # noqa: S101 - a dialect without them asks for no clearing
+    assert forms is not None  # noqa: S101 - only a dialect with them has clearings
     results: dict[MessageIndex, set[int]] = {}
     for place in places:
         results.setdefault(place.index, set()).add(place.number)
@@ -79,8 +79,8 @@ def _without(request: CountedRequest, clearing: Clearing, places: list[_ResultPl
     for at, message in enumerate(messages):
         index = MessageIndex(at)
         numbers = results.get(index, set())
-        asked = calls.intersection(call.id for call in message.calls)
-        if numbers or asked:
-            changed[index] = forms.clear(bytes(request.message_bytes(index)), numbers, asked)
+        cleared_calls = calls.intersection(call.id for call in message.calls)
+        if numbers or cleared_calls:
+            changed[index] = forms.clear(bytes(request.message_bytes(index)), numbers, cleared_calls)
     items = (changed.get(index, index) for index in request.conversation.indexes)
     return json_array.rebuild(request.body, request.parsed, items)

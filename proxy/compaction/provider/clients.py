@@ -1,4 +1,4 @@
-"""The parts that answer clients' questions for compactions, as one value."""
+"""The services that handle clients' requests for compactions, as one value."""
 
 from dataclasses import dataclass, replace
 
@@ -11,15 +11,20 @@ from proxy.dialects.compaction import AT_ONCE, CompactionAnswer, CompactionCost,
 
 @dataclass(frozen=True, slots=True)
 class ClientCompactions:
+    """The services that open and make compaction items."""
+
     expander: Expander
     maker: ItemMaker
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCompaction:
-    """What a request has to do with a compaction of its client.
+    """The part of a request that concerns a compaction by its client.
 
-    settled: it, without that. began: Unix seconds. made: the item that it gets. cleared: what was left out of it.
+    settled: the request without that part.
+    began:   Unix seconds.
+    made:    the item for the client.
+    cleared: the results that were cleared.
     """
 
     settled: Settled
@@ -31,21 +36,22 @@ class ClientCompaction:
 
     @property
     def how(self) -> How | None:
+        """Return the way in which the client asks; None if it does not."""
         return self.settled.asked.how
 
     @property
     def is_alone(self) -> bool:
-        """Whether the answer is a compaction and nothing else."""
+        """Return True if the response is only a compaction."""
         return self.how in AT_ONCE or (self.made is not None and self.settled.asked.pauses)
 
     def inserter(self, dialect: Dialect) -> Inserter | None:
-        """What tells of it in a model's answer; None where there is nothing to be told."""
+        """Return an inserter into a model's response; None if there is nothing to insert."""
         if (self.made is None and self.cleared is None) or dialect.compacting is None:
             return None
         return dialect.compacting.inserter(self.answer(dialect))
 
     def answer(self, dialect: Dialect) -> CompactionAnswer:
-        """What the client gets; without an item as long as none is made."""
+        """Return the response of the client. It has no item until one is made."""
         edits = []
         if self.cleared is not None and dialect.clearing is not None:
             edits.append(dialect.clearing.applied_edits(self.cleared.uses, self.cleared.tokens))

@@ -1,4 +1,4 @@
-"""Items that clients bring back, put in place of what they stand for before anything else looks at the request."""
+"""Expansion of the compaction items in a request, before anything else reads the request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from proxy.dialects.compaction import Compacting, CompactionRequest, CompactionR
 from proxy.dialects.reader import Carried, CountedRequest
 from proxy.dialects.surrogates import readable
 
-# Of one request; no client keeps more than a few.
+# Most items in one request. No client keeps more than a few.
 _MOST_ITEMS = 50
 _ELSEWHERE = (
     "An earlier part of this conversation was compacted elsewhere, in a form that cannot be read here. What follows"
@@ -39,15 +39,19 @@ _SUMMARIZED = "An earlier part of this conversation, as it was summarised elsewh
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A request without anything that is about compaction.
+    """A request without anything that concerns compaction.
 
-    asked:   what it asked for. covers: names the history that it came with.
-    record:  of the newest item that was opened, and where what stands for it ends, counted from the array's beginning;
-             None without one.
-    read:    items of ours that were opened. foreign: those of others that nobody here can read; unreadable: those of
-             which only the text is left. passed: those of others that go upstream as they came. is_ignored: whether
-             nothing is done about what was asked. is_erased: whether one of the sessions was erased since.
-    places:  of the sessions whose text the opened items hold, as items name them.
+    asked:      the compaction that it asked for.
+    covers:     a digest of the history that it came with.
+    record:     that of the newest opened item, and the offset of its end from the beginning of the array; None without
+                one.
+    read:       the number of items of the proxy that were opened.
+    foreign:    the number of unreadable items from elsewhere. unreadable: the number of items with only their text
+                left.
+    passed:     the number of items from elsewhere that go upstream unchanged.
+    is_ignored: True if the requested compaction is ignored.
+    is_erased:  True if one of the sessions was erased since.
+    places:     the sessions whose text the opened items hold, as items name them.
     """
 
     body: bytes
@@ -64,6 +68,7 @@ class Settled:
 
     @property
     def warning(self) -> str | None:
+        """Return the warning for the client; None without one."""
         if self.is_erased:
             return "item_erased"
         if self.foreign:
@@ -73,20 +78,20 @@ class Settled:
         return "item_unreadable" if self.unreadable else None
 
     def carried_in(self, request: CountedRequest) -> CountedRequest:
-        """The request that was read from the body, with the record that it carries."""
+        """Return the request that was read from the body, with the record that it carries."""
         if self.record is None:
             return request
         end, record = self.record
         ends = [span[1] - request.parsed.array[0] for span in request.parsed.spans]
         index = MessageIndex(bisect_left(ends, end))
-        if not record.text_tokens:  # it was read from its text
+        if not record.text_tokens:  # the record was read from its text
             record = structs.replace(record, text_tokens=request.messages[index].tokens)
         return structs.replace(request, carried=Carried(index, record))
 
 
 @dataclass(slots=True)
 class _Piece:
-    """What is sent of the array. message: as it was described; None for an item of ours."""
+    """A piece of the array to send. message: its description; None for an injected item."""
 
     raw: bytes
     message: Message | None = None
@@ -94,15 +99,19 @@ class _Piece:
 
     @property
     def is_instruction(self) -> bool:
+        """Return True if the piece is an instruction."""
         return self.message is not None and self.message.role in INSTRUCTION_ROLES
 
 
 @dataclass(slots=True)
 class _Expansion:
-    """An array as far as it was expanded.
+    """An array during its expansion.
 
-    passes_foreign: items that others have made stay in it. is_changed: something else than what came stands in it.
-    room: bytes that the contents of further items may have.
+    is_ours:        True if the proxy compacts for the client.
+    is_strict:      True if unreadable items are an error.
+    passes_foreign: True if items from elsewhere stay in the array.
+    is_changed:     True if the array differs from the client's.
+    room:           the bytes that the contents of further items may have.
     """
 
     dialect: Dialect
@@ -119,27 +128,30 @@ class _Expansion:
     passed: int = 0
     places: tuple[tuple[bytes, bytes], ...] = ()
 
-    def put_record(self, item: CompactionItem, covered: str, behind: frozenset[bytes], mark: object = None) -> None:
-        """An item of ours, behind a history that this names; `behind`: digests of what the client sends behind it."""
-        kept = self.pieces
+    def put_record(self, item: CompactionItem, covered: str, later: frozenset[bytes], mark: object = None) -> None:
+        """Replace an item of the proxy by its record and its messages.
+
+        covered: a digest of the history before it. later: digests of the messages that the client sends after it.
+        """
+        pieces = self.pieces
         if covered == item.covers or self.compacting.DROPS_BEFORE:
-            kept = [piece for piece in kept if piece.is_instruction]
+            pieces = [piece for piece in pieces if piece.is_instruction]
         tail = [self._describe_piece(bytes(raw)) for raw in item.tail]
         messages = [piece.message for piece in tail if piece.message is not None]
-        before = [piece.message for piece in kept if piece.message is not None]
-        stays = {*without_tail(before, messages, item.anchors)}
-        at = iter(range(len(before)))
-        kept = [piece for piece in kept if piece.message is None or next(at) in stays]
-        if item.head and not any(piece.is_instruction for piece in kept):
-            kept = [*(self._describe_piece(bytes(raw)) for raw in item.head), *kept]
-        digests = frozenset(message.digest for message in before)
-        sent = without_kept(messages, item.anchors, digests, behind)
-        self.pieces = [*kept, self._piece_of(item.record, mark), *(tail[at] for at in sent)]
+        messages_before = [piece.message for piece in pieces if piece.message is not None]
+        kept_positions = {*without_tail(messages_before, messages, item.anchors)}
+        positions = iter(range(len(messages_before)))
+        pieces = [piece for piece in pieces if piece.message is None or next(positions) in kept_positions]
+        if item.head and not any(piece.is_instruction for piece in pieces):
+            pieces = [*(self._describe_piece(bytes(raw)) for raw in item.head), *pieces]
+        digests = frozenset(message.digest for message in messages_before)
+        tail_positions = without_kept(messages, item.anchors, digests, later)
+        self.pieces = [*pieces, self._piece_of(item.record, mark), *(tail[positions] for positions in tail_positions)]
         self.places = tuple(dict.fromkeys((*self.places, *item.places)))
         self.read += 1
 
     def put_text(self, text: str, mark: object) -> None:
-        """In the place of an item that cannot be opened: the record whose text this is, or a note with the text."""
+        """Replace an item that cannot be opened: by the record with this text, or by a note with the text."""
         record = record_in(text)
         if record is None:
             self.put_note(_SUMMARIZED.format(text=text))
@@ -153,7 +165,7 @@ class _Expansion:
         return _Piece(raw, record=record)
 
     def put_note(self, text: str) -> None:
-        """In the place of what cannot be read as an item of ours."""
+        """Replace an item that cannot be read by a note."""
         texts = texts_for("en")
         if self.compacting.DROPS_BEFORE:
             self.pieces = [piece for piece in self.pieces if piece.is_instruction]
@@ -161,14 +173,15 @@ class _Expansion:
         self.pieces.append(_Piece(self.dialect.items.inject(Injected(noted))))
 
     def keep(self, raw: bytes, message: Message | None = None) -> None:
+        """Keep an item of the client unchanged."""
         self.pieces.append(self._describe_piece(raw) if message is None else _Piece(raw, message))
 
     def settle(self, request: CountedRequest, asked: CompactionRequest, covered: str) -> Settled:
-        """The request around what is sent of its items."""
+        """Return the request with the expanded array."""
         body, fields = request.body, request.parsed.envelope.fields
         if request.parsed.envelope.text and self.is_ours:
-            said = {"role": "user", "content": request.parsed.envelope.text}
-            body = json_array.with_field(body, request.dialect.array.name, [said])
+            message = {"role": "user", "content": request.parsed.envelope.text}
+            body = json_array.with_field(body, request.dialect.array.name, [message])
         if request.parsed.spans and self.is_changed:
             body = json_array.rebuild(body, request.parsed, (piece.raw for piece in self.pieces))
         if self.is_ours and any(fields.get(name) for name in self.compacting.FIELDS):
@@ -183,7 +196,7 @@ class _Expansion:
         return Settled(body, asked, covered, record, *counts, places=self.places)
 
     def holds_item(self, raw: bytes) -> bool:
-        """Return True if what an item holds is, or has in it, another item."""
+        """Return True if the content of an item is, or has, another compaction item."""
         message = self._describe_piece(raw).message
         return message is not None and message.compacts
 
@@ -193,9 +206,10 @@ class _Expansion:
 
 
 class Expander:
-    """Expands requests; one per process."""
+    """Expands requests. One per process."""
 
     def __init__(self, items: ItemSealer) -> None:
+        """Create an expander. items: opens sealed items."""
         self._items = items
 
     def settle(
@@ -207,97 +221,109 @@ class Expander:
         is_strict: bool = False,
         passes_foreign: bool = False,
     ) -> Settled:
-        """The request with every item of ours expanded.
+        """Return the request with every item of the proxy expanded. Raises CompactionRequestError for invalid items.
 
-        is_ours: nothing is left in it for the provider to compact, nor of what others have compacted. is_strict:
-        nothing goes upstream in the place of what cannot be read. passes_foreign: what others have compacted is left
-        in it all the same. Raises CompactionRequestError for what no provider takes.
+        is_ours:        the proxy compacts, so nothing is left for the provider to compact, and no item from elsewhere.
+        is_strict:      unreadable items are an error instead of being replaced.
+        passes_foreign: items from elsewhere stay all the same.
         """
         compacting, messages = _compacting(request.dialect), request.history.messages
-        found = _Expansion(request.dialect, compacting, is_ours, is_strict, passes_foreign)
+        expansion = _Expansion(request.dialect, compacting, is_ours, is_strict, passes_foreign)
         if sum(message.compacts for message in messages) > _MOST_ITEMS:
-            raise CompactionRequestError(f"At most {_MOST_ITEMS} compactions may stand in a request.")
+            raise CompactionRequestError(f"At most {_MOST_ITEMS} compaction items are allowed in a request.")
         questions: dict[int, object] = {}
-        for at, message in enumerate(messages):
-            raw = request.message_bytes(MessageIndex(at))
+        for position, message in enumerate(messages):
+            raw = request.message_bytes(MessageIndex(position))
             if not message.compacts:
-                found.keep(bytes(raw), message)
+                expansion.keep(bytes(raw), message)
                 continue
-            for one in json_array.split_items(raw):
-                item = json_array.decode(readable(one))
+            for raw_item in json_array.split_items(raw):
+                item = json_array.decode(readable(raw_item))
                 if compacting.is_question(item) and is_ours:
-                    questions[at] = item
-                    found.is_changed = True
-                elif (held := compacting.find_compaction(item, one)) is None:
-                    found.keep(one)
+                    questions[position] = item
+                    expansion.is_changed = True
+                elif (held := compacting.find_compaction(item, raw_item)) is None:
+                    expansion.keep(raw_item)
                 else:
-                    self._put_item(found, held, one, at, messages, tenant)
+                    self._put_item(expansion, held, raw_item, position, messages, tenant)
         fields = request.parsed.envelope.fields
         asked = compacting.parse_request(fields, questions, len(messages)) if is_ours else CompactionRequest()
-        covered = history_digest(message for at, message in enumerate(messages) if at not in questions)
-        return found.settle(request, asked, covered)
+        covered = history_digest(message for position, message in enumerate(messages) if position not in questions)
+        return expansion.settle(request, asked, covered)
 
     def expand_settled(self, request: CountedRequest, item: CompactionItem) -> Settled:
-        """The same of a request that is settled, as if the client had sent an item for all of it."""
-        found = _Expansion(request.dialect, _compacting(request.dialect), is_ours=True, is_changed=True)
-        for at, message in enumerate(request.history.messages):
-            found.keep(bytes(request.message_bytes(MessageIndex(at))), message)
-        found.put_record(item, item.covers, frozenset())
-        return found.settle(request, CompactionRequest(), item.covers)
+        """Return a settled request expanded as if the client had sent an item for all of it."""
+        expansion = _Expansion(request.dialect, _compacting(request.dialect), is_ours=True, is_changed=True)
+        for position, message in enumerate(request.history.messages):
+            expansion.keep(bytes(request.message_bytes(MessageIndex(position))), message)
+        expansion.put_record(item, item.covers, frozenset())
+        return expansion.settle(request, CompactionRequest(), item.covers)
 
     def _put_item(
-        self, found: _Expansion, held: HeldCompaction, raw: bytes, at: int, messages: Sequence[Message], tenant: str
+        self,
+        expansion: _Expansion,
+        held: HeldCompaction,
+        raw: bytes,
+        position: int,
+        messages: Sequence[Message],
+        tenant: str,
     ) -> None:
-        item = self._open_item(found, held, at, tenant)
+        item = self._open_item(expansion, held, position, tenant)
         is_foreign = item == "foreign" and (held.text is None or record_in(held.text) is None)
-        if is_foreign and found.passes_foreign:
-            found.passed += 1
-        if not isinstance(item, CompactionItem) and (not found.is_ours or (is_foreign and found.passes_foreign)):
-            found.keep(raw)
+        if is_foreign and expansion.passes_foreign:
+            expansion.passed += 1
+        if not isinstance(item, CompactionItem) and (
+            not expansion.is_ours or (is_foreign and expansion.passes_foreign)
+        ):
+            expansion.keep(raw)
             return
-        if held.how == "demand" and found.is_ours and not all(piece.is_instruction for piece in found.pieces):
-            raise found.compacting.unreadable(at, "ambiguous" if found.read else "misplaced", held.how)
-        found.is_changed = True
+        if held.how == "demand" and expansion.is_ours and not all(piece.is_instruction for piece in expansion.pieces):
+            raise expansion.compacting.unreadable(position, "ambiguous" if expansion.read else "misplaced", held.how)
+        expansion.is_changed = True
         if isinstance(item, CompactionItem):
-            behind = frozenset(each.digest for each in messages[at + 1 :])
-            found.put_record(item, history_digest(messages[:at]), behind, held.mark)
+            later = frozenset(message.digest for message in messages[position + 1 :])
+            expansion.put_record(item, history_digest(messages[:position]), later, held.mark)
         elif held.text is not None:
-            found.put_text(held.text, held.mark)
-            found.unreadable += item != "foreign" or found.pieces[-1].record is not None
+            expansion.put_text(held.text, held.mark)
+            expansion.unreadable += item != "foreign" or expansion.pieces[-1].record is not None
         elif item == "foreign":
-            if found.is_strict:
-                raise found.compacting.unreadable(at, "it was made elsewhere", held.how)
-            found.put_note(_ELSEWHERE)
-            found.foreign += 1
+            if expansion.is_strict:
+                raise expansion.compacting.unreadable(position, "it was made elsewhere", held.how)
+            expansion.put_note(_ELSEWHERE)
+            expansion.foreign += 1
         if held.remainder is not None:
-            found.keep(held.remainder)
+            expansion.keep(held.remainder)
 
-    def _open_item(self, found: _Expansion, held: HeldCompaction, at: int, tenant: str) -> CompactionItem | str | None:
-        """The item of ours, or why it is none; None where nothing was compacted."""
+    def _open_item(
+        self, expansion: _Expansion, held: HeldCompaction, position: int, tenant: str
+    ) -> CompactionItem | str | None:
+        """Return the item of the proxy, or the reason why it is not one; None if nothing was compacted."""
         if held.sealed is None and held.text is not None:
             return "foreign"
         if held.sealed is None and not held.is_required:
             return None
         if not isinstance(held.sealed, str) or not held.sealed:
-            if found.is_ours:
-                raise found.compacting.malformed_item_error(at)
+            if expansion.is_ours:
+                raise expansion.compacting.malformed_item_error(position)
             return "foreign"
-        opened = self._items.open(tenant, held.sealed, found.room)
+        opened = self._items.open(tenant, held.sealed, expansion.room)
         if isinstance(opened, OpenedItem):
             item, size = opened
-            found.room -= size
-            if item.dialect != found.dialect.name:
-                raise found.compacting.unreadable(at, "it was made for another API", held.how)
+            expansion.room -= size
+            if item.dialect != expansion.dialect.name:
+                raise expansion.compacting.unreadable(position, "it was made for another API", held.how)
             if held.how == "demand" and item.text != text_digest(held.text or ""):
-                raise found.compacting.unreadable(at, "content mismatch", held.how)
-            if any(found.holds_item(bytes(raw)) for raw in (*item.head, *item.tail)):
-                raise found.compacting.unreadable(at, "it holds another item", held.how)
+                raise expansion.compacting.unreadable(position, "content mismatch", held.how)
+            if any(expansion.holds_item(bytes(raw)) for raw in (*item.head, *item.tail)):
+                raise expansion.compacting.unreadable(position, "it holds another item", held.how)
             return item
         if opened != "foreign" and (held.text is None or held.how == "demand"):
-            raise found.compacting.unreadable(at, "Encrypted content could not be decrypted or parsed", held.how)
+            raise expansion.compacting.unreadable(
+                position, "Encrypted content could not be decrypted or parsed", held.how
+            )
         return opened
 
 
 def _compacting(dialect: Dialect) -> Compacting:
-    assert dialect.compacting is not None  # noqa: S101 - no message of another dialect `compacts`
+    assert dialect.compacting is not None  # noqa: S101 - only its messages have `compacts`
     return dialect.compacting

@@ -1,4 +1,4 @@
-"""Which upstreams answer the providers' compaction protocols (docs/client-compaction.md)."""
+"""Upstreams that support the providers' compaction protocols (docs/client-compaction.md)."""
 
 from urllib.parse import urlsplit
 
@@ -7,7 +7,7 @@ from proxy.dialects.base import Dialect
 
 
 def answers_compactions(upstream: Upstream, dialect: Dialect) -> bool | None:
-    """Return True if the upstream compacts for the clients that ask for it, None if nothing says so."""
+    """Return True if the upstream compacts for the clients that ask for it; None if unknown."""
     if upstream.native_compaction != "auto":
         return upstream.native_compaction == "yes"
     if upstream.provider == "litellm":

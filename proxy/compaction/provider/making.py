@@ -1,4 +1,4 @@
-"""Making a compaction item: a record of what is older, and word for word what the model needs to go on."""
+"""Making a compaction item: a record of older messages, and the newest messages word for word."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from proxy.compaction.checkpoints import Checkpoints
 from proxy.compaction.compactor import Compactor
 from proxy.compaction.job import Job
 from proxy.compaction.plan_input import PlanInput
-from proxy.compaction.prompt import standing_of
+from proxy.compaction.prompt import active_checkpoint
 from proxy.compaction.prompt_view import PromptView
 from proxy.compaction.provider.expansion import Settled
 from proxy.compaction.provider.sealed_items import VERSION, CompactionItem, ItemSealer, text_digest
@@ -32,29 +32,33 @@ from proxy.compaction.short_forms import ShortForms
 from proxy.dialects.json_array import split_items
 from proxy.sessions.lineages import Lineages
 
-# What an item expands into, as a share of what asked for it beside its head: its client asks again as soon as its own
-# window, which may be far below ours, is as full again. The parts of that: names and all else of a record, files of
-# rules; what they leave is the tail's.
+# Tokens of an expanded item, as a share of the request's without its head. The client asks again when its own window,
+# which may be far smaller than the proxy's, is as full again. Of these tokens, names and the rest of a record take
+# `_RECORD`, and files of rules `_RULES`. The tail takes the rest.
 _SHARE = 1 / 4
 _RECORD, _RULES = 0.5, 0.25
-# What pinned texts may take beside that, as a share of the same: all together are less than what asked for it.
+# Share of the same tokens for pinned texts, in addition. All together are less than the request's.
 _PINS = 1 / 4
-# Whatever else it weighs: a record of less has no room for what the user said.
+# Least tokens. A smaller record has no room for the user's words.
 _LEAST_RECORD, _LEAST_TAIL = 1_000, 200
-# Of M, and tokens, that the tail takes at most.
+# The most tokens of the tail, as a share of M and as a number.
 _TAIL_SHARE, _MOST_TAIL = 0.1, 8_000
-# Characters of an item, and how many for each token that it expands into, from which on names go.
+# An item longer than this many characters, and than so many for each expanded token, loses names.
 _LONG, _PER_TOKEN = 21_000, 8
-# Sessions that an item names: one for each generation, if a client begins anew behind each.
+# The most sessions that an item names: one for each generation, if a client starts a session after each.
 _MOST_PLACES = 16
-# Characters of a client's own instructions for a summary.
+# The most characters of a client's own instructions for a summary.
 _MOST_INSTRUCTIONS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class MadeItem:
-    """An item of ours. text: what can be read of it. tokens: that it expands into. spent: of the calls that were made
-    for it."""
+    """A compaction item of the proxy.
+
+    text:   its readable text.
+    tokens: those it expands into.
+    spent:  tokens and cost of the calls made for it.
+    """
 
     item: CompactionItem
     text: str
@@ -74,7 +78,7 @@ class _Room:
 
 @dataclass(eq=False, repr=False)
 class ItemMaker:
-    """Makes items; one per process. `clock` tells Unix seconds."""
+    """Makes items. One per process. `clock` returns Unix seconds."""
 
     _checkpoints: Checkpoints
     _compactor: Compactor
@@ -84,17 +88,17 @@ class ItemMaker:
     _items: ItemSealer
     _clock: Callable[[], float] = time.time
 
-    def is_short_behind(self, case: PlanInput, record: Record) -> bool:
-        """Whether all that stands behind a record fits into a tail."""
+    def fits_in_tail(self, case: PlanInput, record: Record) -> bool:
+        """Return True if all messages after a record fit into a tail."""
         room = _room_of(case)
         return _with_rooms(case.conversation, room).kept_tokens(record.covered) <= room.tail
 
     async def make(self, case: PlanInput, settled: Settled, instructions: str = "") -> MadeItem:
         """Return an item for the history of a request.
 
-        instructions: for the summarizer, in place of the policy's own prompt; empty for none.
+        instructions: replace the policy's own prompt for the summarizer; empty for none.
         """
-        began = self._clock()
+        started = self._clock()
         if instructions:
             case = _with_instructions(case, instructions)
         standing = await self._checkpoints.newest(case)
@@ -104,15 +108,17 @@ class ItemMaker:
         tail, anchors = await self._tail(case, view, record.covered, max(_LEAST_TAIL, room.all - record.text_tokens))
         text = self._readable(case, view, record, room)
         conversation = view.conversation
-        told = [*conversation.indexes[: conversation.head_length]]
-        told += [conversation.index(at) for at in conversation.covered_instructions(record.covered)]
+        indexes = [*conversation.indexes[: conversation.head_length]]
+        indexes += [conversation.index(at) for at in conversation.covered_instructions(record.covered)]
         head = [
-            bytes(case.request.message_bytes(at)) for at in told if conversation.messages[at].role in INSTRUCTION_ROLES
+            bytes(case.request.message_bytes(at))
+            for at in indexes
+            if conversation.messages[at].role in INSTRUCTION_ROLES
         ]
         item = CompactionItem(
             VERSION,
             case.request.dialect.name,
-            began,
+            started,
             record,
             _raws(head),
             _raws(tail),
@@ -123,7 +129,7 @@ class ItemMaker:
         )
         tokens = record.text_tokens + sum(self._short_forms.tokens(case, raw) for raw in tail)
         sealed, item = self._seal_item(case, item, tokens)
-        spent = record.making.spent if record.compacted >= began else Spent()
+        spent = record.making.spent if record.compacted >= started else Spent()
         return MadeItem(item, text, sealed, tokens, spent)
 
     async def _record(self, case: PlanInput, view: PromptView, room: _Room, parent: Record | None) -> Record:
@@ -133,52 +139,60 @@ class ItemMaker:
         cut = _cut_of(view.conversation, covered, room.tail)
         if cut is None and parent is not None:
             return parent
-        now = tokens_with(case.conversation, standing_of(parent if parent is not case.carried else None))
+        tokens = tokens_with(case.conversation, active_checkpoint(parent if parent is not case.carried else None))
         position = 0 if cut is None else cut
-        chosen = Cut(position, "L1", "round-boundary", view.conversation.kept_tokens(position))
-        plan = Compact(chosen, room.budget, standing_of(parent), True, "client", now)
+        cut_made = Cut(position, "L1", "round-boundary", view.conversation.kept_tokens(position))
+        plan = Compact(cut_made, room.budget, active_checkpoint(parent), True, "client", tokens)
         started, deadline = self._lineages.first_seen(case.chain.first_link), case.caller.policy.summarizer.timeout
         job = Job(case, view, plan, parent, case.summarizer if cut is not None else None, started, deadline)
-        # Nothing is stored of an erased session, which has mode `off`. No other request can use a record of no message.
+        # Nothing of an erased session is stored (it has mode `off`). No other request can use an empty record.
         is_published = cut is not None and case.mode != "off"
         return await (self._compactor.checkpoint(job) if is_published else self._builder.build(job))
 
     async def _tail(self, case: PlanInput, view: PromptView, covered: int, most: int) -> tuple[list[bytes], int]:
-        """What is sent behind the record, each as it was written or cut to fit; and how many stood before the cut."""
+        """Return the messages after the record, unchanged or cut to fit, and how many of them were before the cut."""
         conversation, request = view.conversation, case.request
-        before = _anchors(conversation, covered)
-        positions = [*before, *range(covered, len(conversation.body))]
-        weight = sum(conversation.body[at].tokens for at in positions)
+        anchors = _anchors(conversation, covered)
+        positions = [*anchors, *range(covered, len(conversation.body))]
+        weight = sum(conversation.body[position].tokens for position in positions)
         if weight > most:
             limits = limits_for(conversation, positions, most, request.harness_shares(positions))
             view = await self._short_forms.cut(case, view, limits)
         raws = []
-        for at in positions:
-            index = conversation.index(at)
+        for position in positions:
+            index = conversation.index(position)
             raw = bytes(view.replaced.get(index) or request.message_bytes(index))
-            if at in before and conversation.body[at].results and at not in conversation.loading(covered):
+            if (
+                position in anchors
+                and conversation.body[position].results
+                and position not in conversation.loading(covered)
+            ):
                 raw = request.dialect.items.words(raw)
-            if conversation.body[at].signed == "bound":
+            if conversation.body[position].signed == "bound":
                 raw = request.dialect.rewritten(raw, request.dialect.items.without_thinking)
             raws.append(raw)
-        # One by one: a message may be several items.
-        first = [one for raw in raws[: len(before)] if raw for one in split_items(raw)]
-        return [*first, *(one for raw in raws[len(before) :] if raw for one in split_items(raw))], len(first)
+        # Each item separately: a message may have several.
+        anchor_items = [item for raw in raws[: len(anchors)] if raw for item in split_items(raw)]
+        return [*anchor_items, *(item for raw in raws[len(anchors) :] if raw for item in split_items(raw))], len(
+            anchor_items
+        )
 
     def _readable(self, case: PlanInput, view: PromptView, record: Record, room: _Room) -> str:
-        """The record's text with what the user says in the tail: some clients bring back nothing else of an item."""
+        """Return the record's text with the user's words in the tail.
+
+        Some clients send back nothing else of an item.
+        """
         conversation, covered = view.conversation, record.covered
-        told = case.utterances(covered, len(conversation.body))
-        told = [replace(said, position=case.absolute(said.position)) for said in told]
-        first = None if case.shift else conversation.first_spoken()
-        newer = ledger.said_in(told, case.caller.policy.ledger.directives, first_user=first).entries
-        beside = {*map(case.absolute, _anchors(conversation, covered)), *(entry.position for entry in newer)}
-        said = [entry for entry in ledger.merge(record.entries, newer) if entry.position in beside]
-        return text_with(record, said, room.all, self._short_forms.counter(case))
+        utterances = case.utterances(covered, len(conversation.body))
+        utterances = [replace(entries, position=case.absolute(entries.position)) for entries in utterances]
+        first_user = None if case.shift else conversation.first_spoken()
+        newer = ledger.said_in(utterances, case.caller.policy.ledger.directives, first_user=first_user).entries
+        positions = {*map(case.absolute, _anchors(conversation, covered)), *(entry.position for entry in newer)}
+        entries = [entry for entry in ledger.merge(record.entries, newer) if entry.position in positions]
+        return text_with(record, entries, room.all, self._short_forms.counter(case))
 
     def _seal_item(self, case: PlanInput, item: CompactionItem, tokens: int) -> tuple[str, CompactionItem]:
-        """The item as it is sent. One that is long for what it expands into has fewer names to go on with, and fewer
-        of the things that its record leaves out."""
+        """Return the sealed item. An item that is long for its expanded tokens loses names and left-out texts."""
         tenant = case.caller.tenant
         sealed = self._items.seal(tenant, item)
         names = working_set.unpack_names(item.record.uses)
@@ -193,7 +207,7 @@ class ItemMaker:
 
 
 def _with_instructions(case: PlanInput, instructions: str) -> PlanInput:
-    """The case of a caller whose policy has this prompt."""
+    """Return the plan input of a caller whose policy has these instructions."""
     policy = case.caller.policy
     summarizer = policy.summarizer.model_copy(update={"prompt": instructions[:_MOST_INSTRUCTIONS]})
     caller = replace(case.caller, policy=policy.model_copy(update={"summarizer": summarizer}))
@@ -214,20 +228,20 @@ def _room_of(case: PlanInput) -> _Room:
 
 
 def _with_rooms(conversation: Conversation, room: _Room) -> Conversation:
-    """The conversation, of which a record repeats what has room in a tail; files of rules are in the record."""
+    """Return the conversation with the shares of a tail for repeated messages. Files of rules are in the record."""
     half = room.tail // 2
     return conversation.with_rooms(Rooms(loading=half, task=half, rules=0, oversize=half))
 
 
 def _cut_of(conversation: Conversation, covered: int, room: int) -> int | None:
-    """The oldest cut behind which no more stays than has room, else the newest; None without any."""
+    """Return the oldest cut after which the messages fit into the room, else the newest; None without any."""
     cuts = [cut for cut in legal_cuts(conversation) if cut > covered]
     fitting = (cut for cut in cuts if conversation.kept_tokens(cut) <= room)
     return next(fitting, cuts[-1] if cuts else None)
 
 
 def _anchors(conversation: Conversation, covered: int) -> list[int]:
-    """What is sent beside the record of what it covers."""
+    """Return the positions of covered messages that are sent next to the record."""
     return [*dict.fromkeys([*conversation.loading(covered), *conversation.repeated_messages(covered)])]
 
 

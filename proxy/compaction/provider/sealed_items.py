@@ -1,6 +1,6 @@
-"""What a compaction item of ours holds, sealed for its tenant: it needs no store to be opened.
+"""The content of a compaction item, sealed for its tenant. It is opened without a store.
 
-`ccn1.` and the base64url of what the store's sealing makes of it for a client (`proxy/sessions/stores/sealing.py`).
+The format is `ccn1.` and the base64url of the sealed content (`proxy/sessions/stores/sealing.py`).
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from proxy.memory import Cache
 from proxy.sessions.stores.sealing import Sealer
 
 PREFIX = "ccn1."
-# How an item's value begins wherever it stands in a body.
+# The beginning of an item's value anywhere in a body.
 PREFIX_IN_JSON = b'"ccn1.'
 VERSION = 1
-# Characters of an item as clients keep it; bytes of its content, and of the contents of all items in one request.
+# The most characters of an item, bytes of its content, and bytes of the contents of all items in a request.
 MOST, MOST_CONTENT, MOST_CONTENTS = 400_000, 2_000_000, 8_000_000
-# JSON of so many values takes fifty times its size in memory.
+# Parsed JSON of so many values takes fifty times its size in memory.
 _MOST_COMMAS = 200_000
 _MOST_MESSAGES = 4_000
-# What an item that was read takes in memory, for each byte of its content.
+# The memory of a parsed item, for each byte of its content.
 _GROWTH = 2
 
 _Messages = Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=_MOST_MESSAGES)]
 
 Unreadable = Literal["foreign", "damaged", "later"]
-"""Why an item is not read: another has made it; nobody can open it here; a later release of ours has made it."""
+"""The reason why an item is not read: it is from elsewhere, it cannot be opened, or a later release made it."""
 
 
 class CompactionItem(msgspec.Struct, frozen=True):
-    """A history as it goes on: what the model gets in its place.
+    """A history in the form in which it continues: the content that the model gets in its place.
 
-    at:      when it was made, in Unix seconds.
-    head:    the instructions among its items. tail: its newest items word for word, the first `anchors` of which stood
-             before the cut.
-    covers:  names the history that it stands for. text: of the readable text beside it, a digest.
-    places:  of the sessions whose text it holds, the oldest first: the name of each, and its link when this was made.
+    at:     the time it was made, in Unix seconds.
+    head:   the instructions among its messages.
+    tail:   its newest items word for word. The first `anchors` of them were before the cut.
+    covers: a digest of the history that it replaces.
+    text:   a digest of the readable text next to it.
+    places: the sessions whose text it holds, the oldest first: the name of each, and its link at that time.
     """
 
     v: int
@@ -63,7 +64,7 @@ class _Version(msgspec.Struct):
 
 
 class OpenedItem(NamedTuple):
-    """An item, and how many bytes its content has."""
+    """An item, and the number of bytes of its content."""
 
     item: CompactionItem
     size: int
@@ -71,19 +72,20 @@ class OpenedItem(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class ItemSealer:
-    """Seals and opens items; one per process. Opened items are remembered."""
+    """Seals and opens items. One per process. Opened items are cached."""
 
     _sealer: Sealer
     _opened: Cache[tuple[str, bytes], OpenedItem]
 
     def seal(self, tenant: str, item: CompactionItem) -> str:
+        """Return the sealed form of an item for this tenant."""
         sealed = self._sealer.seal_for_client(_name(tenant), msgspec.json.encode(item))
         return PREFIX + urlsafe_b64encode(sealed).decode()
 
     def open(self, tenant: str, sealed: str, most: int = MOST_CONTENT) -> OpenedItem | Unreadable:
-        """Return the item that this tenant was given, or why it cannot be read.
+        """Return the item that this tenant was given, or the reason why it cannot be read.
 
-        most: bytes that its content may have.
+        most: the most bytes of its content.
         """
         if not sealed.startswith(PREFIX):
             return "foreign"
@@ -103,12 +105,12 @@ class ItemSealer:
 
 
 def text_digest(text: str) -> str:
-    """Of a readable text that stands beside an item."""
+    """Return the digest of the readable text next to an item."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _decode_base64(text: str) -> bytes | None:
-    """Of the one text that stands for these bytes; a lenient decoder takes others as well."""
+    """Return the bytes of canonical base64url; None for any other text, which lenient decoders may accept."""
     try:
         raw = urlsafe_b64decode(text)
     except (BadBase64Error, ValueError):
