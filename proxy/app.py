@@ -37,7 +37,7 @@ from proxy.runtime.container import most_buffered
 from proxy.runtime.deadlines import repeat_every
 from proxy.runtime.descriptors import most_requests
 from proxy.runtime.fail_open import FailOpen
-from proxy.runtime.lag import lag_told
+from proxy.runtime.lag import monitor_loop_lag
 from proxy.server.error_shape import ErrorShape
 from proxy.server.exchange import Exchange
 from proxy.server.head import has_body, target_of
@@ -165,7 +165,7 @@ class App(Served):
             pipeline = Pipeline(self._activate(config, engine), engine, asker, client, fail_open, key_usage)
             reloader = Reloader(self._source, config, self._swap, engine.observe, self._log)
             self._watch(engine.metrics, pipeline, reloader)
-            opened.enter_context(lag_told(engine.tallies.note_lag))
+            opened.enter_context(monitor_loop_lag(engine.tallies.note_lag))
             exposition: Exposition = engine.metrics.exposition
             if self._peers is not None:
                 exposition = await opened.enter_async_context(self._peers.sharing(exposition))

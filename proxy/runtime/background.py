@@ -1,4 +1,4 @@
-"""Work that goes on after its request has ended, whether or not the client is still there."""
+"""Work that continues after its request has ended, whether or not the client is still connected."""
 
 import asyncio
 from collections import Counter
@@ -7,22 +7,22 @@ from collections.abc import Callable, Coroutine
 from proxy.runtime.deadlines import end_tasks
 
 _AT_ONCE = 16
-# Of some kinds fewer: summaries take minutes, and short work of others must not wait for them.
+# Lower limits of some kinds: summaries take minutes, and short work must not wait for them.
 _OF_KIND = {"summary": 8}
 
 
 class Background:
-    """Starts such work, bounded, and sees it through; one per process. `skipped` counts by name what was not begun."""
+    """Runs such work within bounds. One per process. `skipped` counts rejected work by name."""
 
     def __init__(self, fault: Callable[[str, BaseException], None]) -> None:
-        """`fault` logs an error of ours under a name."""
+        """Create an empty runner. fault: logs an internal error under a name."""
         self._fault = fault
         self.skipped: Counter[str] = Counter()
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._draining = False
 
     def start(self, name: str, work: Coroutine[None, None, object]) -> bool:
-        """Begin work in the background. Return False if too much is in flight or the process is about to end.
+        """Start work in the background. Returns False if too much is in flight or the process is about to end.
 
         A failure is logged as `{name}_failed`.
         """
@@ -40,7 +40,7 @@ class Background:
         return len(self._tasks) >= _AT_ONCE or alike >= _OF_KIND.get(name, _AT_ONCE)
 
     async def drain(self, seconds: float) -> None:
-        """Give what is under way this long to finish, then cancel it; nothing is begun any more."""
+        """Let work in flight finish for `seconds`, then cancel it. No new work is started."""
         self._draining = True
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=seconds)
@@ -49,5 +49,5 @@ class Background:
     async def _run(self, name: str, work: Coroutine[None, None, object]) -> None:
         try:
             await work
-        except Exception as error:  # noqa: BLE001 - a rim of its own: nobody waits for this work
+        except Exception as error:  # noqa: BLE001 - no caller waits for this work
             self._fault(f"{name}_failed", error)

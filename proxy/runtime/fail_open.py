@@ -1,4 +1,4 @@
-"""The one place that catches everything: a fault of ours never breaks a request that would have worked without us."""
+"""The only place that catches all errors, so that an internal error never breaks a request that needs no compaction."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,28 +11,28 @@ _T = TypeVar("_T")
 
 
 class FailOpen:
-    """Shields a request from faults of ours; they are logged. Errors for the client pass."""
+    """Protects a request from internal errors, which are logged. Errors for the client pass through."""
 
     def __init__(self, fault: Callable[[str, BaseException], None], event: str = "failed_open") -> None:
-        """`fault` logs an error of ours under a name: that of the `event`."""
+        """Create a guard. fault: logs an internal error under the name `event`."""
         self._fault = fault
         self._event = event
 
     def for_event(self, event: str) -> "FailOpen":
-        """Return the same shield that logs under another name."""
+        """Return the same guard with another event name."""
         return FailOpen(self._fault, event)
 
     def call(self, work: Callable[[], _T], otherwise: _T) -> _T:
-        """Return the result of `work`, `otherwise` if it fails."""
+        """Return the result of `work`; `otherwise` if it fails."""
         try:
             return work()
         except ProxyError:
             raise
-        except Exception as error:  # noqa: BLE001 - the one place
+        except Exception as error:  # noqa: BLE001 - the only place
             return self._failed_open(error, otherwise)
 
     async def run(self, work: Awaitable[_T], otherwise: _T, seconds: float | None = None) -> _T:
-        """Return the result of the work, `otherwise` if it fails or takes too many seconds."""
+        """Return the result of the work; `otherwise` if it fails or takes too many seconds."""
         try:
             if seconds is None:
                 return await work
@@ -43,8 +43,8 @@ class FailOpen:
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
-            return self._failed_open(error, otherwise)  # raised by somebody's code: nobody wants this request to end
-        except Exception as error:  # noqa: BLE001 - the one place
+            return self._failed_open(error, otherwise)  # raised by a library: nothing cancelled this request
+        except Exception as error:  # noqa: BLE001 - the only place
             return self._failed_open(error, otherwise)
 
     def _failed_open(self, error: BaseException, otherwise: _T) -> _T:

@@ -34,7 +34,7 @@ PATIENCE = 30.0
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cancellation is repeated soon."""
-    monkeypatch.setattr(deadlines, "AGAIN", 0.02)
+    monkeypatch.setattr(deadlines, "REPEAT_S", 0.02)
 
 
 async def losing(cancellations: int) -> None:
@@ -302,7 +302,7 @@ async def test_a_fault_of_ours_that_hangs_holds_no_request_up_for_ever(
     monkeypatch.setattr(PromptBuilder, "first", preparing)
     policies = {"default": {"summarizer": {"timeout": 0.1}}}
     monkeypatch.setattr("proxy.compaction.job.Job.JOIN_WAIT", 0.0)
-    monkeypatch.setattr("proxy.pipeline.stages._AROUND", 0.1)
+    monkeypatch.setattr("proxy.pipeline.stages._OTHER_WORK_S", 0.1)
     async with stage(tmp_path, policies=policies) as play:
         async with asyncio.timeout(PATIENCE):
             reply = await play.send(DUE)

@@ -20,7 +20,7 @@ async def test_what_holds_up_the_loop_is_told_and_nothing_after_the_block(monkey
     monkeypatch.setattr(lag, "_EVERY", 0.001)
     told: asyncio.Queue[float] = asyncio.Queue()
     tell: Callable[[float], None] = told.put_nowait
-    with lag.lag_told(tell):
+    with lag.monitor_loop_lag(tell):
         await told.get()
         time.sleep(0.05)  # noqa: ASYNC251 - holds up the loop, as it is to be noticed
         while await told.get() < 0.04:

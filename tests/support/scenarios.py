@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from proxy.compaction.compactor import Compactor
 from proxy.runtime.background import Background
-from proxy.runtime.stepping import _Begun
+from proxy.runtime.stepping import _StartedCoroutine
 from tests.support.model_server import ModelServer
 from tests.support.servers import configured, proxy, serve
 
@@ -301,7 +301,7 @@ async def until_settled() -> None:
 
 def _is_under_way(task: asyncio.Task[object]) -> bool:
     work = task.get_coro()
-    return isinstance(work, _Begun) or getattr(work, "__qualname__", "") in _UNDER_WAY
+    return isinstance(work, _StartedCoroutine) or getattr(work, "__qualname__", "") in _UNDER_WAY
 
 
 def _answered(model: ModelServer) -> list[Sent]:
