@@ -1,4 +1,4 @@
-"""Where the proxy listens, how it is reached there, and upstreams that lead back to it."""
+"""Addresses of the proxy: where it listens, its URL, and upstreams that lead back to it."""
 
 import socket
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def address(host: str, port: int) -> str:
-    """Host and port as a URL has them."""
+    """Return host and port as in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -22,20 +22,20 @@ def reachable(host: str, port: int) -> str:
 
 
 def of_proxy(config: Config) -> str | None:
-    """Return the URL of a proxy with this config, None if it takes any free port."""
+    """Return the URL of a proxy with this config; None if it takes any free port."""
     server = config.server
     return f"http://{reachable(server.host, server.port)}" if server.port else None
 
 
-def named_url(given: str) -> str:
-    """Return the URL of a proxy that a user has named, with or without /v1 at its end. Raises ValueError."""
-    if not given.lower().startswith(("http://", "https://")):
-        raise ValueError(f"{given!r} is no address, which begins with http:// or https://, as in http://127.0.0.1:8795")
-    return given.rstrip("/").removesuffix("/v1").rstrip("/")
+def named_url(url: str) -> str:
+    """Return the URL of a proxy that a user has named, without a trailing /v1. Raises ValueError."""
+    if not url.lower().startswith(("http://", "https://")):
+        raise ValueError(f"{url!r} is not an address; write it with http:// or https://, as in http://127.0.0.1:8795")
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 def leading_back(config: Config, host: str, port: int) -> Iterator[str]:
-    """Return a problem for each upstream that is the proxy itself, if it listens there."""
+    """Yield a problem for each upstream that is the proxy itself, if the proxy listens there."""
     names = _names(host)
     for name, upstream in config.upstreams.items():
         parts = urlsplit(upstream.base_url)

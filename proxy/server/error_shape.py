@@ -1,4 +1,4 @@
-"""How clients are told of errors of ours: in the shape of the API that they speak, which HTTP does not know."""
+"""The format of the proxy's errors for a client, which depends on the client's API."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class ErrorShape(Protocol):
-    """WAITING: what an event stream may begin with while there is nothing to say."""
+    """The error format of an API. WAITING: bytes that may begin an event stream while there is no content."""
 
     WAITING: bytes
 
@@ -14,7 +14,7 @@ class ErrorShape(Protocol):
         """Return the body of a response that reports an error."""
 
     def error_event(self, error: object, status: int, /, *, ends: bool) -> bytes:
-        """Return an event that reports an error in a stream. ends: nothing follows it."""
+        """Return an event that reports an error in a stream. ends: True if nothing follows it."""
 
 
 class JSONErrors:
@@ -23,7 +23,9 @@ class JSONErrors:
     WAITING = b": waiting\n\n"
 
     def error_body(self, error: object, _status: int, /) -> bytes:
+        """Return the error as JSON."""
         return msgspec.json.encode({"error": error})
 
-    def error_event(self, error: object, status: int, /, *, ends: bool) -> bytes:  # noqa: ARG002 - as the protocol has it
+    def error_event(self, error: object, status: int, /, *, ends: bool) -> bytes:  # noqa: ARG002 - required by the protocol
+        """Return the error as an event."""
         return b"data: " + self.error_body(error, status) + b"\n\n"

@@ -1,4 +1,4 @@
-"""The metrics of all workers of one proxy, whichever of them is asked."""
+"""The metrics of all workers of one proxy, served by any of them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
@@ -15,13 +15,17 @@ from proxy.runtime.deadlines import within
 
 Exposition = Callable[[], Coroutine[None, None, bytes]]
 
-# Seconds that a worker may take; one that is just being replaced is left out.
-_PATIENCE = 1.0
+# Timeout of a worker in seconds. A worker that is being replaced is left out.
+_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """The workers of one proxy: this one's number among so many, and the folder in which each has a Unix socket."""
+    """The workers of one proxy.
+
+    number: that of this worker. count: the number of workers.
+    folder: the folder with a Unix socket for each worker.
+    """
 
     number: int
     count: int
@@ -29,29 +33,31 @@ class Peers:
 
     @asynccontextmanager
     async def sharing(self, exposition: Exposition) -> AsyncIterator[Exposition]:
-        """Offer this worker's counts to the others. Yield what returns the counts of all, with `worker`."""
+        """Offer this worker's metrics to the others. Yields a function that returns those of all, with `worker`."""
 
         async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(await exposition())
             writer.close()
 
         path = self._path(self.number)
-        path.unlink(missing_ok=True)  # of the worker that this one replaces
+        path.unlink(missing_ok=True)  # left by the worker that this one replaces
         async with await asyncio.start_unix_server(answer, path):
-            yield lambda: self._everybody(exposition)
+            yield lambda: self._all_workers(exposition)
 
-    async def _everybody(self, exposition: Exposition) -> bytes:
-        asked = (exposition() if each == self.number else _ask_peer(self._path(each)) for each in range(self.count))
-        return await asyncio.to_thread(_merge_expositions, await asyncio.gather(*asked))
+    async def _all_workers(self, exposition: Exposition) -> bytes:
+        expositions = (
+            exposition() if number == self.number else _ask_peer(self._path(number)) for number in range(self.count)
+        )
+        return await asyncio.to_thread(_merge_expositions, await asyncio.gather(*expositions))
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number}.sock"
 
 
 async def _ask_peer(path: Path) -> bytes:
-    """Return the counts of another worker, nothing if it does not respond."""
+    """Return the metrics of another worker; empty if it does not respond."""
     try:
-        async with within(_PATIENCE):
+        async with within(_TIMEOUT_S):
             reader, writer = await asyncio.open_unix_connection(path)
             try:
                 return await reader.read()
@@ -74,11 +80,11 @@ class _MergedMetrics(Collector):
         self._texts = texts
 
     def collect(self) -> Iterator[Metric]:
-        found: dict[str, Metric] = {}
+        merged_metrics: dict[str, Metric] = {}
         for number, text in enumerate(self._texts):
             for metric in text_string_to_metric_families(text.decode()):
-                merged = found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+                merged = merged_metrics.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
                 for sample in metric.samples:
                     labels = {**sample.labels, "worker": str(number)}
                     merged.add_sample(sample.name, labels, sample.value)
-        return iter(found.values())
+        return iter(merged_metrics.values())

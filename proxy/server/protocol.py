@@ -1,6 +1,6 @@
-"""HTTP/1.1 for clients: uvicorn's httptools protocol with deadlines, limits and strict framing.
+"""HTTP/1.1 for clients: uvicorn's httptools protocol with timeouts, limits and strict framing.
 
-Its inner names are not public: the version of uvicorn is pinned, and tests/server/test_framing.py judges each upgrade.
+uvicorn's internals are not public, so its version is pinned. tests/server/test_framing.py checks each upgrade.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from proxy.server.served import Served
 from proxy.server.slow_readers import MIN_RATE, SlowReaderTimer
 from proxy.server.strictness import MAX_HEAD, MAX_LINE, check_fields, check_size, check_target
 
-# What a chunk may cost besides its content, as in Go's net/http. What goes beyond adds up to MAX_HEAD at most.
+# Framing bytes that each chunk may have without counting, as in Go's net/http. All beyond adds up to at most MAX_HEAD.
 _CHUNK_FRAMING = 16
-# Seconds to read and discard what follows a refusal: closing on unread bytes resets the connection.
+# Seconds to read and discard data after a rejection. Closing on unread bytes would reset the connection.
 _LINGER_SECONDS = 3.0
-# Seconds until a body is checked again that is not read at present.
+# Seconds until a paused body is checked again.
 _PAUSED_SECONDS = 1.0
 _DEFAULTS = Served()
 
 
 def _is_fault(record: logging.LogRecord) -> bool:
-    """Return False for the response that an application leaves unfinished, as the upstream did."""
+    """Return False for a truncated response, which the application leaves unfinished like the upstream."""
     return record.msg != "ASGI callable returned without completing response."
 
 
@@ -42,17 +42,19 @@ _MOST_JOINED = 64 * 1024
 
 
 class HeadWriter:
-    """Writes a response's header block together with its first bytes: each write is a system call.
+    """Writes a response's header block together with its first bytes, since each write is a system call.
 
-    It leaves in the next turn of the loop if no bytes follow.
+    Without following bytes it is written in the next turn of the loop.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        """Create a writer on this transport."""
         self._transport = transport
         self._loop = loop
         self._head: bytes | None = None
 
     def write(self, data: bytes) -> None:
+        """Write data, joined with a stored header block."""
         if self._head is None and not data.startswith(_CONTINUE):
             self._head = data
             self._loop.call_soon(self.flush)
@@ -64,23 +66,26 @@ class HeadWriter:
             self._transport.write(data)
 
     def flush(self) -> None:
+        """Write the stored header block."""
         if self._head and not self._transport.is_closing():
             self._transport.write(self._head)
             self._head = b""
 
     def close(self) -> None:
+        """Write the stored header block, and close the transport."""
         self.flush()
         self._transport.close()
 
     def is_closing(self) -> bool:
+        """Return True if the transport is closing."""
         return self._transport.is_closing()
 
 
 class HttpProtocol(HttpToolsProtocol):
     """One connection of a client.
 
-    A request that is refused here never reaches the application, and its connection ends. A request that arrives whole
-    starts no timer.
+    A request that is rejected here never reaches the application, and its connection ends. A request that arrives in
+    one piece starts no timer.
     """
 
     flow: TimedFlowControl
@@ -92,18 +97,19 @@ class HttpProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
+        """Create a connection."""
         super().__init__(config, server_state, app_state, _loop)
         self.logger = _LOGGER
         self._served: Served = self.app if isinstance(self.app, Served) else _DEFAULTS
-        # The request that is being answered, of those that came by `pipeline`.
-        self._answered: RequestResponseCycle | None = None
+        # The request whose response is in progress, of those in `pipeline`.
+        self._current_cycle: RequestResponseCycle | None = None
         self._timer: TimerHandle | None = None
         self._refusal: ProxyError | None = None
         self._is_refused = self._is_upgrade = False
         self._in_head = self._in_body = False
-        # Whether what is parsed now holds nothing but a header block.
+        # True if the data being parsed has nothing but a header block.
         self._is_only_head = True
-        # Bytes of the header block in progress, and the most that it can have with what is parsed now.
+        # Bytes of the header block in progress, and the most that it can have with the data being parsed.
         self._head_bytes = self._most_head_bytes = 0
         # Bytes of a body besides its content: chunk sizes, extensions, trailers.
         self._framing_bytes = 0
@@ -114,6 +120,7 @@ class HttpProtocol(HttpToolsProtocol):
     # asyncio's callbacks
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the timeout for the first header block."""
         super().connection_made(transport)
         self.flow = TimedFlowControl(transport, self.loop, self.pipeline)
         self.timeout_keep_alive = self._served.server_settings.idle_timeout  # type: ignore[assignment]
@@ -121,15 +128,17 @@ class HttpProtocol(HttpToolsProtocol):
         self._start_timer(self._served.server_settings.header_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Stop all timers, and tell the application of the disconnect."""
         self._stop_timer()
         self._slow_reader.stop()
         self._unset_keepalive_if_required()
-        if self._answered is not None and not self._answered.response_complete:
-            self._answered.disconnected = True
-            self._answered.message_event.set()
+        if self._current_cycle is not None and not self._current_cycle.response_complete:
+            self._current_cycle.disconnected = True
+            self._current_cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Parse data, and restart the timeouts. Invalid requests get an error."""
         if self._is_refused:
             return
         self._unset_keepalive_if_required()
@@ -150,19 +159,21 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_timer(self._served.server_settings.header_timeout)
 
     def pause_writing(self) -> None:
+        """Start the check for slow readers."""
         super().pause_writing()
         self._slow_reader.start(self._served.server_settings.body_timeout)
 
     def resume_writing(self) -> None:
+        """Stop the check for slow readers."""
         super().resume_writing()
         self._slow_reader.stop()
 
     # parsing
 
     def _parse(self, data: bytes) -> bytes:
-        """Return what is left to parse: httptools stops at an Upgrade, which is ignored (RFC 9110, section 7.8).
+        """Return the data left to parse: httptools stops at an Upgrade, which is ignored (RFC 9110, section 7.8).
 
-        A new parser reads the request without the header. The old one would take the body for the next request.
+        A new parser reads the request without that header. The old one would take the body for the next request.
         """
         try:
             self.parser.feed_data(data)
@@ -177,10 +188,12 @@ class HttpProtocol(HttpToolsProtocol):
         return b""
 
     def on_message_begin(self) -> None:
+        """Note the beginning of a header block."""
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
 
     def on_headers_complete(self) -> None:
+        """Check the header block, and start the request."""
         self._stop_timer()
         self._check_head()
         self._is_upgrade = self.parser.should_upgrade()
@@ -188,46 +201,48 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._in_head, self._in_body, self._framing_bytes = False, True, 0
         super().on_headers_complete()
-        self.headers = []  # trailers are no headers of the request (RFC 9110, section 6.5.1)
+        self.headers = []  # trailers are not headers of the request (RFC 9110, section 6.5.1)
         self.cycle.transport = HeadWriter(self.transport, self.loop)  # type: ignore[assignment]
         if self._served.is_draining:
             self.end_after_response()
 
     def on_body(self, body: bytes) -> None:
+        """Pass a piece of the body on, and count its framing."""
         self._framing_bytes = max(0, self._framing_bytes - len(body) - _CHUNK_FRAMING)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        """Note the end of a request."""
         if self._is_upgrade:
             return
         self._stop_timer()
         self._in_body = self._is_only_head = False
         if not self.parser.should_keep_alive():
-            self.cycle.keep_alive = False  # by a trailer, after which llhttp reads no further
+            self.cycle.keep_alive = False  # a trailer may have closed it, after which llhttp reads no further
         super().on_message_complete()
 
     def _check_head(self) -> None:
-        """Raise HttpParserError, which ends the connection, if the request is not to be served."""
+        """Raise HttpParserError, which ends the connection, if the request must not be served."""
         version = self.parser.get_http_version()
         try:
             check_target(self.parser.get_method(), self.url)
-            # What arrived is no less than what is in it, and is known already.
+            # The received bytes are at least as many, and their number is already known.
             check_size(self.headers if self._most_head_bytes > MAX_HEAD else (), len(self.headers))
             self._hosts = check_fields(self.headers, version, self._hosts)
         except ProxyError as error:
             self._refusal = error
             raise HttpParserError from None
-        if version == "1.0":  # its clients do not know 100 (RFC 9110, section 10.1.1)
+        if version == "1.0":  # HTTP/1.0 clients do not know 100 (RFC 9110, section 10.1.1)
             self.expect_100_continue = False
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._answered = cycle
+        self._current_cycle = cycle
         super()._start_asgi_task(cycle, app)
 
-    # refusals
+    # rejections
 
     def _refuse(self, error: ProxyError) -> None:
-        """Respond and close. A response in progress ends first."""
+        """Respond with an error and close. A response in progress ends first."""
         if self._is_refused:
             return
         self._is_refused = True
@@ -247,13 +262,13 @@ class HttpProtocol(HttpToolsProtocol):
             self._timer = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
 
     def _error_shape(self) -> ErrorShape:
-        """Return how the client of the request in progress reads errors, by what has come of its head."""
+        """Return the error format of the current request's client, by the received part of its header block."""
         if self._in_body:
             return self._served.error_shape(self.scope["method"], _target_of(self.url), [*self.cycle.scope["headers"]])
         url, headers = (self.url, self.headers) if self._in_head else (b"", [])
         return self._served.error_shape("", _target_of(url), headers)
 
-    # deadlines
+    # timeouts
 
     def _wait_for_head(self) -> None:
         if self._is_only_head:  # httptools keeps a header until it is complete, whatever its length
@@ -274,7 +289,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._start_timer(self._served.server_settings.body_timeout)
 
     def timeout_keep_alive_handler(self) -> None:
-        if not self._in_body:  # whose own deadline holds
+        """Close an idle connection, unless a body is being received."""
+        if not self._in_body:  # the body has a timeout of its own
             super().timeout_keep_alive_handler()
 
     def _start_timer(self, seconds: float) -> None:
@@ -291,12 +307,15 @@ class HttpProtocol(HttpToolsProtocol):
         if self._in_body:
             self._check_body()
         elif self._in_head:
-            self._refuse(RequestTimeoutError("The head of the request did not come in time."))
-        else:  # a connection made in advance, and never used
+            self._refuse(RequestTimeoutError("The header block of the request did not arrive in time."))
+        else:  # a connection that was opened in advance and never used
             self.transport.close()
 
     def _check_body(self) -> None:
-        """Refuse a body that stopped or is too slow. It is not late while a slow upstream keeps it from being read."""
+        """Reject a body that stopped or is too slow.
+
+        Time while a slow upstream keeps it from being read does not count.
+        """
         limit = self._served.server_settings.body_timeout
         must_grow = min(self._body_grew, self._body_began + self._body_bytes / MIN_RATE) + limit
         seconds = must_grow - self.flow.reading_time()
@@ -305,18 +324,18 @@ class HttpProtocol(HttpToolsProtocol):
         if seconds > 0:
             self._start_timer(seconds)
         else:
-            self._refuse(RequestTimeoutError("The body of the request did not go on in time."))
+            self._refuse(RequestTimeoutError("The body of the request did not arrive in time."))
 
     # the end of the process
 
     def end_after_response(self) -> None:
-        """Close after the response in progress, which says so: the next request may meet the end of the process."""
+        """Close after the response in progress, and announce it, since the process may end before the next one."""
         if not self.is_idle:
             self.cycle.keep_alive = False
 
     @property
     def is_idle(self) -> bool:
-        """Return True if no request is in flight. One may be on its way nevertheless."""
+        """Return True if no request is in flight. One may still be about to arrive."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
 
@@ -326,7 +345,7 @@ def _target_of(url: bytes) -> str:
 
 
 def _refusal(error: ProxyError, shape: ErrorShape) -> bytes:
-    """Return the response to what never becomes a request, the last one of its connection."""
+    """Return the response to an invalid request, the last one of its connection."""
     body = shape.error_body(error.fields(), error.status)
     headers = [*error.headers(), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
     lines = [b"%b: %b\r\n" % header for header in headers]

@@ -10,29 +10,32 @@ from proxy.runtime.deadlines import within
 from proxy.server.head import RequestHead
 from proxy.server.served import Receive
 
-# Bytes that are joined in a thread, which takes a millisecond for two million.
+# A longer body is joined in a thread. Joining takes a millisecond per two million bytes.
 _LARGE = 4 * 1024 * 1024
-# Seconds to read and discard what a client sends after it was refused.
+# Seconds to read and discard data after a rejection.
 _LINGER = 3.0
 
 
 class RequestBody:
-    """Reads the events of a request. One reader at a time.
+    """Reads the events of a request. It has one reader at a time.
 
-    received:  bytes of it so far.
-    is_coming: whether more is to come.
+    received:  the number of bytes so far.
+    is_coming: True if more is to come.
     """
 
     def __init__(self, head: RequestHead, receive: Receive, *, is_coming: bool) -> None:
+        """Create a reader of this request's body."""
         self.is_coming = is_coming
         self.received = 0
         self._head = head
         self._receive = receive
 
     async def read(self, limit: int, hold: Callable[[int], None] = lambda _: None) -> bytes:
-        """Return all of it. Raises BodyTooLargeError past `limit` bytes, ClientGoneError, and what `hold` raises.
+        """Return the whole body.
 
-        hold: is given the number of new bytes.
+        Raises BodyTooLargeError past `limit` bytes, ClientGoneError, and the errors of `hold`.
+
+        hold: called with the number of new bytes.
         """
         self._check_declared(limit)
         pieces = []
@@ -47,7 +50,7 @@ class RequestBody:
         return await asyncio.to_thread(b"".join, pieces)
 
     async def chunks(self, limit: int) -> AsyncIterator[bytes]:
-        """Yield it as it arrives. Raises BodyTooLargeError and ClientGoneError."""
+        """Yield the body as it arrives. Raises BodyTooLargeError and ClientGoneError."""
         self._check_declared(limit)
         while self.is_coming:
             if piece := await self._next(limit):
@@ -70,7 +73,7 @@ class RequestBody:
         return piece
 
     def discard(self) -> None:
-        """Read and discard what has arrived, without waiting. A client that waits for 100 Continue is not asked."""
+        """Read and discard received data without waiting. A client that waits for 100 Continue is not asked to send."""
         while self.is_coming and self._head.header(b"expect") is None:
             reading = self._next(sys.maxsize)
             try:
@@ -83,7 +86,10 @@ class RequestBody:
             return
 
     async def linger(self) -> None:
-        """Read on and discard: closing on unread bytes resets the connection, and the response may be lost with it."""
+        """Read and discard data for some seconds.
+
+        Closing on unread bytes resets the connection and may lose the response.
+        """
         with suppress(TimeoutError, ClientGoneError):
             async with within(_LINGER):
                 while self.is_coming:

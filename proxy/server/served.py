@@ -1,4 +1,4 @@
-"""What the server needs of an application besides ASGI."""
+"""The interface of an application for the server, besides ASGI."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -7,7 +7,7 @@ from proxy.config.settings import Server
 from proxy.server.error_shape import ErrorShape, JSONErrors
 from proxy.server.headers import Headers
 
-# ASGI's own types: events and scopes are open dictionaries by specification.
+# ASGI's own types. Events and scopes are open dictionaries by specification.
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
@@ -18,16 +18,17 @@ _ERRORS = JSONErrors()
 
 
 class Served:
-    """Base of an application with settings of the server and an orderly end. Any other one is served with defaults."""
+    """Base class of an application with server settings and an orderly end. Other applications get defaults."""
 
     is_draining = False
 
     @property
     def server_settings(self) -> Server:
+        """Return the server's settings."""
         return _DEFAULTS
 
-    def error_shape(self, method: str, target: str, headers: Headers) -> ErrorShape:  # noqa: ARG002 - by any request
-        """Return how the client of such a request reads errors."""
+    def error_shape(self, method: str, target: str, headers: Headers) -> ErrorShape:  # noqa: ARG002 - for overriding methods
+        """Return the error format of the client of such a request."""
         return _ERRORS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,7 +36,7 @@ class Served:
         raise NotImplementedError
 
     def drain(self) -> None:
-        """Stop being ready: the process is about to end."""
+        """Stop being ready, since the process is about to end."""
         raise NotImplementedError
 
     def break_off(self) -> None:

@@ -1,23 +1,23 @@
-"""What the head of a request must be to be served; anything that two parsers could read in two ways is refused."""
+"""Strict checks of a request's header block. Anything that two parsers could read differently is rejected."""
 
 import re
 from collections.abc import Sequence
 
 from proxy.errors import HeadersTooLargeError, InvalidRequestError, URITooLongError
 
-# nginx takes heads of 32 KB and lines of 8 KB; a line of ours may carry what 16 KB hold.
+# nginx accepts header blocks of 32 KB and lines of 8 KB. Here a line may have 16 KB.
 MAX_HEAD = 32 * 1024
 MAX_LINE = 16 * 1024
 MAX_HEADERS = 128
-# A name or address and a port (RFC 9112, section 3.2); nothing that would change a URL made of it.
+# A name or address and a port (RFC 9112, section 3.2), without characters that would change a URL.
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+,;=-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 Header = tuple[bytes, bytes]
 
 
 def check_target(method: bytes, url: bytes) -> None:
-    """Raise InvalidRequestError or URITooLongError for a target that is no path or URL with a path.
+    """Raise InvalidRequestError or URITooLongError for a target that is not a path or a URL with a path.
 
-    The host of a URL decides nothing. A fragment or a user has no place in it.
+    The host of a URL is not used. A fragment or a user is not allowed.
     """
     if len(url) > MAX_LINE:
         raise URITooLongError
@@ -27,17 +27,17 @@ def check_target(method: bytes, url: bytes) -> None:
     if b"#" in url or not (is_path or is_whole):
         raise InvalidRequestError("The request's target must be a path.")
     if method == b"CONNECT":
-        raise InvalidRequestError("CONNECT is not served.")
+        raise InvalidRequestError("The method CONNECT is not supported.")
 
 
 def check_size(headers: Sequence[Header], number: int) -> None:
-    """`number` of all headers; `headers` are those that may be too large together."""
+    """Raise HeadersTooLargeError for too many or too large headers. number: that of all headers."""
     if number > MAX_HEADERS or sum(len(name) + len(value) + 4 for name, value in headers) > MAX_HEAD:
         raise HeadersTooLargeError
 
 
 def check_fields(headers: Sequence[Header], version: str, known_hosts: list[bytes] | None) -> list[bytes]:
-    """Return the values of Host. They are checked unless they are known to be valid. Names are in lower case."""
+    """Return the values of Host, after checking them unless they are known to be valid. Names are in lower case."""
     if version not in ("1.1", "1.0"):
         raise InvalidRequestError("The request is not HTTP/1.1.")
     hosts, codings = [], []

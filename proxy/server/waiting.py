@@ -1,7 +1,7 @@
-"""Signs of life for a client that waits for an event stream, while there is nothing else to send.
+"""Keep-alives for a client that waits for an event stream while no content is available.
 
-Proxies between cut connections that say nothing: nginx and AWS's balancers after 60 s, Heroku's after 30 s without a
-first byte. A stream that has begun has no status any more, so the first sign waits until a refusal would have come.
+Intermediate proxies cut silent connections: nginx and AWS's balancers after 60 s, Heroku's after 30 s without a first
+byte. A stream that has begun cannot have another status, so the first keep-alive waits until an error would have come.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ _LONG = 240.0
 
 
 class Signs(Protocol):
-    """The signs of a dialect.
+    """The keep-alives of a dialect.
 
-    WAITING:   a comment, which may begin an event stream or stand between two events.
-    KEEPALIVE: an event for clients that do not hear comments; empty if there is none.
+    WAITING:   a comment that may begin an event stream or come between two events.
+    KEEPALIVE: an event for clients that ignore comments; empty if there is none.
     """
 
     WAITING: bytes
@@ -29,7 +29,7 @@ class Signs(Protocol):
 class WaitingExchange(Protocol):
     """An exchange with a client that may have to wait.
 
-    is_begun_by_sign: whether a sign has begun the response.
+    is_begun_by_sign: True if a keep-alive has begun the response.
     """
 
     response_started: bool
@@ -39,16 +39,17 @@ class WaitingExchange(Protocol):
         """Begin the response."""
 
     def write_sign(self, sign: bytes) -> None:
-        """Write a sign of life, if the client takes it at once."""
+        """Write a keep-alive if the client can take it immediately."""
 
 
 class KeepAlive:
-    """Writes a sign every `interval` seconds of silence; one per exchange.
+    """Writes a keep-alive every `interval` seconds of silence. One per exchange.
 
-    Before the header block it begins the response with a sign. After that it writes only where `may` allows it.
+    Before the header block it begins the response with a keep-alive. After that it writes only if `may` returns True.
     """
 
     def __init__(self, exchange: WaitingExchange, signs: Signs, interval: float) -> None:
+        """Create the keep-alive of an exchange. It is stopped at first."""
         self._exchange = exchange
         self._signs = signs
         self._interval = interval
@@ -60,9 +61,11 @@ class KeepAlive:
         self._silent_seconds = 0.0
 
     def start(self, intervals: int, headers: Callable[[], Headers] = list) -> None:
-        """Write the first sign after so many intervals; a later call puts it off. Signs that have begun go on.
+        """Write the first keep-alive after this many intervals.
 
-        headers: of a response that a sign begins.
+        Another call restarts the wait, unless writing has begun.
+
+        headers: those of a response that a keep-alive begins.
         """
         if self._is_writing:
             return
@@ -71,28 +74,28 @@ class KeepAlive:
         self._timer = self._loop.call_later(intervals * self._interval, self._write_signs)
 
     def cancel(self) -> None:
-        """Do not write the first sign. Signs that have begun go on."""
+        """Do not write the first keep-alive. If writing has begun, it continues."""
         if not self._is_writing:
             self.stop()
 
     def stop(self) -> None:
-        """Write no sign any more."""
+        """Write no more keep-alives."""
         self._may = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def watch(self, may: Callable[[], bool]) -> None:
-        """Write signs from now on when the response pauses and `may` returns True.
+        """Write keep-alives from now on when the response pauses and `may` returns True.
 
-        A pause is noticed at the second tick in a row without `heard`, so that passing bytes start no timer.
+        A pause is noticed at the second tick in a row without `on_bytes`, so that relayed bytes start no timer.
         """
         self.stop()
         self._may, self._is_silent = may, False
-        self._timer = self._loop.call_later(self._interval, self._look)
+        self._timer = self._loop.call_later(self._interval, self._check_silence)
 
-    def heard(self) -> None:
-        """Note that something of the response has passed."""
+    def on_bytes(self) -> None:
+        """Note that bytes of the response were relayed."""
         self._is_silent = False
 
     def _write_signs(self) -> None:
@@ -103,8 +106,8 @@ class KeepAlive:
             exchange.is_begun_by_sign = True
         self._write_sign()
 
-    def _look(self) -> None:
-        self._timer = self._loop.call_later(self._interval, self._look)
+    def _check_silence(self) -> None:
+        self._timer = self._loop.call_later(self._interval, self._check_silence)
         if not self._is_silent:
             self._is_silent, self._silent_seconds = True, 0.0
         elif self._may is not None and self._may():

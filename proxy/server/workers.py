@@ -1,4 +1,4 @@
-"""Several processes that serve one address: begun, replaced where one dies, and ended together."""
+"""Several processes that serve one address: started, replaced if one dies, and ended together."""
 
 import gc
 import os
@@ -12,74 +12,84 @@ from dataclasses import dataclass
 
 from proxy.telemetry.log import Log
 
-# Seconds before a worker that died is replaced: the longer, the more often in a row it did not live that long.
+# Seconds before a dead worker is replaced, by the number of short lives in a row. A life up to the second is short.
 _PAUSES = (0.0, 1.0, 5.0, 30.0)
-_LIVED = 60.0
-_HEARD = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
+_SHORT_LIFE_S = 60.0
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
 
 @dataclass(slots=True)
 class _Worker:
-    """pid: 0 while it is not there. due: when it is to be begun. deaths: in a row, soon after its beginning."""
+    """The state of a worker.
+
+    pid:    0 while it is not running.
+    begins: how often it was started. begun: the time of the last start.
+    due:    the time when it is to be started.
+    deaths: those in a row soon after a start.
+    """
 
     pid: int = 0
     begins: int = 0
-    begun: float = 0.0
+    started: float = 0.0
     due: float = 0.0
     deaths: int = 0
 
 
 class Supervisor:
-    """Forks workers and does nothing else, so that nothing of it can fail; signals are passed on to all of them."""
+    """Forks workers and does nothing else, so that it cannot fail. Signals are forwarded to all workers."""
 
     def __init__(self, number: int, work: Callable[[int, int], int], log: Log) -> None:
-        """`work` is done in every worker, given its number from 0 on and how often that was begun; it returns the exit
-        code."""
+        """Create a supervisor of `number` workers.
+
+        work: runs in every worker, with its number from 0 and its number of starts. Returns the exit code.
+        """
         self._work = work
         self._log = log
         self._workers = [_Worker() for _ in range(number)]
         self._is_ending = False
         self._code = 0
-        self._alive, self._held = os.pipe()
-        self._heard, self._rung = os.pipe()
+        self._alive, self._alive_writer = os.pipe()
+        self._signal_reader, self._signal_writer = os.pipe()
 
     def run(self) -> int:
-        """Until SIGTERM, SIGINT or the end of a worker that could not begin; returns the exit code."""
-        os.set_blocking(self._rung, False)
-        signal.set_wakeup_fd(self._rung, warn_on_full_buffer=False)
-        for each in _HEARD:
-            signal.signal(each, lambda *_: None)
-        gc.freeze()  # so that looking for garbage copies no pages that the workers share
+        """Run until SIGTERM, SIGINT or the end of a worker that could not start. Returns the exit code."""
+        os.set_blocking(self._signal_writer, False)
+        signal.set_wakeup_fd(self._signal_writer, warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            signal.signal(number, lambda *_: None)
+        gc.freeze()  # so that garbage collection copies no pages that the workers share
         while not self._is_ending or any(worker.pid for worker in self._workers):
             self._begin_due()
-            rung, _, _ = select.select([self._heard], [], [], self._seconds())
-            heard = {signal.Signals(number) for number in os.read(self._heard, 1024)} if rung else set()
+            readable, _, _ = select.select([self._signal_reader], [], [], self._seconds())
+            signals = {signal.Signals(number) for number in os.read(self._signal_reader, 1024)} if readable else set()
             self._reap()
-            for each in heard - {signal.SIGCHLD}:
-                self._pass_on(each)
+            for number in signals - {signal.SIGCHLD}:
+                self._forward(number)
         return self._code
 
     def _begin_due(self) -> None:
         now = time.monotonic()
         for number, worker in enumerate(self._workers):
             if not (worker.pid or self._is_ending) and worker.due <= now:
-                worker.begun, worker.begins = now, worker.begins + 1
-                # What comes for a worker before it listens to signals waits until it does.
-                signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+                worker.started, worker.begins = now, worker.begins + 1
+                # Signals for a worker are kept until it handles them.
+                signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
                 worker.pid = os.fork() or self._become(number, worker.begins)
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
     def _become(self, number: int, begins: int) -> int:
-        """Become the worker, in its process, which ends here."""
+        """Run the worker in its own process, which ends here."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
-            for descriptor in (self._held, self._heard, self._rung):
+            for descriptor in (self._alive_writer, self._signal_reader, self._signal_writer):
                 os.close(descriptor)
             threading.Thread(target=_end_with, args=(self._alive,), daemon=True).start()
-            for each in _HEARD:
-                signal.signal(each, signal.SIG_DFL if each != signal.SIGINT else signal.default_int_handler)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+            for signal_number in _SIGNALS:
+                signal.signal(
+                    signal_number, signal.SIG_DFL if signal_number != signal.SIGINT else signal.default_int_handler
+                )
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             code = self._work(number, begins)
         except KeyboardInterrupt:
             code = 0
@@ -91,7 +101,7 @@ class Supervisor:
             os._exit(code)
 
     def _seconds(self) -> float:
-        """Until the next worker is due."""
+        """Return the seconds until the next worker is due."""
         due = [worker.due for worker in self._workers if not worker.pid]
         return max(0.0, min(due) - time.monotonic()) if due and not self._is_ending else 3600.0
 
@@ -105,26 +115,26 @@ class Supervisor:
     def _note_end(self, worker: _Worker, pid: int, code: int) -> None:
         if self._is_ending:
             return
-        lived = time.monotonic() - worker.begun
-        if worker.begins == 1 and code > 0 and lived < _LIVED:  # it has said why, and another one would fail likewise
+        lived = time.monotonic() - worker.started
+        if worker.begins == 1 and code > 0 and lived < _SHORT_LIFE_S:  # another one would fail too
             self._code = code
-            self._pass_on(signal.SIGTERM)
+            self._forward(signal.SIGTERM)
             return
-        worker.deaths = 0 if lived > _LIVED else worker.deaths + 1
+        worker.deaths = 0 if lived > _SHORT_LIFE_S else worker.deaths + 1
         pause = _PAUSES[min(worker.deaths, len(_PAUSES) - 1)]
         worker.due = time.monotonic() + pause
         self._log.warning("worker_ended", pid=pid, code=code, lived_s=round(lived, 1), replaced_in_s=pause)
 
-    def _pass_on(self, heard: signal.Signals) -> None:
-        if heard != signal.SIGHUP:
+    def _forward(self, signal_number: signal.Signals) -> None:
+        if signal_number != signal.SIGHUP:
             self._is_ending = True
-            heard = signal.SIGTERM
+            signal_number = signal.SIGTERM
         for worker in self._workers:
             if worker.pid:
-                os.kill(worker.pid, heard)
+                os.kill(worker.pid, signal_number)
 
 
 def _end_with(alive: int) -> None:
-    """Wait until the supervisor has ended, then drain this worker: no one is left to send it a signal."""
+    """Wait until the supervisor has ended, then drain this worker, since no signal will come."""
     os.read(alive, 1)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -189,7 +189,7 @@ def test_what_is_no_address_is_told_in_a_line(
         app([command, "--url", given])
     out, err = capsys.readouterr()
     assert (ended.value.code, out, err.count("\n")) == (1, "", 1)
-    assert f"'{given}' is no address, which begins with http:// or https://" in err
+    assert f"'{given}' is not an address; write it with http:// or https://" in err
 
 
 async def test_a_proxy_behind_tls_is_found_by_the_address_that_its_clients_have(certificates: Certificates) -> None:

@@ -90,10 +90,10 @@ async def test_a_connection_serves_many_requests_with_and_without_pauses(both: t
 
 
 LATE = [
-    ("half a head", POST + HOST, "The head of the request did not come in time."),
-    ("no body", post(HOST, LENGTH, body=b""), "The body of the request did not go on in time."),
-    ("half a body", post(HOST, LENGTH, body=BODY[:9]), "The body of the request did not go on in time."),
-    ("half a chunk", post(HOST, TE, body=b"9\r\nab"), "The body of the request did not go on in time."),
+    ("half a head", POST + HOST, "The header block of the request did not arrive in time."),
+    ("no body", post(HOST, LENGTH, body=b""), "The body of the request did not arrive in time."),
+    ("half a body", post(HOST, LENGTH, body=BODY[:9]), "The body of the request did not arrive in time."),
+    ("half a chunk", post(HOST, TE, body=b"9\r\nab"), "The body of the request did not arrive in time."),
 ]
 
 
