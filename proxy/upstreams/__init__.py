@@ -1,1 +1,1 @@
-"""Where requests go: routes, the HTTP client, calls to summarizers, questions for models' windows."""
+"""Upstreams: routes, the HTTP client, calls to summarizers, lookups of models' windows."""

@@ -1,4 +1,4 @@
-"""What a config gives to requests."""
+"""The part of a config that requests use."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ from proxy.upstreams.routes import Router
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The config in force, as one immutable value; a reload swaps it as a whole.
+    """The config in force, as one immutable value. A reload replaces it as a whole.
 
     max_requests, max_buffered_bytes: the share of this process.
-    tracing: None if nothing is traced.
+    tracing: None if requests are not traced.
     """
 
     tenants: Tenants

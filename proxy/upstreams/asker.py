@@ -1,4 +1,4 @@
-"""Asking upstreams for the windows of their models: behind the answers, seldom, and never twice at once."""
+"""Lookups of models' windows at upstreams: after responses, seldom, and one at a time for each upstream."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -18,9 +18,9 @@ from proxy.upstreams.models_list import Family, window_of_props, window_of_show,
 
 _T = TypeVar("_T")
 
-# Seconds between two questions for the same list.
+# Seconds between two requests for the same list.
 INTERVAL = 3600.0
-# Models that a server is asked for one by one in that time: their names come from clients.
+# Models that a server is asked for individually in that time. Their names come from clients.
 _SINGLY = 20
 _MAX_ANSWER = 8 * 1024 * 1024
 _REMEMBERED = 1_000
@@ -30,7 +30,7 @@ _HEADERS = [(b"accept", b"application/json"), (b"accept-encoding", b"identity"),
 
 @dataclass(slots=True)
 class _UpstreamState:
-    """What an upstream has answered. at: when it was asked."""
+    """The responses of an upstream. at: the time of the last request, in monotonic seconds."""
 
     at: float
     windows: dict[str, int]
@@ -39,40 +39,40 @@ class _UpstreamState:
 
 
 class WindowAsker:
-    """Asks for lists of models (`max_model_len`, `context_length` …), llama.cpp's `/props`, Ollama's `/api/show`."""
+    """Requests lists of models (`max_model_len`, `context_length` …), llama.cpp's `/props`, Ollama's `/api/show`."""
 
     def __init__(self, client: UpstreamClient, windows: Windows, clock: Callable[[], float]) -> None:
-        """`clock` returns seconds that only go forward."""
+        """Create an asker. clock: returns monotonic seconds."""
         self._client = client
         self._windows = windows
         self._clock = clock
-        self._asked: OrderedDict[str, _UpstreamState] = OrderedDict()
+        self._states: OrderedDict[str, _UpstreamState] = OrderedDict()
 
     def is_due(self, upstream: Upstream, model: str) -> bool:
         """Return True if this upstream may know more about the model than the proxy does."""
         if upstream.provider != "openai" or is_deployment(upstream.base_url):
             return False
-        asked = self._asked.get(upstream.base_url)
-        if asked is None or self._clock() - asked.at >= INTERVAL:
+        state = self._states.get(upstream.base_url)
+        if state is None or self._clock() - state.at >= INTERVAL:
             return True
-        return asked.family is not None and model not in asked.singly and len(asked.singly) < _SINGLY
+        return state.family is not None and model not in state.singly and len(state.singly) < _SINGLY
 
     async def ask(self, upstream: Upstream, headers: Headers, model: str) -> None:
-        """Ask with `headers`, which name the caller of a request that this upstream has just answered."""
-        asked = self._asked.get(upstream.base_url)
-        if asked is None or self._clock() - asked.at >= INTERVAL:
-            asked = _UpstreamState(self._clock(), {}, None, set())
-            remember(self._asked, upstream.base_url, asked, _REMEMBERED)
+        """Request the windows. headers: those of a request that this upstream has just answered."""
+        state = self._states.get(upstream.base_url)
+        if state is None or self._clock() - state.at >= INTERVAL:
+            state = _UpstreamState(self._clock(), {}, None, set())
+            remember(self._states, upstream.base_url, state, _REMEMBERED)
             body = await self._get(upstream, "GET", resource_url(upstream.base_url, _LIST), headers, None)
-            asked.windows, asked.family = _read(windows_of_list, body) or ({}, None)
-        if asked.family is not None and model not in asked.windows and model not in asked.singly:
-            asked.singly.add(model)
-            window = await self._of_one(upstream, asked.family, headers, model)
+            state.windows, state.family = _read(windows_of_list, body) or ({}, None)
+        if state.family is not None and model not in state.windows and model not in state.singly:
+            state.singly.add(model)
+            window = await self._window_of_model(upstream, state.family, headers, model)
             if window is not None:
-                asked.windows[model] = window
-        self._windows.learned_from_upstream(upstream.base_url, dict(asked.windows))
+                state.windows[model] = window
+        self._windows.learned_from_upstream(upstream.base_url, dict(state.windows))
 
-    async def _of_one(self, upstream: Upstream, family: Family, own: Headers, model: str) -> int | None:
+    async def _window_of_model(self, upstream: Upstream, family: Family, own: Headers, model: str) -> int | None:
         if family == "llama.cpp":
             body = await self._get(upstream, "GET", upstream_url(upstream.base_url, "/props"), own, None)
             return _read(window_of_props, body)

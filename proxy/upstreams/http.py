@@ -1,4 +1,4 @@
-"""Requests to upstreams and their answers as raw bytes."""
+"""Requests to upstreams and their responses as raw bytes."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
@@ -16,12 +16,12 @@ from proxy.upstreams.wire.pool import Pool
 
 __all__ = ["RequestTemplate", "TruncatedError", "UpstreamClient", "UpstreamResponse"]
 
-# Once more does no harm (RFC 9110, section 9.2.2).
+# Methods that are safe to repeat (RFC 9110, section 9.2.2).
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 
 
 class RequestTemplate(NamedTuple):
-    """The head of a POST up to the length of its body: sent again and again, with one body after the other."""
+    """The header block of a POST up to the length of its body, reused for many bodies."""
 
     url: str
     pool: Pool
@@ -29,46 +29,48 @@ class RequestTemplate(NamedTuple):
 
 
 class UpstreamClient:
-    """Sends requests to upstreams over one pool of connections each. Entered at the start, left at shutdown.
+    """Sends requests to upstreams over one connection pool each. It is an async context manager.
 
-    It has no cookies, redirects, decompression or retries. The only proxy is the one of the config or the environment.
-    Nothing that a client sends can name one. A request is sent once, and its response is the client's. It is sent once
-    more only if a used connection has ended without a byte of a response, and the request is idempotent and has no
-    body, or the upstream's system has not taken a byte of it. With `provider: litellm` chat requests are translated,
-    and their responses are translated back.
+    It has no cookies, redirects, decompression or retries. Only the config or the environment can name a proxy, and
+    clients cannot. A request is sent once, and its response goes to the client. A second try needs a reused connection
+    that ended without a byte of a response. The request must also be idempotent and without a body, or not a byte of it
+    may have been taken by the upstream's system. With `provider: litellm` chat requests and their responses are
+    translated.
     """
 
     def __init__(
         self, upstreams: Mapping[str, Upstream] = MappingProxyType({}), env: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        """`upstreams`, by name, are those that must be ready before anything is sent; `env` may name proxies."""
+        """Create a client. upstreams: those to prepare before anything is sent, by name. env: may name proxies."""
         self._env = variables(env)
         self._pools: dict[Upstream, Pool] = {}
         self._upstreams = upstreams
         self._translator = Translator(self._relay)
 
     async def __aenter__(self) -> Self:
+        """Load litellm if an upstream needs it."""
         await self._translator.load(self._upstreams)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Close all connections."""
         for pool in self._pools.values():
             await pool.close()
 
     async def send(
         self, upstream: Upstream, method: str, url: str, headers: Iterable[tuple[bytes, bytes]], body: Body
     ) -> UpstreamResponse:
-        """Send a request and wait for the head of its answer; `url` is absolute and already encoded.
+        """Send a request and wait for the response's header block. url: absolute and already encoded.
 
-        Raises UpstreamConnectionError or UpstreamTimeoutError, and what reading `body` raises; for what cannot be
-        translated, InvalidRequestError or UntranslatableError.
+        Raises UpstreamConnectionError, UpstreamTimeoutError, and the errors of reading `body`. Raises
+        InvalidRequestError or UntranslatableError if it cannot be translated.
         """
         if upstream.provider == "litellm":
             return await self._translator.send(upstream, method, url, list(headers), body)
         return await self._relay(upstream, method, url, headers, body)
 
     def template(self, upstream: Upstream, url: str, headers: Headers) -> RequestTemplate | None:
-        """Return a request that can be posted again with other bodies, None if it would be translated.
+        """Return a request that can be posted repeatedly with other bodies; None if it has to be translated.
 
         Raises InvalidRequestError.
         """
@@ -79,7 +81,7 @@ class UpstreamClient:
         return RequestTemplate(url, pool, head_begun("POST", target, pool.host, [*pool.headers, *headers], pool.origin))
 
     def post(self, template: RequestTemplate, body: bytes) -> Awaitable[UpstreamResponse]:
-        """Send a request and wait for the head of its answer; raises as `send` does."""
+        """Send a request and wait for the response's header block. Raises the errors of `send`."""
         head = b"%bContent-Length: %d\r\n\r\n" % (template.head, len(body))
         return _ask_pool(template.pool, head, body, has_no_body=False, chunked=False, is_idempotent=False)
 
@@ -93,9 +95,12 @@ class UpstreamClient:
         return await _ask_pool(pool, head, body, **how, is_idempotent=method in _IDEMPOTENT)
 
     def keep_pools(self, upstreams: Iterable[Upstream]) -> None:
-        """Forget the pools of all other upstreams; one in use stays until the next call, so that it can be closed."""
-        kept = {*upstreams}
-        self._pools = {upstream: pool for upstream, pool in self._pools.items() if upstream in kept or pool.in_use}
+        """Forget the pools of all other upstreams.
+
+        A pool in use stays until the next call, so that it can be closed.
+        """
+        remaining = {*upstreams}
+        self._pools = {upstream: pool for upstream, pool in self._pools.items() if upstream in remaining or pool.in_use}
 
     def _pool(self, upstream: Upstream) -> Pool:
         pool = self._pools.get(upstream)
@@ -107,16 +112,16 @@ class UpstreamClient:
 def _proxy_of(upstream: Upstream, env: Mapping[str, str]) -> Proxy | None:
     try:
         return upstream.egress(env).proxy
-    except ValueError as error:  # of an upstream that was not checked with this environment
+    except ValueError as error:  # the upstream was not checked with this environment
         raise UpstreamConnectionError(f"{SETTING}: {error}.", "proxy") from None
 
 
 async def _ask_pool(
     pool: Pool, head: bytes, body: Body, *, has_no_body: bool, chunked: bool, is_idempotent: bool
 ) -> UpstreamResponse:
-    began = asyncio.get_running_loop().time()
+    started = asyncio.get_running_loop().time()
     connection = pool.idle() or await pool.connect()
-    answer = connection.begin(head, body, has_no_body=has_no_body, chunked=chunked, began=began)
+    answer = connection.begin(head, body, has_no_body=has_no_body, chunked=chunked, began=started)
     try:
         await answer.wait_for_head()
     except UpstreamConnectionError:
@@ -125,5 +130,5 @@ async def _ask_pool(
         if not (is_harmless or (is_whole and answer.was_unread)):
             raise
         connection = await pool.connect()
-        answer = await connection.ask(head, body, has_no_body=has_no_body, chunked=chunked, began=began)
+        answer = await connection.ask(head, body, has_no_body=has_no_body, chunked=chunked, began=started)
     return UpstreamResponse(answer.reader.status, answer.reader.headers, answer)

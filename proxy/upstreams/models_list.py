@@ -1,4 +1,4 @@
-"""What servers say of their models' windows, in their own formats."""
+"""Windows in servers' lists of models, in their own formats."""
 
 import re
 from typing import Annotated, Literal
@@ -10,7 +10,7 @@ Family = Literal["llama.cpp", "ollama"]
 _Tokens = Annotated[int, msgspec.Meta(ge=256, le=100_000_000)]
 _NUM_CTX = re.compile(r"^num_ctx\s+(\d{3,8})\s*$", re.MULTILINE)
 _FAMILIES: dict[object, Family] = {"llamacpp": "llama.cpp", "library": "ollama"}
-# Where a window is stated, the most binding first: what is loaded, what is served, what the model could do.
+# Fields with a window, the most binding first: what is loaded, what is served, what the model supports.
 _FIELDS = (
     "loaded_context_length",  # LM Studio
     "max_model_len",  # vLLM, SGLang, LMDeploy
@@ -20,7 +20,7 @@ _FIELDS = (
     "max_context_length",  # Mistral
     "max_input_tokens",  # Anthropic
 )
-# Objects inside of which they are stated instead.
+# Objects that hold these fields instead.
 _INSIDE = ("top_provider", "limits", "meta", "parameters", "metadata")
 
 
@@ -42,7 +42,7 @@ class _ShownModel(msgspec.Struct):
 
 
 def windows_of_list(body: bytes) -> tuple[dict[str, int], Family | None]:
-    """Windows by model from an answer to `GET /v1/models`, and which server it must be; raises MsgspecError."""
+    """Return the windows by model in a response of `GET /v1/models`, and the server's family. Raises MsgspecError."""
     windows = {}
     family: Family | None = None
     for row in msgspec.json.decode(body, type=_List).data:
@@ -54,12 +54,12 @@ def windows_of_list(body: bytes) -> tuple[dict[str, int], Family | None]:
 
 
 def window_of_props(body: bytes) -> int | None:
-    """Return the window of llama.cpp's `GET /props`: of one slot, which is what a request gets. Raises MsgspecError."""
+    """Return the window of llama.cpp's `GET /props`: that of one slot, which a request gets. Raises MsgspecError."""
     return msgspec.json.decode(body, type=_Props).default_generation_settings.n_ctx
 
 
 def window_of_show(body: bytes) -> int | None:
-    """Return the window of Ollama's `POST /api/show`: as it is set, else what the model can do. Raises MsgspecError."""
+    """Return the window of Ollama's `POST /api/show`: the set one, else the model's. Raises MsgspecError."""
     shown = msgspec.json.decode(body, type=_ShownModel)
     if (set_to := _NUM_CTX.search(shown.parameters)) is not None:
         return int(set_to[1])

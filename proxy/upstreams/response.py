@@ -1,4 +1,4 @@
-"""An upstream's answer, wherever its bytes come from."""
+"""An upstream's response, from any source of bytes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -12,49 +12,49 @@ _EVENT_STREAM = b"text/event-stream"
 
 
 class TruncatedError(Exception):
-    """The upstream went away in the middle of its answer. `cause` is one word for the log."""
+    """The upstream disconnected within its response. `cause` is one word for the log."""
 
     def __init__(self, cause: str) -> None:
+        """Create an error with this cause."""
         super().__init__(cause)
         self.cause = cause
 
 
 class Sink(Protocol):
-    """Takes the bytes of a body as they come."""
+    """Receives the bytes of a body."""
 
     def take(self, chunk: bytes, *, is_last: bool) -> bool:
-        """Take bytes. Return True if more may follow at once, else the body waits for `resume`."""
+        """Take bytes. Returns True if more may follow now; else the body waits for `resume`."""
 
 
 class BodySource(Protocol):
-    """The bytes of a response's body with their codings: taken piece by piece, or poured into a sink."""
+    """The bytes of a response's body with their codings, taken in pieces or poured into a sink."""
 
     @property
     def is_complete(self) -> bool:
-        """Return True if all bytes have come."""
+        """Return True if all bytes have been received."""
 
     def take(self) -> bytes:
-        """Return the bytes that have come and were not taken yet."""
+        """Return the bytes received since the last call."""
 
     def untake(self, chunk: bytes) -> None:
-        """Give back what was taken, before anything else is."""
+        """Put bytes back that were taken, before taking anything else."""
 
     async def more(self, seconds: float | None) -> bool:
-        """Return when more has come, or after so many seconds; False if nothing has, or nothing will. Raises
-        TruncatedError."""
+        """Wait for more bytes, at most for `seconds`. Returns False if none came. Raises TruncatedError."""
 
     async def pour(self, sink: Sink) -> None:
-        """Give the sink all that was not taken, as it comes; raises TruncatedError."""
+        """Pass all bytes that were not taken, and all later ones, to the sink. Raises TruncatedError."""
 
     def resume(self) -> None:
-        """Go on if the sink wanted no more."""
+        """Continue after the sink returned False."""
 
     def close(self) -> None:
-        """Give the connection back if the body was read to its end, else close it: the upstream can stop working."""
+        """Give the connection back if the body was read to its end; else close it, so that the upstream can stop."""
 
 
 class UpstreamResponse(msgspec.Struct, frozen=True):
-    """An answer whose head has arrived. Header names are in lower case."""
+    """A response whose header block has arrived. Header names are in lower case."""
 
     status: int
     headers: Headers
@@ -73,7 +73,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
                 return
 
     async def read(self, limit: int) -> bytes | None:
-        """Return the whole body, None if it is over `limit` bytes. Raises TruncatedError."""
+        """Return the whole body; None if it is longer than `limit` bytes. Raises TruncatedError."""
         parts: list[bytes] = []
         size = 0
         async for chunk in self.chunks():
@@ -84,6 +84,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
         return b"".join(parts)
 
     def close(self) -> None:
+        """Close the body."""
         self.body.close()
 
 
@@ -91,23 +92,27 @@ class IteratedBody:
     """A body whose pieces an iterator yields."""
 
     def __init__(self, pieces: AsyncIterator[bytes], close: Callable[[], None] = lambda: None) -> None:
+        """Create a body. close: called when the body is closed."""
         self.is_complete = False
         self._pieces = pieces
         self._close = close
         self._held = b""
-        # The next piece, if it was waited for no longer than it took.
+        # The next piece, if a wait for it timed out.
         self._next: asyncio.Task[bytes | None] | None = None
         self._room = asyncio.Event()
         self._room.set()
 
     def take(self) -> bytes:
-        taken, self._held = self._held, b""
-        return taken
+        """Return the bytes received since the last call."""
+        chunk, self._held = self._held, b""
+        return chunk
 
     def untake(self, chunk: bytes) -> None:
+        """Put bytes back that were taken."""
         self._held = chunk + self._held
 
     async def more(self, seconds: float | None) -> bool:
+        """Wait for the next piece, at most for `seconds`. Returns False if there is none."""
         if self.is_complete:
             return False
         if seconds is None and self._next is None:
@@ -131,6 +136,7 @@ class IteratedBody:
         return await anext(self._pieces, None)
 
     async def pour(self, sink: Sink) -> None:
+        """Pass all pieces to the sink."""
         self._room.set()
         while True:
             if chunk := self.take():
@@ -141,22 +147,24 @@ class IteratedBody:
                 return
 
     def resume(self) -> None:
+        """Continue after the sink returned False."""
         self._room.set()
 
     def close(self) -> None:
+        """Cancel a pending piece and close the source."""
         if self._next is not None:
             self._next.cancel()
         self._close()
 
 
 def whole_body(content: bytes) -> IteratedBody:
-    """Return a body that is complete."""
+    """Return a body that is already complete."""
 
-    async def nothing() -> AsyncIterator[bytes]:
+    async def no_pieces() -> AsyncIterator[bytes]:
         for piece in tuple[bytes, ...]():
             yield piece
 
-    body = IteratedBody(nothing())
+    body = IteratedBody(no_pieces())
     body.untake(content)
     body.is_complete = True
     return body

@@ -1,4 +1,4 @@
-"""Where a request goes, under which headers, how much fits there, and who summarizes for it."""
+"""The route of a request: its upstream, headers, limits, and summarizer."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -30,8 +30,8 @@ from proxy.server.headers import Headers, first, without
 from proxy.telemetry.trace import Trace
 
 NO_MODEL = "none"
-# What Anthropic takes of a request (platform.claude.com, "Vision", "PDF support"), more pictures and pages for larger
-# windows: at its own address, and of its models wherever they are served, as far as nothing else is known there.
+# Anthropic's limits of a request (platform.claude.com, "Vision", "PDF support"), with more images and pages for larger
+# windows. They apply at its own host, and to its models anywhere if nothing else is known.
 _ANTHROPIC, _CLAUDE = "api.anthropic.com", "claude-"
 _ANTHROPIC_BYTES, _ANTHROPIC_SIDE, _LARGE = 32 * 1024 * 1024, 2_000, 200_000
 _ANTHROPIC_NUMBER, _ANTHROPIC_LARGE = 100, 600
@@ -44,13 +44,13 @@ MediaSource = Literal["config", "provider"]
 class Route(msgspec.Struct, frozen=True):
     """An upstream for one request.
 
-    place:  the key of what was learned of the model there.
-    window: of the model, None if it is unknown. Then only an overflow leads to a compaction.
+    place:  the key of the lessons about the model there.
+    window: that of the model; None if unknown. Then only an overflow leads to a compaction.
     exact:  True if tokens are counted with the model's own tokenizer.
-    trace:  of the request, None if it is not traced.
-    mount:  the path at which its client has its API.
+    trace:  that of the request; None if it is not traced.
+    mount:  the path prefix that its client uses for the API.
     media:  the limits for media, by the config or as its maker states them (`media_source`).
-    price:  of the model's tokens, in dollars, or in seconds if the config says how many; None if it is unknown.
+    price:  that of the model's tokens in dollars, or in seconds if the config says so; None if unknown.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Route(msgspec.Struct, frozen=True):
 
     @property
     def is_login(self) -> bool:
-        """Return True if it uses a login that is for requests of its own client alone."""
+        """Return True if it uses a login that is valid only for requests of its own client."""
         return is_login(self.headers)
 
 
@@ -75,13 +75,14 @@ class Route(msgspec.Struct, frozen=True):
 class SummaryTarget:
     """A model that summarizes, with its upstream and credential.
 
-    place:       the model at its upstream for one caller. A failure of one caller pauses no other's summarizer.
-    name:        of the upstream.
-    window:      its context window in its own tokens, None if unknown.
-    calibration: its own tokens per token of our estimate, >= 1.
+    place:       the key of the model at its upstream for one caller. One caller's failures do not pause another's
+                 summarizer.
+    name:        that of the upstream.
+    window:      its context window in its own tokens; None if unknown.
+    calibration: its own tokens per estimated token, >= 1.
     output_key:  the field that limits a response, as the model's clients name it.
-    trace:       of the request that it summarizes for, None if that is not traced.
-    mount:       the path at which it is asked.
+    trace:       that of the request that it summarizes for; None if it is not traced.
+    mount:       the path prefix of its requests.
     key:         the id of the issued key whose conversation it summarizes.
     """
 
@@ -101,12 +102,13 @@ class SummaryTarget:
 
     @property
     def model(self) -> str:
+        """Return the name of the model."""
         return self.place.model
 
 
 @dataclass(frozen=True, slots=True)
 class _RoutedModel:
-    """The settings of a model in the config, and its name."""
+    """The settings of a model in the config. is_named: True if a rule has exactly this name."""
 
     configured_window: int | None
     encoding: str
@@ -115,9 +117,10 @@ class _RoutedModel:
 
 
 class Router:
-    """Routes by config; one per config, so that a reload swaps it as a whole."""
+    """Routes requests by config. One per config, so that a reload replaces it as a whole."""
 
     def __init__(self, config: Config, windows: Windows, tokenizer: Tokenizer) -> None:
+        """Create a router for this config."""
         self._config = config
         self._windows = windows
         self._tokenizer = tokenizer
@@ -125,7 +128,10 @@ class Router:
         self._chosen: dict[tuple[str, str, str | None], tuple[str, Upstream]] = {}
 
     def check_path(self, head: ApiHead, caller: Caller) -> None:
-        """Raise NotAllowedError for what the caller may not ask for: a key that others share opens what they stored."""
+        """Raise NotAllowedError for a path that the caller may not use.
+
+        A key that clients share would otherwise open what they have stored.
+        """
         paths = self._config.tenants[caller.tenant].paths
         if paths is None:
             _, upstream = self._upstream(head, caller, "")
@@ -134,12 +140,11 @@ class Router:
             paths = MODEL_PATHS
         if not (allows(paths, head.method, head.reading) or self._allows_at_base(paths, head, caller)):
             raise NotAllowedError(
-                f"{head.method} {head.path[:200]} is not among what this key may be used for"
-                f" (tenants.{caller.tenant}.paths)."
+                f"{head.method} {head.path[:200]} is not allowed for this key (tenants.{caller.tenant}.paths)."
             )
 
     def _allows_at_base(self, paths: Iterable[str], head: ApiHead, caller: Caller) -> bool:
-        """Return True if a path leads to the same address as one under /v1 that the caller may ask for."""
+        """Return True if a path leads to the same URL as an allowed path under /v1."""
         names, prefix = resource(head.reading), head.reading.mount.prefix
         if not prefix:
             return False
@@ -149,7 +154,7 @@ class Router:
 
     @property
     def depends_on_models(self) -> bool:
-        """Return True if the model of a request may decide which upstream it goes to."""
+        """Return True if the model of a request may decide its upstream."""
         return any(rule.upstream for rule in self._config.models)
 
     @cached_property
@@ -157,7 +162,7 @@ class Router:
         return any(rule.serve_as for rule in self._config.models)
 
     def with_served_model(self, body: bytes, dialect: Dialect) -> bytes:
-        """Return the body with the model that its alias names (`models[].serve_as`); the same body without an alias."""
+        """Return the body with the model of its alias (`models[].serve_as`); the same body without an alias."""
         if not self._has_aliases or dialect.model_key is None:
             return body
         rule = self._config.rule_for(json_array.model_of(body, dialect.model_key))
@@ -168,13 +173,13 @@ class Router:
         return body
 
     def plain(self, head: ApiHead, caller: Caller, model: str = "") -> Route:
-        """Return the route of a request that is relayed as it is. model: if it is known."""
-        name, upstream, place = self._goes_to(head, caller, model)
+        """Return the route of a request that is relayed unchanged. model: if it is known."""
+        name, upstream, place = self._destination(head, caller, model)
         return Route(name, upstream, _headers(head, caller, upstream, readable=False), place)
 
     def conversation(self, head: ApiHead, caller: Caller, model: str) -> Route:
         """Return the route of a request that is counted, and whose response is read."""
-        name, upstream, place = self._goes_to(head, caller, model)
+        name, upstream, place = self._destination(head, caller, model)
         route = Route(name, upstream, [], place, mount=head.mount)
         return self.measure(self.with_headers(route, head, caller))
 
@@ -198,27 +203,29 @@ class Router:
         )
 
     def _media(self, route: Route, window: Window | None) -> MediaLimits:
-        """Return the limits for media by the model's rule, else as Anthropic states them for its models."""
+        """Return the media limits by the model's rule, else as Anthropic states them for its models."""
         rule = self._config.rule_for(route.place.model)
-        known = NO_MEDIA_LIMITS
+        limits = NO_MEDIA_LIMITS
         is_claude = _CLAUDE in route.place.model.lower()
         if is_claude or urlsplit(route.upstream.base_url).hostname == _ANTHROPIC:
             most = _ANTHROPIC_LARGE if window is not None and window.tokens > _LARGE else _ANTHROPIC_NUMBER
-            known = MediaLimits(_ANTHROPIC_BYTES, most, most, MANY, _ANTHROPIC_SIDE)
+            limits = MediaLimits(_ANTHROPIC_BYTES, most, most, MANY, _ANTHROPIC_SIDE)
         if rule is None:
-            return known
-        return known._replace(bytes=rule.max_request_bytes or known.bytes, pictures=rule.max_pictures or known.pictures)
+            return limits
+        return limits._replace(
+            bytes=rule.max_request_bytes or limits.bytes, pictures=rule.max_pictures or limits.pictures
+        )
 
     def media_limits(self, place: ModelKey) -> MediaLimits:
-        """Return the limits for media that were learned there."""
+        """Return the learned media limits of a model there."""
         return self._windows.media_limits(place)
 
     @property
     def changes(self) -> int:
-        """Goes up with whatever is learned of models' windows."""
+        """Return a counter that increases with each lesson about models' windows."""
         return self._windows.changes
 
-    def _goes_to(self, head: ApiHead, caller: Caller, model: str) -> tuple[str, Upstream, ModelKey]:
+    def _destination(self, head: ApiHead, caller: Caller, model: str) -> tuple[str, Upstream, ModelKey]:
         name, upstream = self._upstream(head, caller, model)
         return (
             name,
@@ -229,15 +236,15 @@ class Router:
     def _upstream(self, head: ApiHead, caller: Caller, model: str) -> tuple[str, Upstream]:
         """Return name and settings of the upstream for this request. Raises NotFoundError if there is none."""
         spoken = head.spoken.name if head.spoken else None
-        asked = caller.tenant, model, spoken
-        found = self._chosen.get(asked) or self._choice(*asked)
-        if found is None:
+        key = caller.tenant, model, spoken
+        choice = self._chosen.get(key) or self._choice(*key)
+        if choice is None:
             raise NotFoundError(
                 f"No upstream here speaks {spoken}; configure one that does (upstreams.*.speaks), or use another API."
             )
         if len(self._chosen) < _REMEMBERED_MODELS and len(model) <= MAX_NAME:
-            self._chosen[asked] = found
-        return found
+            self._chosen[key] = choice
+        return choice
 
     def _choice(self, tenant: str, model: str, spoken: str | None) -> tuple[str, Upstream] | None:
         if spoken is None:
@@ -245,48 +252,52 @@ class Router:
         return self._config.speaker_for(tenant, model, spoken)
 
     def experience(self, place: ModelKey) -> ModelProfile:
+        """Return the profile of a model there."""
         return self._windows.experience(place)
 
     def takes_copies(self, place: ModelKey) -> bool:
-        """Return True if requests may be changed there."""
+        """Return True if rewritten requests are accepted there."""
         return self._windows.takes_copies(place)
 
     def longest_answer(self, place: ModelKey, session: bytes) -> int | None:
-        """Return the longest of the latest responses there in tokens, None if there were too few."""
+        """Return the longest of the latest responses there in tokens; None if there were too few."""
         return self._windows.longest_answer(place, session)
 
     def has_overflowed(self, place: ModelKey, chain: Chain) -> bool:
-        """Return True if a conversation has overflowed there, and may go on from the record that this led to."""
+        """Return True if a conversation has overflowed there and may continue from the resulting record."""
         return self._windows.has_overflowed(place, lambda: chain.session)
 
     def is_cold(self, place: ModelKey, session: bytes) -> bool:
-        """Return True if the provider's cache has let go of a session's prompt, as far as this process has seen."""
+        """Return True if the provider's cache has dropped a session's prompt, as far as this process knows."""
         return self._windows.is_cold(place, session)
 
     def may_try_larger(self, place: ModelKey) -> bool:
+        """Return True if a prompt that was too long was rejected there long enough ago."""
         return self._windows.may_try_larger(place)
 
     def configured_window(self, model: str) -> int | None:
+        """Return the window that the config sets for a model; None if it sets none."""
         return self._model(model).configured_window
 
     def is_exact(self, model: str) -> bool:
-        """Return True if its tokens are counted with its own tokenizer."""
+        """Return True if a model's tokens are counted with its own tokenizer."""
         return self._model(model).exact
 
     def names(self, model: str) -> bool:
-        """Return True if the config has a rule for this very model."""
+        """Return True if the config has a rule for exactly this model."""
         return self._model(model).is_named
 
     def encoding(self, model: str) -> str:
+        """Return the encoding of a model."""
         return self._model(model).encoding
 
     def summary_target(
         self, caller: Caller, request: CountedRequest, route: Route, session: bytes
     ) -> SummaryTarget | None:
-        """Return the policy's summarizer, or the request's own model under its own credential. None: no model.
+        """Return the policy's summarizer, or the request's own model under its own credential; None for no model.
 
-        A client's credential is never sent to another upstream than the one it was meant for. A login is never used for
-        requests of ours.
+        A client's credential is only sent to the upstream that it is for. A login is never used for the proxy's own
+        requests.
         """
         settings = caller.policy.summarizer
         name = settings.upstream or route.name
@@ -324,17 +335,17 @@ class Router:
         return self._windows.resolve(place, self.configured_window(place.model))
 
     def _model(self, name: str) -> _RoutedModel:
-        known = self._models.get(name)
-        if known is None:
+        routed_model = self._models.get(name)
+        if routed_model is None:
             rule = self._config.rule_for(name)
             override = rule.encoding if rule else None
             encoding = self._tokenizer.encoding_for(name, override)
             exact = self._tokenizer.knows(name, override)
             is_named = rule is not None and rule.match == name
-            known = _RoutedModel(rule.context_window if rule else None, encoding, exact, is_named)
+            routed_model = _RoutedModel(rule.context_window if rule else None, encoding, exact, is_named)
             if len(self._models) < _REMEMBERED_MODELS and len(name) <= MAX_NAME:
-                self._models[name] = known
-        return known
+                self._models[name] = routed_model
+        return routed_model
 
 
 def conversation_url(route: Route, head: ApiHead) -> str:
@@ -346,11 +357,11 @@ def conversation_url(route: Route, head: ApiHead) -> str:
 def _headers(head: ApiHead, caller: Caller, upstream: Upstream, *, readable: bool) -> Headers:
     headers = to_upstream(head.headers, key=_key(caller, upstream), readable=readable)
     if caller.issued is not None:
-        # No upstream knows it. What only looks like one may be a key of another Concertina behind this one.
+        # Upstreams do not know it. A value that only looks like one may be a key of another Concertina upstream.
         headers = [(name, value) for name, value in headers if not caller.issued.is_in(value)]
     own = caller.key_header
     if own is not None and any(first(headers, name) is not None for name in KEY_HEADERS if name != own):
-        # One key was for us, the other is for the upstream.
+        # One key was for the proxy, the other is for the upstream.
         headers = without(headers, own)
     return with_static(headers, upstream)
 
@@ -364,6 +375,9 @@ def with_static(headers: Headers, upstream: Upstream) -> Headers:
 
 
 def _key(caller: Caller, upstream: Upstream) -> tuple[bytes, bytes] | None:
-    """Return the key of the tenant, else of the upstream, as a header. None lets the client's own credential pass."""
+    """Return the key of the tenant, else of the upstream, as a header.
+
+    None lets the client's own credential through.
+    """
     key = caller.upstream_key or upstream.api_key.get_secret_value()
     return credential(key, upstream.auth) if key else None

@@ -48,10 +48,10 @@ OK = answer(200, OK_BODY, JSON)
 UNRESOLVED = "The name of the upstream cannot be resolved; is its base_url right, and does DNS work?"
 REFUSED = "The upstream refuses connections; is its server running, and the port in its base_url right?"
 UNTRUSTED = "The upstream's TLS certificate is not valid for it; is its base_url right, and its issuer trusted?"
-NO_TLS = "The upstream does not speak TLS as we do; should its base_url begin with http://?"
-RESET = "The upstream reset the connection before it answered."
-CLOSED = "The upstream closed the connection before it answered."
-INVALID = "The upstream's answer is not valid HTTP."
+NO_TLS = "The upstream does not speak a common version of TLS; should its base_url begin with http://?"
+RESET = "The upstream reset the connection before it responded."
+CLOSED = "The upstream closed the connection before it responded."
+INVALID = "The upstream's response is not valid HTTP."
 
 
 anyio_backend = backends(WAYS)
@@ -260,7 +260,7 @@ async def stall_in_the_head(call: Call) -> None:
     ("setting", "message"),
     [
         ("idle_timeout", "The upstream sent nothing for 0.1 s."),
-        ("total_timeout", "The upstream did not answer within 0.1 s."),
+        ("total_timeout", "The upstream did not respond within 0.1 s."),
     ],
 )
 async def test_an_upstream_that_takes_too_long(tmp_path: Path, script: Script, setting: str, message: str) -> None:

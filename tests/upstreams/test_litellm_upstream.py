@@ -562,7 +562,7 @@ async def test_a_stream_that_breaks_off_is_never_ended_cleanly(served: Served) -
         reply = await served.ask(BODY)
     assert (reply.status, reply.complete) == (200, False)
     assert b"It is " in reply.body
-    assert b"The upstream's answer was cut off." in reply.body
+    assert b"The upstream's response was cut off." in reply.body
     assert b"[DONE]" not in reply.body
 
 

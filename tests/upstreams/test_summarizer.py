@@ -152,7 +152,7 @@ async def hang_up(call: Call) -> None:
         (in_turn(answer(200, b"[" * 100_000, JSON)), "transient", 2, "JSON too deep to be read"),
         (in_turn(answer(200, b'{"choices":[{"message":{"content":"\xff"}}]}', JSON)), "transient", 2, "no UTF-8"),
         (cut_off, "transient", 2, "cut off"),
-        (hang_up, "transient", 2, "closed before it answered"),
+        (hang_up, "transient", 2, "closed before it responded"),
         (in_turn(error(401)), "refused", 1, "the credential does not do"),
         (in_turn(error(400)), "refused", 1, "the request does not do"),
         (in_turn(answer(302, b"", (b"Location", b"http://127.0.0.1:1/"))), "refused", 1, "redirects are not followed"),

@@ -1,1 +1,1 @@
-"""Upstreams that speak another protocol, translated by litellm."""
+"""Upstreams with another protocol, translated by litellm."""

@@ -1,4 +1,4 @@
-"""Chat completions for upstreams that speak another language than OpenAI's; litellm is loaded for them alone."""
+"""Chat completions for upstreams with another API than OpenAI's. litellm is loaded only for them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from proxy.upstreams.litellm.client import LitellmClient, Relay
     from proxy.upstreams.response import UpstreamResponse
 
-# Decoding more than this at once would hold up the event loop for milliseconds.
+# Decoding a larger body would block the event loop for milliseconds.
 _LARGE = 256 * 1024
 # litellm reads these when it is imported. Without them it fetches tables from the network, downloads images that a
-# request names, takes a `.env` of the working directory into the environment, and breaks off a stream whose model says
-# the same thing a hundred times, such as the dashes of a table.
+# request names, and loads a `.env` of the working directory into the environment. It also ends a stream whose model
+# repeats a text a hundred times, such as the dashes of a table.
 _SILENT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
@@ -33,9 +33,10 @@ _SILENT = {
 
 
 class Translator:
-    """Sends chat requests through litellm, over the connections of the upstream client; nothing else opens any."""
+    """Sends chat requests through litellm, over the connections of the upstream client only."""
 
     def __init__(self, relay: Relay) -> None:
+        """Create a translator. relay: sends litellm's requests."""
         self._relay = relay
         self._client: LitellmClient | None = None
         self._loading = asyncio.Lock()
@@ -43,17 +44,19 @@ class Translator:
     async def load(self, upstreams: Mapping[str, Upstream]) -> None:
         """Load litellm if one of these upstreams needs it. Raises ConfigError for an unknown provider.
 
-        That takes 4 s in a worker thread, and blocks the event loop four times for 0.1 to 0.2 s (measured). So it
-        is done before requests are served.
+        Loading takes 4 s in a worker thread, and blocks the event loop four times for 0.1 to 0.2 s (measured). So it is
+        done before requests are served.
         """
         if all(upstream.provider != "litellm" for upstream in upstreams.values()):
             return
-        named = {name: upstream.litellm_provider for name, upstream in upstreams.items() if upstream.litellm_provider}
-        known = (await self._load_client()).providers
+        configured = {
+            name: upstream.litellm_provider for name, upstream in upstreams.items() if upstream.litellm_provider
+        }
+        providers = (await self._load_client()).providers
         problems = []
-        for name, provider in named.items():
-            if provider not in known:
-                why = f"litellm knows no such provider; {suggest(provider, known, 'known ones')}"
+        for name, provider in configured.items():
+            if provider not in providers:
+                why = f"litellm has no such provider; {suggest(provider, providers, 'known ones')}"
                 problems.append(Problem("config", None, f"upstreams.{name}.litellm_provider", why))
         if problems:
             raise ConfigError(problems)
@@ -61,16 +64,16 @@ class Translator:
     async def send(
         self, upstream: Upstream, method: str, url: str, headers: Headers, body: bytes | AsyncIterator[bytes] | None
     ) -> UpstreamResponse:
-        """Translate a chat request and its answer; raises ProxyError."""
+        """Translate a chat request and its response. Raises ProxyError."""
         path = url.removeprefix(upstream.base_url).partition("?")[0]
         if method != "POST" or path != "/chat/completions" or not isinstance(body, bytes):
             raise NoSuchPathError(
-                "This upstream is reached through litellm, which serves POST /v1/chat/completions and nothing else."
+                "This upstream is reached through litellm, which serves only POST /v1/chat/completions."
             )
         client = await self._load_client()
-        large = len(body) > _LARGE
-        asked = await asyncio.to_thread(parameters, headers, body) if large else parameters(headers, body)
-        return await client.complete(upstream, asked, headers)
+        is_large = len(body) > _LARGE
+        arguments = await asyncio.to_thread(parameters, headers, body) if is_large else parameters(headers, body)
+        return await client.complete(upstream, arguments, headers)
 
     async def _load_client(self) -> LitellmClient:
         if self._client is None:
@@ -85,7 +88,8 @@ def _load(relay: Relay) -> LitellmClient:
     from proxy.upstreams.litellm.client import LitellmClient
 
     client = LitellmClient(relay)
-    # What litellm brought stays. Else every full collection walks over it and holds up the event loop for 0.2 s.
+    # litellm's objects stay in memory. Otherwise every full collection would scan them and block the event loop for 0.2
+    # s.
     gc.collect()
     gc.freeze()
     return client

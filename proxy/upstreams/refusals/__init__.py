@@ -1,1 +1,1 @@
-"""Errors of upstreams: an overflow and the limit it states, a refused output limit, a refused form."""
+"""Errors of upstreams: overflows with their limits, rejected output limits, rejected forms."""

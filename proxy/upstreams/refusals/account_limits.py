@@ -1,7 +1,8 @@
-"""Refusals of prompts that are longer than an account may send, though the model takes them.
+"""Rejections of prompts that are longer than an account may send, though the model accepts them.
 
-Waiting does not help, a shorter prompt does. The same words also come to small prompts, or where an account has sent
-much lately: only numbers, ours or theirs, tell those apart. What no rule here names stays as the upstream answered it.
+Waiting does not help, but a shorter prompt does. The same texts also come for small prompts, or if an account has
+recently sent much. Only numbers, the proxy's or the upstream's, distinguish these. An error that no rule here matches
+stays unchanged.
 """
 
 import re
@@ -11,11 +12,11 @@ from policies.decision.overflow_retries import StatedLimit
 from proxy.upstreams.refusals import error_parts
 from proxy.upstreams.refusals.rules import matches, patterns
 
-# 200: an error in a stream. 413: Groq's.
+# 200: an error in a stream. 413: Groq's status.
 _STATUSES = frozenset({200, 400, 403, 413, 429})
-# What every account may send (platform.claude.com, "Context windows"); a click in its settings changes that.
+# The limit of every account (platform.claude.com, "Context windows"). A setting of the account changes it.
 _WINDOW, _HOLDS = 200_000, 3600.0
-# Share of it from which on a prompt is refused for its size.
+# Share of it from which a prompt is rejected for its size.
 _FROM = 0.9
 _UNPAID = frozenset({403, 429})
 _REFUSALS = patterns(
@@ -25,52 +26,52 @@ _REFUSALS = patterns(
     r"\b(?:extra usage|usage credits?)\b",
     r"\bout of extra usage\b",
 )
-# OpenAI's and its kin: a request that no minute has room for, what it asks for as an answer counted in.
+# OpenAI and similar: a request larger than a minute's tokens, including the requested output.
 _TOO_LARGE = re.compile(
     r"request too large\b.{0,200}?(?:\btpm\b|tokens per min).{0,40}?\blimit:? (\d+)\b.{0,10}?\brequested:? (\d+)"
 )
-# Anthropic's: a minute's input, of which what its cache serves does not count.
+# Anthropic: the input of a minute, without the tokens served by its cache.
 _PER_MINUTE = re.compile(r"\bwould exceed\b.{0,80}?\brate limit of (\d+) input tokens per minute")
-# Gemini's, by its name of the quota.
+# Gemini: the name of its quota.
 _QUOTA = re.compile(r"(?:input ?tokens?|tokens?)\w{0,40}per ?minute", re.IGNORECASE)
 _QUOTA_FIELDS = ("quotaId", "quotaValue")
 
 
 def account_limit(status: int, body: bytes) -> StatedLimit | None:
-    """The limit of such a refusal, to be looked at beside what was sent; None for any other."""
+    """Return the limit of such a rejection, to be compared with the sent prompt; None for any other error."""
     if status not in _STATUSES:
         return None
     error = error_parts.error_part(body, failed=status != 200)
-    said = error_parts.strings_of(error)
-    if status in _UNPAID and any(matches(_REFUSALS, sentence) for sentence in error_parts.sentences(said)):
+    strings = error_parts.strings_of(error)
+    if status in _UNPAID and any(matches(_REFUSALS, sentence) for sentence in error_parts.sentences(strings)):
         return StatedLimit(_WINDOW, kind="input", action="inspect", from_share=_FROM, holds=_HOLDS)
-    for _, text in said:
+    for _, text in strings:
         plain = error_parts.plain(text[:2_000])
-        if (found := _TOO_LARGE.search(plain)) is not None and int(found[1]) < int(found[2]):
-            return StatedLimit(int(found[1]), kind="tier")
-        if (found := _PER_MINUTE.search(plain)) is not None:
-            return _of_a_minute(int(found[1]))
+        if (match := _TOO_LARGE.search(plain)) is not None and int(match[1]) < int(match[2]):
+            return StatedLimit(int(match[1]), kind="tier")
+        if (match := _PER_MINUTE.search(plain)) is not None:
+            return _minute_limit(int(match[1]))
     limits = [limit for limit in _quotas(error, 0) if limit > 0]
-    return _of_a_minute(min(limits)) if limits else None
+    return _minute_limit(min(limits)) if limits else None
 
 
-def _of_a_minute(limit: int) -> StatedLimit:
-    """Hopeless for a prompt that alone is more, unless a cache serves it; a summarizer would be refused too."""
+def _minute_limit(limit: int) -> StatedLimit:
+    """Return the limit of a minute. A larger prompt never succeeds, unless a cache serves it, nor does a summarizer."""
     return StatedLimit(
         limit, kind="tier", learnable=False, action="inspect", from_share=1.0, is_uncached=True, with_model=False
     )
 
 
 def _quotas(value: object, depth: int) -> Iterator[int]:
-    """What violated quotas of tokens a minute allow, as Google's APIs list them."""
+    """Yield the token limits per minute of violated quotas, as Google's APIs list them."""
     if depth > 8:
         return
     if isinstance(value, list):
-        for each in value[:20]:
-            yield from _quotas(each, depth + 1)
+        for item in value[:20]:
+            yield from _quotas(item, depth + 1)
     elif isinstance(value, dict):
         name, allowed = (value.get(field) for field in _QUOTA_FIELDS)
         if isinstance(name, str) and _QUOTA.search(name) and str(allowed).isascii() and str(allowed).isdigit():
             yield int(str(allowed))
-        for each in value.values():
-            yield from _quotas(each, depth + 1)
+        for item in value.values():
+            yield from _quotas(item, depth + 1)

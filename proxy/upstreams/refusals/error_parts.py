@@ -1,6 +1,6 @@
-"""The part of an answer that reports an error, in any shape that upstreams give it, and the sentences it says.
+"""The part of a response that reports an error, in any form of upstreams, and its sentences.
 
-Generated text and what is echoed of a request are never part of it. All work is bounded by the limits below.
+Generated text and echoes of a request are never part of it. All work is bounded by the limits below.
 """
 
 import html
@@ -12,7 +12,7 @@ import msgspec
 
 from proxy.server.headers import Headers
 
-# Beyond this an event stream's or a string's rest is not read.
+# The rest of a longer event stream or string is not read.
 _MAX_EVENTS = 16
 _MAX_TEXT = 4_000
 _MAX_SENTENCE = 240
@@ -22,9 +22,9 @@ _MAX_STRINGS = 64
 _MAX_DEPTH = 8
 _MAX_UNWRAP = 4
 
-# Where an error is found inside an answer, the surest place first ("Response": Tencent, "fault": Apigee).
+# Keys of an error within a response, the surest first ("Response": Tencent, "fault": Apigee).
 _WRAPPERS = ("error", "errors", "base_resp", "response", "fault", "exception")
-# What only ordinary answers and their events have.
+# Keys that only ordinary responses and their events have.
 _ANSWERS = frozenset(
     {
         *("choices", "output", "outputs", "content", "content_block", "candidates", "delta", "generated_text"),
@@ -32,7 +32,7 @@ _ANSWERS = frozenset(
         *("role", "result", "reply", "response", "done"),
     }
 )
-# Fields in which an error sends back what it was given.
+# Fields in which an error echoes its input.
 _ECHOES = frozenset(
     {
         *("input", "inputs", "messages", "prompt", "content", "tools", "request", "ctx", "instructions", "body"),
@@ -40,7 +40,7 @@ _ECHOES = frozenset(
         *("original_request", "request_body", "received", "stack", "traceback", "metadata_request", "payload"),
     }
 )
-# The same inside a text: a chat message as Python or JSON writes it, or a quoted value that was refused.
+# Echoes within a text: a chat message as Python or JSON writes it, or a quoted value that was rejected.
 _ECHOED = re.compile(
     r"""(?i)['"](?:content|text|input|prompt|messages|instructions)\\?['"] ?: ?|\binput_value ?="""
     r"""|\b(?:received|got|given|provided|your (?:prompt|message|input) was)\b:? ?\\?['"“‘`]|message=\{"""
@@ -48,13 +48,13 @@ _ECHOED = re.compile(
 _CODE_IN_TEXT = re.compile(r"""\b(code|type|status|error_type|reason)\\?['"]? ?[:=] ?\\?['"]([\w.]{5,60})""")
 _MARKUP = re.compile(r"<[/!a-zA-Z][^<>]{0,200}>")
 _PAGE = re.compile(r"(?i)<(?:!doctype|html|head|body|title)\b")
-_SAYS_ERROR = re.compile(r"(?i)(?:error|exception)(?: \d{3})?:")
+_BEGINS_WITH_ERROR = re.compile(r"(?i)(?:error|exception)(?: \d{3})?:")
 
 _SENTENCE_END = re.compile(r"\n+|[.!?;](?=\s|$)|[。！？；]")
 _SEPARATORS = re.compile(r"(?<=\d)[,_\u202f](?=\d{3}(?!\d))")
 _HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _SPACES = re.compile(r"\s{2,}")
-# Traditional characters become simple ones, as far as the tables need them.
+# Traditional characters become simplified ones, as far as the tables need them.
 _PLAIN = str.maketrans(
     {"_": " ", "=": " ", "`": None, "'": None, '"': None, "*": None, "’": None, "\\": None, "，": ", ", "：": ": "}
     | {"（": " (", "）": ") ", "≤": "<=", "≥": ">="}
@@ -73,44 +73,51 @@ _NAMES_OF_SECRETS = re.compile(rb"auth|cookie|key|secret|token")
 # Shorter values are no secrets.
 _LEAST_SECRET = 8
 
-Said = list[tuple[str, str]]
+Strings = list[tuple[str, str]]
 
 
 def error_part(body: bytes, *, failed: bool) -> object:
-    """What reports the error; None where the body is an ordinary answer, as any is that says nothing of an error.
+    """Return the part that reports the error; None for an ordinary response without one.
 
-    failed: the status says already that this is an error, so any object or text is taken for one.
+    failed: True if the status already shows an error, so any object or text counts as one.
     """
     answer = _decode_body(body)
     if isinstance(answer, str):
         if _is_event_stream(answer):
             return next(_errors_in(answer), None)
-        return answer if failed or _SAYS_ERROR.search(answer, 0, 200) else None
+        return answer if failed or _BEGINS_WITH_ERROR.search(answer, 0, 200) else None
     return _part_of(answer, failed=failed)
 
 
-def strings_of(error: object) -> Said:
-    """Every string of an error with its key; JSON inside strings is unwrapped, codes in Python's writing too."""
+def strings_of(error: object) -> Strings:
+    """Return every string of an error with its key.
+
+    JSON inside strings is unwrapped, codes in Python's notation too.
+    """
     return list(islice(_strings(error, 0), _MAX_STRINGS))
 
 
-def sentences(texts: Said) -> list[str]:
-    """Sentences in the plain writing that patterns expect (see `plain`); long ones in pieces that overlap."""
+def sentences(texts: Strings) -> list[str]:
+    """Return sentences in the plain form that patterns expect (see `plain`).
+
+    Long ones are cut into overlapping pieces.
+    """
     return list(dict.fromkeys(islice(_sentences(text for _, text in texts), _MAX_SENTENCES)))
 
 
 def plain(text: str) -> str:
-    """Lower case, words apart, numbers without separators, no quotes and no markup, simple Chinese characters."""
+    """Return text in lower case, with split words, plain numbers, no quotes or markup, and simplified Chinese."""
     text = _HUMPS.sub(" ", html.unescape(_MARKUP.sub("\n", text)).replace("=>", "→"))
     return _SEPARATORS.sub("", text.lower().translate(_PLAIN))
 
 
 def is_page(error: object) -> bool:
+    """Return True if the error is an HTML page."""
     return isinstance(error, str) and _PAGE.search(error) is not None
 
 
 def number(error: object, name: str) -> int | None:
-    """A count that an error states as a field of its own."""
+    """Return a count that is a field of an error; None without one."""
     value = error.get(name) if isinstance(error, dict) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1_000_000_000 else None
 
@@ -133,7 +140,7 @@ def _part_of(answer: object, *, failed: bool, depth: int = 0) -> object:
     for wrapper in _WRAPPERS:
         inner = answer.get(names.get(wrapper))
         if isinstance(inner, dict | list) and wrapper == "response" and depth < _MAX_DEPTH:
-            # A failed response of the Responses API repeats its instructions beside its error.
+            # A failed response of the Responses API repeats its instructions next to its error.
             return _part_of(inner, failed=False, depth=depth + 1)
         if inner and wrapper != "response":
             return _with_codes(answer, inner)
@@ -146,12 +153,18 @@ def _part_of(answer: object, *, failed: bool, depth: int = 0) -> object:
 
 
 def _with_codes(answer: dict[object, object], inner: object) -> object:
-    """An error and the flat fields beside it, where some upstreams put their code or their sentence."""
-    beside = {key: value for key, value in answer.items() if isinstance(value, str) and str(key).lower() in _BESIDE}
-    return {"error": inner, **{key: value for key, value in beside.items() if key != "error"}} if beside else inner
+    """Return an error with the flat fields next to it, in which some upstreams put their code or text."""
+    flat_fields = {
+        key: value for key, value in answer.items() if isinstance(value, str) and str(key).lower() in _FLAT_FIELDS
+    }
+    return (
+        {"error": inner, **{key: value for key, value in flat_fields.items() if key != "error"}}
+        if flat_fields
+        else inner
+    )
 
 
-_BESIDE = frozenset({"message", "code", "type", "error_type", "error_code", "reason", "detail", "msg", "status"})
+_FLAT_FIELDS = frozenset({"message", "code", "type", "error_type", "error_code", "reason", "detail", "msg", "status"})
 
 
 def _first(value: object) -> object:
@@ -163,12 +176,12 @@ def _is_event_stream(text: str) -> bool:
 
 
 def _errors_in(stream: str) -> Iterator[object]:
-    """The errors of an event stream, whose other events are an answer."""
+    """Yield the errors of an event stream, whose other events are a response."""
     for event in islice(re.split(r"\r?\n\r?\n", stream), _MAX_EVENTS):
         lines = event.splitlines()
         data = "\n".join(line[5:].strip() for line in lines if line.startswith("data:"))
-        named = any(line.startswith("event:") and "error" in line for line in lines)
-        part = _part_of(_decode_body(data.encode("utf-8", "replace")), failed=named) if data else None
+        is_error = any(line.startswith("event:") and "error" in line for line in lines)
+        part = _part_of(_decode_body(data.encode("utf-8", "replace")), failed=is_error) if data else None
         if part is not None:
             yield part
 
@@ -182,8 +195,8 @@ def _strings(value: object, depth: int, key: str = "") -> Iterator[tuple[str, st
         for name, item in islice(value.items(), _MAX_STRINGS):
             if str(name).lower() not in _ECHOES:
                 yield from _strings(item, depth + 1, str(name).lower())
-        if isinstance(place := value.get("loc"), list) and place and isinstance(place[-1], str):
-            yield "param", place[-1][:_MAX_SENTENCE]  # which field a validator means
+        if isinstance(location := value.get("loc"), list) and location and isinstance(location[-1], str):
+            yield "param", location[-1][:_MAX_SENTENCE]  # the field that a validator means
     elif isinstance(value, list):
         for item in value[:20]:
             yield from _strings(item, depth + 1, key)
@@ -192,20 +205,20 @@ def _strings(value: object, depth: int, key: str = "") -> Iterator[tuple[str, st
 def _unwrap_texts(text: str, depth: int, key: str) -> Iterator[tuple[str, str]]:
     start, end = text.find("{"), text.rfind("}") + 1
     inner = _embedded_object(text[start:end]) if 0 <= start < min(end, _MAX_TEXT) and depth < _MAX_UNWRAP else None
-    kept = f"{text[:start]}\n{text[end:]}" if inner is not None else text
-    if (echo := _ECHOED.search(kept, 0, _MAX_TEXT)) is not None:
-        kept = kept[: echo.start()]
-    yield key, kept[:_MAX_TEXT]
-    yield from ((match[1], match[2]) for match in islice(_CODE_IN_TEXT.finditer(kept, 0, _MAX_TEXT), 8))
+    remaining = f"{text[:start]}\n{text[end:]}" if inner is not None else text
+    if (echo := _ECHOED.search(remaining, 0, _MAX_TEXT)) is not None:
+        remaining = remaining[: echo.start()]
+    yield key, remaining[:_MAX_TEXT]
+    yield from ((match[1], match[2]) for match in islice(_CODE_IN_TEXT.finditer(remaining, 0, _MAX_TEXT), 8))
     if inner is not None:
         yield from _strings(inner, depth + 1)
 
 
 def _embedded_object(text: str) -> object:
-    """An object in JSON; inside a string of a string its quotes may still be escaped."""
-    for written in (text, text.replace('\\"', '"').replace("\\n", " ")):
+    """Return an object in JSON; None for any other text. Quotes in a nested string may still be escaped."""
+    for candidate in (text, text.replace('\\"', '"').replace("\\n", " ")):
         try:
-            return msgspec.json.decode(written)
+            return msgspec.json.decode(candidate)
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             continue
     return None
@@ -220,12 +233,12 @@ def _sentences(texts: Iterable[str]) -> Iterator[str]:
 
 
 def words_of(body: bytes) -> str:
-    """What an error says, fit for a log: cut, and without what it quotes, which may be the client's."""
+    """Return the text of an error for a log: cut, and without quotations, which may be the client's."""
     return _QUOTED.sub("…", _text_of(body))[:_MOST_WORDS]
 
 
 def error_text(body: bytes, headers: Headers) -> str:
-    """Return what an error says, without what it repeats of the headers that were sent: a server may echo a key."""
+    """Return the text of an error without the secrets of the headers that were sent: a server may echo a key."""
     text = _text_of(body)
     for name, value in headers:
         secret = value.decode("latin-1").removeprefix("Bearer ")

@@ -1,6 +1,6 @@
-"""Errors of upstreams that take a request in another form: chat templates that want roles in turns, old servers.
+"""Errors of upstreams that require another form: chat templates with alternating roles, old servers.
 
-Read generously: a wrong "yes" costs one more request that ends as the first one did.
+Matching is generous: a wrong match costs one more request that fails like the first.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-# Sentences of chat templates and of providers that check like them, one row a family.
+# Sentences of chat templates and of providers with similar checks, one row a family.
 _REFUSALS = re.compile(
     "|".join(
         (
@@ -24,7 +24,7 @@ _REFUSALS = re.compile(
         )
     )
 )
-# Of questions of ours behind a client's prompt, besides: a choice of tools, or a field, that a server does not know.
+# For the proxy's question after a client's prompt, also: an unknown tool choice or field.
 _FORMS = re.compile(
     "|".join(
         (
@@ -45,27 +45,28 @@ _SEALED = re.compile(
     r"\bencrypted.{0,3}(?:content|reasoning)\b"
     r"|\breasoning\b.{0,200}\bencrypted (?:with|by|for) (?:another|a different)\b"
 )
-# What is said of thinking whose signature another account or provider has made.
+# Errors about thinking with a signature of another account or provider.
 _UNSIGNED = re.compile(
     r"\binvalid.{0,3}(?:signature|data).{0,12}\b(?:redacted_)?thinking\b"
     r"|\bthinking\b.{0,80}\bsignature\b.{0,24}\b(?:verification failed|invalid|not valid|could not be verified)\b"
 )
-_PASSING = frozenset({408, 409, 429})
-_SERVERS_OWN = 500
+_TEMPORARY = frozenset({408, 409, 429})
+_INTERNAL_ERROR = 500
 _MAX_TEXT = 4_000
 
 
 def refuses_roles(report: bytes) -> bool:
-    """Whether a template wants user and assistant messages in turns; `report` is the body of an error, or empty."""
+    """Return True if a template requires alternating roles. report: the body of an error, or empty."""
     return bool(report) and _REFUSALS.search(_text_of(report)) is not None
 
 
 def refuses_form(status: int, report: bytes) -> bool:
-    """Whether a question is refused for its form, so that another may be answered.
+    """Return True if a question is rejected for its form, so that another form may be accepted.
 
-    Under 500 too, as servers answer whose templates raise. What a rate limit or a gateway says passes.
+    This includes status 500, which servers send if their template raises. Errors of rate limits and gateways do not
+    count.
     """
-    if not report or status in _PASSING or status > _SERVERS_OWN:
+    if not report or status in _TEMPORARY or status > _INTERNAL_ERROR:
         return False
     text = _text_of(report)
     return _REFUSALS.search(text) is not None or _FORMS.search(text) is not None
@@ -80,18 +81,18 @@ def _text_of(report: bytes) -> str:
 
 
 def refuses_thinking(report: bytes, header: Callable[[bytes], bytes | None]) -> bool:
-    """Whether thinking stands behind another prompt than the one it was made for.
+    """Return True if thinking is rejected because it was made after another prompt.
 
-    platform.claude.com, "Preserved thinking"; by these words and this header Claude Code knows it too.
+    Source: platform.claude.com, "Preserved thinking". Claude Code recognizes it by the same words and header.
     """
     if not report:
         return False
-    words = (b"bound to a different conversation", b"not created in this conversation")
-    return any(said in report for said in words) or header(b"anthropic-thinking-prefix-mismatch") is not None
+    phrases = (b"bound to a different conversation", b"not created in this conversation")
+    return any(phrase in report for phrase in phrases) or header(b"anthropic-thinking-prefix-mismatch") is not None
 
 
 def refuses_sealed(report: bytes) -> bool:
-    """Return True if sealed reasoning is refused, as by another account of a provider behind one gateway."""
+    """Return True if sealed reasoning is rejected, for example by another account behind a gateway."""
     if not report or b"invalid_encrypted_content" in report:
         return bool(report)
     text = _text_of(report)
@@ -99,5 +100,5 @@ def refuses_sealed(report: bytes) -> bool:
 
 
 def refuses_usage(report: bytes) -> bool:
-    """Whether a server does not know the question for a stream's usage."""
+    """Return True if a server does not support the request for a stream's usage."""
     return b"stream_options" in report or b"include_usage" in report

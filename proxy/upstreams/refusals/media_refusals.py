@@ -1,7 +1,7 @@
-"""Refusals of a request's bytes or pictures, though its tokens fit: what it has too much of, and the limit.
+"""Rejections of a request's bytes or images, though its tokens fit: the kind of excess, and the limit.
 
-The words are those of Anthropic, Bedrock, OpenAI, Azure, Copilot, vLLM and what stands in front of servers, as of
-November 2026. Only the part of an answer that reports an error is read.
+The texts are those of Anthropic, Bedrock, OpenAI, Azure, Copilot, vLLM and servers in front of them, as of November
+2026. Only the error part of a response is read.
 """
 
 import re
@@ -12,16 +12,16 @@ from proxy.upstreams.refusals import error_parts, rules
 from proxy.upstreams.refusals.rules import normal_code
 
 What = Literal["bytes", "pictures", "wide", "one", "pages"]
-"""`wide`: pictures with a side that is too long beside many others. `one`: one medium by itself. `pages`: of papers."""
+"""`wide`: images with a side that is too long next to many others. `one`: a single medium. `pages`: of documents."""
 
 TOO_LARGE = 413
 _FAILED = 400
-# vLLM and others refuse media with a 500.
+# vLLM and others reject media with status 500.
 _STATUSES = frozenset({400, 413, 422, 500})
 _MOST_READ = 64 * 1024
 _UNITS = {"kb": 10**3, "kib": 2**10, "mb": 10**6, "mib": 2**20, "gb": 10**9, "gib": 2**30}
 _UNITS |= {"megabyte": 10**6, "megabytes": 10**6}
-# The vocabulary of the table, in which these names stand for it; each may be made of later ones.
+# The vocabulary of the table. A name may be made of later ones.
 _VOCABULARY = {
     "SIZE": r"(?<!\d)(?P<limit>\d{1,12}(?:\.\d{1,6})?) ?(?P<unit>bytes|[kmg]i?b|megabytes?|b)\b",
     "COUNT": r"(?P<limit>\d{1,5})(?!\d|\.\d| ?(?:bytes|[kmg]i?b|px|pixels|x \d|tokens?|pages?)\b)",
@@ -34,7 +34,7 @@ _VOCABULARY = {
     "REQUEST": r"(?:request(?: body| payload| entity)?|body|payload|entity)",
     "图": r"(?:图片|图像|照片)",
 }
-# The first that matches holds; `limit` is what a refusal states.
+# The first match counts. `limit` is the limit that the text states.
 _ROWS: tuple[tuple[What, str], ...] = (
     ("wide", r"dimensions? exceeds? max allowed size for many.image requests:? (?P<limit>\d+)"),
     ("one", r"(?:image )?dimensions? exceeds? max allowed size:? (?P<limit>\d+)"),
@@ -117,7 +117,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 _PATTERNS = tuple((what, _compile(pattern)) for what, pattern in _ROWS)
-# A refusal to make pictures is no refusal of media.
+# Texts about generating images are not about media in the request.
 _ELSEWHERE = re.compile(
     r"\bimage (?:generation|editing|tools?)\b|\b(?:generat|creat|edit)\w* (?:of )?(?:an )?(?:images?|pictures?)\b"
     r"|\bimages? (?:may|can|to|will) be (?:generat|creat|edit|return)"
@@ -128,14 +128,14 @@ _STATUS_FIELDS = ("error", "code", "status", "status_code", "statusCode", "http_
 
 @dataclass(frozen=True, slots=True)
 class MediaRefusal:
-    """What a request has too much of. limit: as stated, None if it is not."""
+    """An excess in a request. limit: as stated; None if it is not."""
 
     what: What
     limit: int | None = None
 
 
 def media_refusal(status: int, body: bytes) -> MediaRefusal | None:
-    """Return what such an error states, None for any other."""
+    """Return the excess that such an error states; None for any other error."""
     if status not in _STATUSES or len(body) > _MOST_READ:
         return None
     if not body.strip():
@@ -144,9 +144,9 @@ def media_refusal(status: int, body: bytes) -> MediaRefusal | None:
 
 
 def media_refusal_in(data: bytes, *, failed: bool) -> MediaRefusal | None:
-    """Return what an event's data or an object under another status states, None if it refuses no media.
+    """Return the excess in an event's data or an object with another status; None if it rejects no media.
 
-    failed: it is an error whatever its form.
+    failed: True if it is an error whatever its form.
     """
     if not data.strip() or len(data) > _MOST_READ:
         return None
@@ -154,27 +154,27 @@ def media_refusal_in(data: bytes, *, failed: bool) -> MediaRefusal | None:
 
 
 def _read(error: object, status: int) -> MediaRefusal | None:
-    said = error_parts.strings_of(error)
+    strings = error_parts.strings_of(error)
     if _own_status(error) in rules.NEVER:
         return None
-    if any(rules.matches(rules.VETOES, sentence) for sentence in error_parts.sentences(said)):
+    if any(rules.matches(rules.VETOES, sentence) for sentence in error_parts.sentences(strings)):
         return None
-    texts = [text for _, text in said] or ([error] if isinstance(error, str) else [])
+    texts = [text for _, text in strings] or ([error] if isinstance(error, str) else [])
     for text in texts:
         plain = error_parts.plain(text[:2_000])
         if _ELSEWHERE.search(plain) is not None:
             return None
-        for what, pattern in _PATTERNS:
-            if (found := pattern.search(plain)) is not None:
-                limit = _limit_in(found)
-                return None if limit == 0 else MediaRefusal(what, limit)
-    if status == TOO_LARGE or _CODES & {normal_code(value) for _, value in said}:
+        for kind, pattern in _PATTERNS:
+            if (match := pattern.search(plain)) is not None:
+                limit = _limit_in(match)
+                return None if limit == 0 else MediaRefusal(kind, limit)
+    if status == TOO_LARGE or _CODES & {normal_code(value) for _, value in strings}:
         return MediaRefusal("bytes")
     return None
 
 
 def _own_status(error: object) -> int | None:
-    """That an error names itself, as gateways pass one on."""
+    """Return the status that an error itself names, as gateways relay one; None without one."""
     for value in map(error.get, _STATUS_FIELDS) if isinstance(error, dict) else ():
         if isinstance(value, dict):
             return _own_status(value)
@@ -183,7 +183,7 @@ def _own_status(error: object) -> int | None:
     return None
 
 
-def _limit_in(found: re.Match[str]) -> int | None:
-    groups = found.groupdict()
+def _limit_in(match: re.Match[str]) -> int | None:
+    groups = match.groupdict()
     limit = groups.get("limit")
     return None if limit is None else int(float(limit) * _UNITS.get(groups.get("unit") or "", 1))

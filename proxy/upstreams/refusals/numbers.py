@@ -1,4 +1,4 @@
-"""The numbers an overflow error states: the limit and what it holds, the prompt, and the output that was asked for."""
+"""The numbers in an overflow error: the limit and its kind, the prompt, and the requested output."""
 
 import re
 from dataclasses import dataclass
@@ -7,25 +7,25 @@ from itertools import count
 from policies.decision.overflow_retries import LimitKind
 from proxy.upstreams.refusals.rules import matches, patterns
 
-# As a count of characters or bytes, as an excess, in a sum, or as MiniMax's status, a number is no limit.
+# A count of characters or bytes, an excess, a term of a sum, or MiniMax's status is not a limit.
 _NOUN = r"(?! ?(?:char|byte|字符|字节|字|[kmg]i?b\b%s))"
 _NAMES = {"LIMIT": r"(?<!\(2013)" + _NOUN % r"|\+|pages", "INPUT": _NOUN % "", "OUTPUT": ""}
-# Some words, none of them a number or an excess.
+# Some words without a number or an excess.
 _GAP = r"(?:(?! by |prompt)[^\d.,])"
 
 
 def _readings(*rows: str) -> tuple[re.Pattern[str], ...]:
-    """Patterns in which LIMIT, INPUT and OUTPUT stand for numbers, which they bind."""
+    """Return compiled rows, in which LIMIT, INPUT and OUTPUT match numbers and capture them."""
     return patterns(*(_bound(row.replace("GAP", _GAP)) for row in rows))
 
 
 def _bound(row: str) -> str:
-    """Each number gets a group named after it and its place, since no two groups may have one name."""
+    """Return a pattern with a group for each number, named after it and its position, since names must be unique."""
     places = count()
     return re.sub("|".join(_NAMES), lambda name: f"(?P<{name[0].lower()}{next(places)}>NUM){_NAMES[name[0]]}", row)
 
 
-# Sums, which tell all three at once, then each number by itself; the surest wording first.
+# Sums, which have all three numbers, then each number by itself. The surest wording comes first.
 _SUMS = _readings(
     r"INPUT \+ OUTPUT (?:> |(?:is |are )?(?:GREATER than|OVER) (?:\w+ ){0,4})LIMIT",
     r"max tokens:? OUTPUT > context window:? LIMIT - input tokens:? INPUT",
@@ -95,35 +95,37 @@ _OUTPUTS = _readings(
     r"requested OUTPUT output tokens|OUTPUT (?:tokens )?for the completion|OUTPUT (?:max new tokens|output tokens)",
     r"max (?:completion |new |output )?tokens(?: is too large)?(?::| is)? ?\(?OUTPUT|\bgeneration length OUTPUT",
 )
-# Where servers stop counting at the limit, or only guess, they say so.
+# Texts of servers that stop counting at the limit, or only estimate.
 _VAGUE = patterns(
     r"\b(?:at least|about|approximately|roughly|around|estimated)\b:? (?:\w+ ){0,2}?NUM|\bover NUM|~ ?NUM|\bestimated\b"
 )
-# What a server's memory takes, which a request shares with others: it says nothing of the model's window.
+# Limits of a server's memory, which requests share. They say nothing about the model's window.
 _POOLS = patterns(
     r"\bcache (?:size|allocated|capacity)\b|\bkv cache\b|block manager|max num tokens|auto.truncate",
     r"origin input ids|\bpool\b",
 )
-# A limit called so holds prompt and output together …
+# A limit with such a name covers prompt and output together …
 _WINDOWS = patterns(
     r"WINDOW|\btotal\b|\bcompletion\b|max new tokens|\boutput\b|seq(?:uence)? len|上下文|窗口|\bcontext\b"
 )
-# … and one called so the prompt alone, whatever else is named beside it.
+# … and one with such a name covers only the prompt, whatever else is named.
 _ALONE = patterns(
     r"max(?:imum)? (?:allowed )?(?:input|prompt) (?:length|tokens?|size)|range of input length",
     r"input length limit|tokens in (?:the|your) prompt cannot",
     r"(?:prompt|input)s? (?:is |are )?too long:? NUM tokens? > NUM|input tokens? (?:count|exceed)|最大输入",
 )
-_SAID = patterns(r"SAID")
-# Anthropic's sum is refused against its window of 200000 with an allowance.
+_PROMPT_NOUNS = patterns(r"SAID")
+# Anthropic checks the sum against its window of 200000 with an allowance.
 _ALLOWANCES = frozenset({204_648})
 
-# A sentence, where in it a number stands, and the number.
-_Place = tuple[str, int, int]
+# A sentence, the position of a number in it, and the number.
+_Position = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
+    """The numbers that an error states. None for a number that is missing."""
+
     limit: int | None
     kind: LimitKind | None
     input_tokens: int | None
@@ -132,32 +134,33 @@ class Numbers:
 
     @property
     def learnable(self) -> bool:
+        """Return True if the limit is one of the model, so that it can be learned."""
         return self.limit is not None and self.kind != "pool" and self.limit not in _ALLOWANCES
 
     @property
     def fits_with_less_output(self) -> bool:
-        """Whether the prompt alone, as stated, would have fitted."""
+        """Return True if the prompt alone, as stated, would have fitted."""
         if self.limit is None or self.kind in ("input", "tier"):
             return False
         return self.input_tokens is not None and self.input_tokens < self.limit and self.output_tokens is not None
 
 
 def read_numbers(sentences: list[str], *, limit: int | None, given: int | None, tier: bool) -> Numbers:
-    """What is stated; `limit` and `given` are what the error has as fields of their own, which is believed first."""
-    found = _sum(sentences)
-    place = _first(_LIMITS, sentences)
-    limit = limit or found.get("limit") or _value(place)
-    asked = _first(_OUTPUTS, sentences, place)
-    output = _sum_of_parts(_PARTS_OUT, sentences) or found.get("output") or _value(asked)
+    """Return the stated numbers. limit, given: fields of the error itself, which take precedence."""
+    summed = _sum(sentences)
+    limit_position = _first(_LIMITS, sentences)
+    limit = limit or summed.get("limit") or _value(limit_position)
+    output_position = _first(_OUTPUTS, sentences, limit_position)
+    output = _sum_of_parts(_PARTS_OUT, sentences) or summed.get("output") or _value(output_position)
     # A number that reads as both is their sum.
-    sent = _first(_INPUTS, sentences, place, asked)
-    given = given or _sum_of_parts(_PARTS_IN, sentences) or found.get("input") or _value(sent)
-    vague = given is not None and any(matches(_VAGUE, sentence) for sentence in sentences)
-    return Numbers(limit, _kind(sentences, output, tier=tier) if limit else None, given, output, vague)
+    input_position = _first(_INPUTS, sentences, limit_position, output_position)
+    given = given or _sum_of_parts(_PARTS_IN, sentences) or summed.get("input") or _value(input_position)
+    is_vague = given is not None and any(matches(_VAGUE, sentence) for sentence in sentences)
+    return Numbers(limit, _kind(sentences, output, tier=tier) if limit else None, given, output, is_vague)
 
 
-def _value(place: _Place | None) -> int | None:
-    return place[2] if place else None
+def _value(position: _Position | None) -> int | None:
+    return position[2] if position else None
 
 
 def _sum(sentences: list[str]) -> dict[str, int]:
@@ -168,9 +171,9 @@ def _sum(sentences: list[str]) -> dict[str, int]:
     return {}
 
 
-def _first(table: tuple[re.Pattern[str], ...], sentences: list[str], *taken: _Place | None) -> _Place | None:
-    """The number the surest pattern reads; the same digits are not read for two things."""
-    found = (
+def _first(table: tuple[re.Pattern[str], ...], sentences: list[str], *taken: _Position | None) -> _Position | None:
+    """Return the number that the surest pattern reads. taken: positions of numbers with another meaning."""
+    positions = (
         (sentence, match.start(name), int(value))
         for pattern in table
         for sentence in sentences
@@ -178,11 +181,11 @@ def _first(table: tuple[re.Pattern[str], ...], sentences: list[str], *taken: _Pl
         for name, value in match.groupdict().items()
         if value
     )
-    return next((place for place in found if place not in taken), None)
+    return next((position for position in positions if position not in taken), None)
 
 
 def _sum_of_parts(table: tuple[re.Pattern[str], ...], sentences: list[str]) -> int | None:
-    """The sum of the parts that one sentence lists."""
+    """Return the sum of the parts that a sentence lists."""
     for sentence in sentences:
         if parts := [int(part) for pattern in table for part in pattern.findall(sentence)]:
             return sum(parts)
@@ -196,5 +199,5 @@ def _kind(sentences: list[str], output: int | None, *, tier: bool) -> LimitKind:
         return "pool"
     if output is None and any(matches(_ALONE, sentence) for sentence in sentences):
         return "input"
-    named = output is not None or any(matches(_WINDOWS, sentence) for sentence in sentences)
-    return "window" if named or not any(matches(_SAID, sentence) for sentence in sentences) else "input"
+    is_window = output is not None or any(matches(_WINDOWS, sentence) for sentence in sentences)
+    return "window" if is_window or not any(matches(_PROMPT_NOUNS, sentence) for sentence in sentences) else "input"

@@ -1,7 +1,8 @@
-"""Refusals of the output's limit alone: which errors they are, and the most output that they allow.
+"""Rejections of only the output limit: recognizing them, and the most output that they allow.
 
-They borrow the words of overflows ("reduce the length", "context window", a maximum beside a number). What the numbers
-belong to decides: the output's own make no overflow, however the rest is worded; those of the prompt, or of both, do.
+Their texts resemble overflows ("reduce the length", "context window", a maximum and a number). The owner of the numbers
+decides: numbers of the output alone mean no overflow, whatever the wording. Numbers of the prompt, or of both, mean
+one.
 """
 
 import re
@@ -19,7 +20,7 @@ _WORDS = {
     r"|completion of|generates)\b",
     "PROMPT": r"(?:\b(?:prompts?|inputs?(?! should)|messages?|conversation|history|chat|request)\b"
     r"|输入|提示|对话|消息)",
-    # The output is refused as too small: it is what the prompt leaves of the window.
+    # The output is rejected as too small: it is the part of the window that the prompt leaves.
     "LEAST": r"(?:\bat least\b|(?<!\w)-\d)",
     # Up to a number that belongs to neither of them.
     "GAP": r"(?:(?!WINDOW|request|asked|got|provided|max (?:\w+ )?tokens)\D)",
@@ -32,11 +33,11 @@ def _rows(*rows: str) -> tuple[str, ...]:
     return rows
 
 
-# A field by whose name nothing but the output is meant.
+# Field names that mean only the output.
 _FIELDS = patterns(*_rows(r"^(?:body )?OUT$"))
-# Said beside it, this is about what the prompt leaves.
+# With these words, the text is about the room that the prompt leaves.
 _LEAVES_TOO_LITTLE = patterns(*_rows(r"LEAST|\b(?:messages|prompt)\b"))
-# The output beside a number that is too much.
+# The output next to a number that is too large.
 _REFUSED = patterns(
     *_rows(
         r"^(?!.*LEAST)(?=.*OUT)(?=.*NUM)"
@@ -44,7 +45,7 @@ _REFUSED = patterns(
         r"OUT\W.{0,20}\babove max",
     )
 )
-# A number of the prompt, or of prompt and output together; or the prompt is what is too long.
+# A number of the prompt, or of prompt and output together, or a prompt that is too long.
 _OF_THE_PROMPT = patterns(
     *_rows(
         r"PROMPT(?:(?!OUT)\D){0,40}NUM|NUM (?:tokens? )?(?:(?:of|in|from) )?(?:the |your )?PROMPT",
@@ -63,7 +64,7 @@ _OF_THE_PROMPT = patterns(
         r"\bremaining\b|\bminus\b|(?:\bincluding|\bof which|含|包括) ?(?:the |your )?OUT",
     )
 )
-# Where the most is stated, the surest wording first.
+# The stated maximum, the surest wording first.
 _MOST = patterns(
     *_rows(
         r"NUM > (?P<most>NUM)",
@@ -79,43 +80,43 @@ _MOST = patterns(
 
 
 def _affordable(body: bytes) -> int | None:
-    """What a credit has left for an answer (OpenRouter): a shorter one is better than none."""
+    """Return the tokens that a credit can pay for (OpenRouter); None without such a number."""
     for _, text in error_parts.strings_of(error_parts.error_part(body, failed=True)):
-        if (found := _CAN_AFFORD.search(error_parts.plain(text[:2_000]))) is not None:
-            return int(found[1]) or None
+        if (match := _CAN_AFFORD.search(error_parts.plain(text[:2_000]))) is not None:
+            return int(match[1]) or None
     return None
 
 
 def refuses_output(sentences: list[str]) -> bool:
-    """Whether an error is about the output's limit and about nothing else."""
+    """Return True if an error is only about the output limit."""
     if any(matches(_OF_THE_PROMPT, sentence) for sentence in sentences):
         return False
     return any(matches(_REFUSED, sentence) for sentence in sentences)
 
 
-def _names_output(said: error_parts.Said, sentences: list[str]) -> bool:
-    """Whether the field that an error names is the output's, and nothing that it says is about a prompt."""
+def _names_output(strings: error_parts.Strings, sentences: list[str]) -> bool:
+    """Return True if an error names the output's field, and nothing in it is about a prompt."""
     if any(matches(_OF_THE_PROMPT, sentence) or matches(_LEAVES_TOO_LITTLE, sentence) for sentence in sentences):
         return False
-    return any(key == "param" and matches(_FIELDS, error_parts.plain(value)) for key, value in said)
+    return any(key == "param" and matches(_FIELDS, error_parts.plain(value)) for key, value in strings)
 
 
 def most_output(status: int, body: bytes) -> int | None:
-    """The output that such an error allows; None where it states none, or is something else."""
+    """Return the output that such an error allows; None if it states none or is another error."""
     if status == _UNPAID:
         return _affordable(body)
     if status in NEVER or status >= _SERVER_ERROR:
         return None
     error = error_parts.error_part(body, failed=not 200 <= status < _FAILED)
-    said = error_parts.strings_of(error)
-    sentences = error_parts.sentences(said)
+    strings = error_parts.strings_of(error)
+    sentences = error_parts.sentences(strings)
     if any(matches(VETOES, sentence) for sentence in sentences):
         return None
-    asked = any(matches(ASKS_FOR_LESS_OUTPUT, sentence) for sentence in sentences)
-    if not (asked or refuses_output(sentences) or _names_output(said, sentences)):
+    is_asked = any(matches(ASKS_FOR_LESS_OUTPUT, sentence) for sentence in sentences)
+    if not (is_asked or refuses_output(sentences) or _names_output(strings, sentences)):
         return None
-    found = (pattern.search(sentence) for pattern, sentence in product(_MOST, sentences))
-    stated = next(filter(None, found), None)
+    matches_in_order = (pattern.search(sentence) for pattern, sentence in product(_MOST, sentences))
+    stated = next(filter(None, matches_in_order), None)
     if stated is None:
         return None
     return int(stated["most"]) - bool(stated.groupdict().get("excluded"))

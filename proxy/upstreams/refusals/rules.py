@@ -1,12 +1,12 @@
-"""What decides whether an error is an overflow: codes that suffice, vetoes, and wordings, each a table of patterns.
+"""Tables that decide whether an error is an overflow: sufficient codes, vetoes, and wordings.
 
-Every pattern is tried on one sentence of at most 240 characters, or on two, as `error_parts.sentences` writes them, so
-that none can take long on any input.
+Every pattern is tried on one or two sentences of at most 240 characters, as `error_parts.sentences` writes them. So no
+input takes long.
 """
 
 import re
 
-# The vocabulary of the tables, in which these names stand for it; each may be made of later ones.
+# The vocabulary of the tables. A name may be made of later ones.
 _VOCABULARY = {
     "WHAT": r"(?:SAID|\b(?:requests?|requested|sequence|sequences|tokens?|payload|body|job|session)\b)",
     "SAID": r"\b(?:prompts?|(?<!invalid )inputs?(?! validation)|messages?|conversations?|chat|history|context|"
@@ -24,7 +24,7 @@ _VOCABULARY = {
     "MUST": r"\b(?:must|should|cannot|cant|can not|may not|has to|have to|needs? to)\b",
     "SHRINK": r"\b(?:reduc|shorten|decreas|trim|truncat|shrink|condens|drop|clear|cut)\w*\b",
     "BIG": r"\b(?<!took )(?<!takes )too (?:long|large|big|lengthy|many tokens)\b",
-    # A number as windows have it.
+    # A number in the range of windows.
     "SIZE": r"(?:(?=[2-9]\d\d|\d{4})NUM)",
     "NUM": r"(?<![\d.])\d{3,9}(?![\dk%])(?!\.\d*[1-9])",
     "主语": r"(?:输入|提示词?|prompt|消息|对话|会话|聊天|问题|文本|历史|请求|内容|tokens?)",
@@ -33,22 +33,24 @@ _VOCABULARY = {
 
 
 def patterns(*rows: str) -> tuple[re.Pattern[str], ...]:
+    """Return the compiled rows, with the vocabulary's names replaced."""
     for name, words in _VOCABULARY.items():
         rows = tuple(row.replace(name, words) for row in rows)
     return tuple(re.compile(row) for row in rows)
 
 
 def matches(table: tuple[re.Pattern[str], ...], sentence: str) -> bool:
+    """Return True if a pattern of the table matches the sentence."""
     return any(pattern.search(sentence) for pattern in table)
 
 
-# Statuses with which no true overflow was ever seen.
+# Statuses that never come with a real overflow.
 NEVER = frozenset({401, 402, 403, 407, 408, 429, 499, 529})
-# From here on a gateway speaks, who quotes half of what it heard: only what cannot be mistaken counts.
+# From this status on a gateway responds, which may quote only half of an error. Only certain wordings count.
 GATEWAY = 502
-# Fields that hold a code; `error` holds one where the sentence stands beside it.
+# Fields that hold a code. `error` holds one if the text is next to it.
 CODE_FIELDS = frozenset({"code", "type", "status", "error_type", "error_code", "errorcode", "error", "reason", "kind"})
-# Codes that mean an overflow whatever else is said, without their separators, and in no other case.
+# Codes that mean an overflow whatever the text is, without separators and in lower case.
 _SUFFICIENT = re.compile(
     r"(?:max(?:imum)?|model|input)?context(?:length|window|size|limit|tokens?)?(?:is|was|has been)?"
     r"(?:exceed\w*|overflow\w*|reached|toolong|toolarge|full)(?:error|exception)?"
@@ -56,21 +58,23 @@ _SUFFICIENT = re.compile(
     r"|(?:prompt|input|inputs|conversation|history|inputtokens|prompttokens)(?:is)?toolong(?:error|exception)?"
     r"|modelmaxprompttokensexceeded|maxprompttokensexceeded|tokenquantityexceeded|tokenslimitreached"
 )
-# Codes that are numbers, so they count only with these beside them (Zhipu; iFlytek; Baidu).
+# Numeric codes, which count only together with a field of a code (Zhipu; iFlytek; Baidu).
 NUMBERED = frozenset({"1261", "10907", "336103"})
-# A limit on what an account may send with one request: waiting never helps, so it is no rate.
+# Limits of an account for a single request. Waiting never helps, so they are not rate limits.
 TIER_CODES = frozenset({"tokenslimitreached"})
 
 
 def normal_code(value: str) -> str:
+    """Return a code in lower case without separators."""
     return re.sub(r"[^a-z0-9]", "", value[:80].lower())
 
 
 def suffices(code: str) -> bool:
+    """Return True if a code alone means an overflow."""
     return _SUFFICIENT.fullmatch(code) is not None
 
 
-# No overflow, whatever else is said: rates, money, time, keys, load, and what the filters caught.
+# Texts that veto an overflow: rates, money, time, keys, load, and content filters.
 VETOES = patterns(
     r"tokens? ?(?:per|/|a) ?(?:min|hour|day|second|month)|\bper (?:minute|hour|day|second|month)\b",
     r"\bdaily\b|\bmonthly\b|\b\d+ ?s window",
@@ -86,14 +90,14 @@ VETOES = patterns(
     r"content.?(?:filter|management|policy)|\bflagged\b|\bblocked\b|moderation|injection|sensitive|\bsafety\b",
     r"速率|余额|频率|频繁|限流|鉴权|额度|充值|欠费|并发|配额|过载|次数|用量|今日|当日|每日|每天|每分钟|单日|排队|敏感|安全|违规|审核|间隔|繁忙",
     r"不存在|超时|权限|套餐",
-    # OpenRouter's words for what a key may still spend
+    # OpenRouter's text for the remaining budget of a key
     r"^\W{0,3}prompt tokens limit exceeded:? NUM > NUM",
 )
-# Nor are these, which want less output.
+# Texts that ask for less output veto it too.
 ASKS_FOR_LESS_OUTPUT = patterns(
     r"fewer (?:output|completion) tokens|maximum tokens (?:you|value)|supports? at most \d+ (?:completion|output)"
 )
-# Two neighbouring sentences that set two numbers of tokens against each other, in whatever words.
+# Two neighbouring sentences that compare two numbers of tokens, in any words.
 COMPARISONS = patterns(
     r"^(?=.*(?:SAID|\bsequence length\b))(?=.*\b(?:tokens?|context|length|long|sequence|n ctx)\b)"
     r"(?=.*(?:\b(?:max\w*|limit\w*|allow\w*|accept\w*|support\w*|permit\w*|handle|window|cannot|cant)\b"
@@ -102,7 +106,7 @@ COMPARISONS = patterns(
     r"^(?=.*(?:输入|提示|prompt|上下文|请求|对话|消息))(?=.*(?:token|长度|上下文|窗口))"
     r"(?=.*(?:最大|上限|限制|最多|至多|超|仅支持|只支持))(?=.*?SIZE.*?SIZE)",
 )
-# A sentence about the answer alone; its cap is no overflow, even where it equals the window.
+# A sentence only about the output. Its cap is no overflow, even if it equals the window.
 OUTPUT_ONLY = patterns(
     r"^(?!\W{0,3}max tokens of NUM exceeded\W{0,3}$)(?!.*(?:SAID|\brequests?\b|\bremain\w*|\btotal of\b|输入|上下文|"
     r"提示|对话)).{0,80}\b(?:max (?:completion |new |output )?tokens|(?:output|completion) (?:tokens?|length))\b",
@@ -136,14 +140,14 @@ ELSEWHERE = patterns(
     r"\b\d{1,3} (?:characters|chars)\b",
     r"\d ?[kmg]i?b(?![a-z])|请求体|\bmalformed input request\b|\b(?:tts|speech|voice|training|(?:fine.?)?tuning)\b",
     r"\b(?:dataset|deprecated|dimensions?|versions?)\b",
-    # A least value, not a greatest one.
+    # A minimum, not a maximum.
     r"\b(?:must|should|has to|needs to) be (?:(?:greater|larger|longer|more|higher) than|at least)\b",
     r"^\W{0,3}invalid input\b(?!.*(?:token|length|context))|^output\b|\bcompletion reached\b",
     r"语音|时长|图片|文件|音频|视频|字段|名称|数组|工具|参数(?!:)|图像|轮次不",
     r"\btools\b.{0,12}(?:数量|个数)",
 )
 
-# What cannot be mistaken, beside whatever else a sentence is about, and even from a gateway.
+# Certain wordings, whatever else a sentence is about, and even from a gateway.
 CERTAIN = patterns(
     r"\bmax(?:imum)? (?:\w+ ){0,2}(?:context|seq(?:uence)?|prompt|input|model) ?(?:length|len|size|window|tokens?)\b"
     r"[^\d]{0,60}NUM",
@@ -154,7 +158,7 @@ CERTAIN = patterns(
     r"\b(?:inputs?|prompt)\b.{0,40}(?:\+|\bplus\b|\band\b).{0,40}\btokens\b.{0,40}(?:BELOW|OVER).{0,40}NUM",
     r"\b(?:prompts?|inputs?|messages|conversation)\b.{0,40}BIG.{0,40}NUM (?:input |prompt )?tokens",
 )
-# How overflows are worded, one row a family.
+# Wordings of overflows, one row a family.
 WORDINGS = patterns(
     r"SAID.{0,60}BIG|\btoo many (?:input|prompt|context) tokens\b|\btoo many tokens\b.{0,30}(?:SAID|NUM)",
     r"\b(?:requests?|sequence|session)\b.{0,30}BIG.{0,60}(?:\b(?:tokens?|context)\b|NUM > NUM)",
@@ -197,7 +201,8 @@ WORDINGS = patterns(
     r"主语.{0,16}(?:[过太超]长|超限|过大|太大)|主语.{0,40}超越.{0,20}(?:长度|token|上限|限制|最大|NUM)",
     r"主语.{0,40}(?:最多|最大|至多|上限).{0,12}NUM|(?:减少|缩短|精简|压缩).{0,8}(?:上下文|主语)",
 )
-# What a server has computed as the room that a prompt leaves (NIM, vLLM's relatives); no client asks for so little.
+# An output limit that a server has computed from the room after the prompt (NIM, vLLM's relatives). No client requests
+# so little.
 _NEGATIVE_OUTPUT = (
     r"\bmax (?:(?:completion|output|new) )?tokens\b.{0,12}\bmust be"
     r" (?:non.?negative|positive|(?:at least|greater than(?: or equal to)?|>=?) ?\d{1,2}\b)"
@@ -205,8 +210,8 @@ _NEGATIVE_OUTPUT = (
     r"|\bgreater than (?:or equal to )?\d{1,2}\b.{0,12}\bmax (?:(?:completion|output|new) )?tokens ?=? ?-\d+"
 )
 COMPUTED_OUTPUT = patterns(_NEGATIVE_OUTPUT)
-# Perhaps an overflow: too much of something else than tokens, or an error that says nothing. Only our own estimate can
-# tell. (What states bytes is not among these: a longer window would not take it either.)
+# Possible overflows: an excess of something other than tokens, or an error without a text. Only the proxy's own
+# estimate can decide. (Limits in bytes are not among these, since a longer window would not help.)
 UNCLEAR = patterns(
     r"^\W{0,3}(?:\d{3} )?(?:http )?(?:error:? )?(?:request )?(?:the )?(?:payload|request(?: body| entity|"
     r" payload)?|content|entity|body)(?: is)? too (?:large|big|long)\W{0,3}$",
@@ -216,9 +221,9 @@ UNCLEAR = patterns(
     _NEGATIVE_OUTPUT,
     r"^\W{0,3}(?:400|413)(?: status code)? \(no body\)",
 )
-# A count of bytes, or a page, which a web server in between sent.
+# A count of bytes, or a page from an intermediate web server.
 BYTES = patterns(r"\bbody size\b|\bbytes\b|\d ?[kmg]i?b\b|字节|\bnginx\b|\bcloudflare\b|payload too large error")
 UNCLEAR_CODES = frozenset({"requesttoolarge", "requestentitytoolarge", "payloadtoolarge"})
-# One message whose text is longer than one may be; where it stands tells whether it is the conversation's.
+# A message whose text is too long. Its position shows whether it belongs to the conversation.
 LONG_STRING_CODES = frozenset({"stringabovemaxlength"})
 CONVERSATION_FIELD = re.compile(r"(?:messages|input)(?:[.\[]\d+\]?)*(?:[.\[](?:content|text|\d+)\]?)*")

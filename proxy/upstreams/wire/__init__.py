@@ -1,1 +1,1 @@
-"""HTTP/1.1 to upstreams, on asyncio's transports and httptools' parser: heads, answers, connections, their pool."""
+"""HTTP/1.1 to upstreams, on asyncio's transports and httptools' parser: header blocks, responses, connection pools."""

@@ -1,4 +1,4 @@
-"""A connection to an upstream: one request at a time, its answer, and how long both may take."""
+"""A connection to an upstream: one request at a time, its response, and their timeouts."""
 
 import asyncio
 import socket
@@ -18,19 +18,19 @@ from proxy.upstreams.wire.answer import AnswerReader, NotHTTPError
 from proxy.upstreams.wire.heads import Body
 from proxy.upstreams.wire.tunnels import UNAUTHORIZED, unauthorized_error
 
-# Up to here head and body go out in one piece; copying more costs more than the second write.
+# Up to this size header block and body are sent in one piece. Copying more costs more than a second write.
 _JOINED = 64 * 1024
-# A body beyond this is sent in pieces, with turns of the loop for others between them.
+# A larger body is sent in pieces, so that other tasks run in between.
 _LARGE = 1024 * 1024
 _PIECE = 512 * 1024
-# What is received and not taken yet; beyond it nothing more is read.
+# The most received bytes that were not taken yet. Reading pauses beyond it.
 _MOST_HELD = 256 * 1024
-# Of a body that is about to be whole.
+# The most remaining bytes of a body to wait for together with the header block.
 _MOST_AWAITED = 64 * 1024
 _FOREVER = float("inf")
 
 
-# Of Linux's `struct tcp_info`: tcpi_bytes_acked, 64 bits.
+# From Linux's `struct tcp_info`: tcpi_bytes_acked, 64 bits.
 _TCP_INFO_BYTES = 192
 _ACKNOWLEDGED = struct.Struct("120xQ").unpack_from
 
@@ -39,30 +39,30 @@ class ConnectionOwner(Protocol):
     """Takes connections back when their responses are complete."""
 
     def give_back(self, connection: "Connection") -> None:
-        """Take back a connection that can be used again."""
+        """Take back a reusable connection."""
 
     def on_lost(self, connection: "Connection") -> None:
-        """Note once that a connection is closed."""
+        """Note that a connection is closed. Called once."""
 
 
 class Connection(asyncio.Protocol):
-    """Made by a pool, which owns it while nothing is asked.
+    """A connection that a pool opens, and owns while no request is in flight.
 
-    idle_since: when its last answer was complete, in the loop's seconds.
-    is_open:    whether it can be asked.
-    was_stale:  whether it was answered before, but has ended without a byte of the next answer.
+    idle_since: the time when its last response was complete, in the loop's seconds.
+    is_open:    True if it can send a request.
+    was_stale:  True if it was used before, but ended without a byte of the next response.
     """
 
     def __init__(self, owner: ConnectionOwner, upstream: Upstream, proxy: Proxy | None = None) -> None:
-        """`proxy`: reads the requests, None without one."""
+        """Create a connection. proxy: a proxy that reads the requests; None without one."""
         self.proxy = proxy
         self.idle_since = 0.0
         self.is_open = False
         self.was_stale = False
         self._is_used = False
-        # What its peer's system had taken before the request that is under way: counted, since asking for it takes
-        # longer than all else that a finished answer needs; but measured where encryption adds to what is written.
-        self._taken: int | None = None
+        # The bytes that the peer's system had taken before the current request. They are counted, since reading them
+        # takes longer than all other work at the end of a response. With encryption, which adds bytes, they are read.
+        self._acknowledged: int | None = None
         self._written = 0
         self._is_encrypted = False
         self._owner = owner
@@ -71,20 +71,20 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._answer: PendingResponse | None = None
         self._sending: asyncio.Task[None] | None = None
-        # Whether all of what is sent is here, so that only the upstream can hold it up.
-        self._is_here = True
+        # True if all bytes to send are here, so that only the upstream can delay the sending.
+        self._is_body_complete = True
         self._drained: asyncio.Future[None] | None = None
-        # A request starts no timer: the connection's looks when it fires whether anything is late.
+        # Requests start no timers. The connection's single timer checks for timeouts when it fires.
         self._timer: asyncio.TimerHandle | None = None
-        self._heard = 0.0
-        self._ends = _FOREVER
+        self._last_activity = 0.0
+        self._deadline = _FOREVER
 
     async def ask(
         self, head: bytes, body: Body, *, has_no_body: bool, chunked: bool, began: float
     ) -> "PendingResponse":
-        """Send a request, and return when the head of its answer is there; `began`: when its time began to count.
+        """Send a request, and return its response when the header block has come. began: the start of its total time.
 
-        Raises UpstreamConnectionError or UpstreamTimeoutError, and what reading `body` raises.
+        Raises UpstreamConnectionError, UpstreamTimeoutError, and the errors of reading `body`.
         """
         answer = self.begin(head, body, has_no_body=has_no_body, chunked=chunked, began=began)
         await answer.wait_for_head()
@@ -94,8 +94,8 @@ class Connection(asyncio.Protocol):
         """Send a request without waiting for the response."""
         answer = self._answer = PendingResponse(self, has_no_body=has_no_body)
         total = self._upstream.total_timeout
-        self._ends = _FOREVER if total is None else began + total
-        self._heard = self.loop.time()
+        self._deadline = _FOREVER if total is None else began + total
+        self._last_activity = self.loop.time()
         try:
             self._send(answer, head, body, chunked=chunked)
             self._watch()
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
             self._write(head)
         else:
             self._write(head)
-            self._is_here = isinstance(body, bytes)
+            self._is_body_complete = isinstance(body, bytes)
             pieces = _pieces(body) if isinstance(body, bytes) else body
             self._sending = asyncio.create_task(self._send_all(pieces, chunked=chunked))
             self._sending.add_done_callback(partial(self._end_sending, answer))
@@ -129,11 +129,11 @@ class Connection(asyncio.Protocol):
             self._write(b"".join((b"%x\r\n" % len(piece), piece, b"\r\n")) if chunked else piece)
             if self._drained is not None:
                 await self._drained
-                self._heard = self.loop.time()
+                self._last_activity = self.loop.time()
         if chunked:
             self._write(b"0\r\n\r\n")
-        # Here, since the answer may come before anybody is told that the task has ended.
-        self._sending, self._heard = None, self.loop.time()
+        # Set here, since the response may come before the task's callback runs.
+        self._sending, self._last_activity = None, self.loop.time()
 
     def _end_sending(self, answer: "PendingResponse", sending: asyncio.Task[None]) -> None:
         if not sending.cancelled() and (error := sending.exception()) is not None:
@@ -143,43 +143,48 @@ class Connection(asyncio.Protocol):
     # asyncio's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods alone
+        """Store the transport, and set its socket options."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport has only the methods
         self._is_encrypted = transport.get_extra_info("ssl_object") is not None
-        with suppress(AttributeError, OSError):  # no socket, or one that is closed already
+        with suppress(AttributeError, OSError):  # no socket, or a closed one
             keep_alive(transport.get_extra_info("socket"))
-        self._taken = _acknowledged_bytes(self._transport)
+        self._acknowledged = _acknowledged_bytes(self._transport)
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
+        """Pass bytes to the response. Bytes without a request close the connection."""
         answer = self._answer
-        if answer is None:  # nobody has asked for it
+        if answer is None:  # no request is open
             self.close()
             return
-        self._heard = self.loop.time()
+        self._last_activity = self.loop.time()
         try:
             answer.receive(data)
         except NotHTTPError:
-            answer.fail(UpstreamConnectionError("The upstream's answer is not valid HTTP.", "not_http"))
-        except TruncatedError as error:  # of the sink, which cannot read on
+            answer.fail(UpstreamConnectionError("The upstream's response is not valid HTTP.", "not_http"))
+        except TruncatedError as error:  # the sink cannot read on
             answer.fail(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """End the response, and note whether the upstream took any byte of the request."""
         if self._timer is not None:
             self._timer.cancel()
         if self._answer is not None:
             self.was_stale = self._is_used and self._answer.reader.is_untouched
-            taken = _acknowledged_bytes(self._transport) if self.was_stale else None
-            self._answer.was_unread = taken is not None and taken == self._taken
+            acknowledged = _acknowledged_bytes(self._transport) if self.was_stale else None
+            self._answer.was_unread = acknowledged is not None and acknowledged == self._acknowledged
             self._answer.lose(exc)
-        self._leave()
+        self._report_lost()
         self.resume_writing()
 
     def pause_writing(self) -> None:
+        """Make the sender wait."""
         self._drained = self.loop.create_future()
 
     def resume_writing(self) -> None:
+        """Let the sender continue."""
         drained, self._drained = self._drained, None
-        if drained is not None and not drained.done():  # as where sending was cancelled
+        if drained is not None and not drained.done():  # the sending may have been cancelled
             drained.set_result(None)
 
     @property
@@ -187,7 +192,7 @@ class Connection(asyncio.Protocol):
         """Return True if it can be used, as far as that is known in this turn of the loop."""
         return self.is_open and not self._transport.is_closing()
 
-    # what the answer asks for
+    # called by the response
 
     def finish(self, *, may_continue: bool) -> None:
         """Note that the response is complete."""
@@ -195,19 +200,21 @@ class Connection(asyncio.Protocol):
         if may_continue and self._sending is None and self.is_usable:
             self._is_used, self.idle_since = True, self.loop.time()
             if self._is_encrypted:
-                self._taken = _acknowledged_bytes(self._transport)
-            elif self._taken is not None:
-                self._taken += self._written
+                self._acknowledged = _acknowledged_bytes(self._transport)
+            elif self._acknowledged is not None:
+                self._acknowledged += self._written
             self._written = 0
             self._owner.give_back(self)
         else:
             self.close()
 
     def pause_reading(self) -> None:
+        """Stop reading from the socket."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        self._heard = self.loop.time()
+        """Continue reading from the socket."""
+        self._last_activity = self.loop.time()
         self._transport.resume_reading()
 
     def close(self) -> None:
@@ -220,47 +227,49 @@ class Connection(asyncio.Protocol):
         else:
             self._answer = None
             self._transport.abort()
-        self._leave()
+        self._report_lost()
 
-    def _leave(self) -> None:
+    def _report_lost(self) -> None:
         if self.is_open:
             self.is_open = False
             self._owner.on_lost(self)
 
-    # what is waited for
+    # timeouts
 
     def _watch(self) -> None:
         if self._timer is None:
-            heard = self._heard if self._is_awaited else self.loop.time()
-            self._timer = self.loop.call_at(min(self._ends, heard + self._upstream.idle_timeout), self._look)
+            last_activity = self._last_activity if self._is_awaited else self.loop.time()
+            self._timer = self.loop.call_at(
+                min(self._deadline, last_activity + self._upstream.idle_timeout), self._check_timeouts
+            )
 
     @property
     def _is_awaited(self) -> bool:
-        """Return True if it is the upstream's turn. It is not while a client sends or reads slowly."""
+        """Return True if the upstream has to act next. It does not while a client sends or reads slowly."""
         answer = self._answer
-        is_sent = self._sending is None or self._is_here
+        is_sent = self._sending is None or self._is_body_complete
         return answer is not None and not answer.is_paused and (is_sent or answer.reader.is_begun)
 
-    def _look(self) -> None:
+    def _check_timeouts(self) -> None:
         self._timer = None
         answer, now, upstream = self._answer, self.loop.time(), self._upstream
         if answer is None:
             return
-        if now >= self._ends:
-            late = f"The upstream did not answer within {upstream.total_timeout:g} s."
-            answer.fail(UpstreamTimeoutError(late, "total_timeout"))
-        elif self._is_awaited and now >= self._heard + upstream.idle_timeout:
-            silent = f"The upstream sent nothing for {upstream.idle_timeout:g} s."
-            answer.fail(UpstreamTimeoutError(silent, "idle_timeout"))
+        if now >= self._deadline:
+            message = f"The upstream did not respond within {upstream.total_timeout:g} s."
+            answer.fail(UpstreamTimeoutError(message, "total_timeout"))
+        elif self._is_awaited and now >= self._last_activity + upstream.idle_timeout:
+            message = f"The upstream sent nothing for {upstream.idle_timeout:g} s."
+            answer.fail(UpstreamTimeoutError(message, "idle_timeout"))
         else:
             self._watch()
 
 
 class PendingResponse:
-    """The answer to one request, as a body whose bytes are taken as they come.
+    """The response to one request, as a body whose bytes are taken as they come.
 
-    was_unread: whether its connection, which was used before, has ended without a byte of the request having been taken
-    by its peer: then nothing can have come of it.
+    was_unread: True if its reused connection ended before the peer took a byte of the request. The request then had no
+                effect.
     """
 
     __slots__ = (
@@ -269,9 +278,10 @@ class PendingResponse:
     )
 
     def __init__(self, connection: Connection, *, has_no_body: bool) -> None:
+        """Create the response of a request on this connection."""
         self.reader = AnswerReader(has_no_body=has_no_body)
         self._proxy = connection.proxy
-        self._loop = connection.loop  # asking for the one that runs takes a call of the system
+        self._loop = connection.loop  # getting the running loop costs a system call
         self.is_paused = self.was_unread = False
         self._connection: Connection | None = connection
         self._error: BaseException | None = None
@@ -280,8 +290,10 @@ class PendingResponse:
         self._waiter: asyncio.Future[None] | None = None
 
     async def wait_for_head(self) -> None:
-        """Return when the head is there, and a body of which little is to come; raises what prevented it, and is closed
-        then, as if the wait is cancelled."""
+        """Wait for the header block, and for a body with few remaining bytes. Closes on errors and cancellation.
+
+        Raises the error that prevented the response.
+        """
         try:
             await self._head()
         except BaseException:
@@ -291,12 +303,12 @@ class PendingResponse:
     async def _head(self) -> None:
         while not self.reader.is_begun or self._is_nearly_whole:
             self._raise_failure()
-            await self._news()
+            await self._wait_for_news()
         if self._proxy is not None and self.reader.status == UNAUTHORIZED:
             raise unauthorized_error(self._proxy)
 
     def _raise_failure(self) -> None:
-        """Raise what has prevented it, if something has; it is not kept, since it leads back here then."""
+        """Raise the stored error, if there is one. It is not kept, since its traceback refers to this object."""
         error, self._error = self._error, None
         try:
             if error is not None:
@@ -306,37 +318,40 @@ class PendingResponse:
 
     @property
     def _is_nearly_whole(self) -> bool:
-        """Return True if little of the body is to come, so that it is read with its header block. Events are not."""
+        """Return True if few bytes of the body remain, so that it is read with its header block. Events are not."""
         is_short = self._error is None and 0 < self.reader.bytes_to_come <= _MOST_AWAITED
         return is_short and not is_event_stream(self.reader.headers)
 
     def take(self) -> bytes:
+        """Return the bytes received since the last call."""
         chunk = self.reader.take()
         self._held = 0
         self.resume()
         return chunk
 
     def untake(self, chunk: bytes) -> None:
-        """Give back what was taken, before anything else is."""
+        """Put bytes back that were taken, before taking anything else."""
         self.reader.untake(chunk)
         self._held += len(chunk)
 
     @property
     def is_complete(self) -> bool:
+        """Return True if all bytes have been received."""
         return self.reader.is_complete
 
     async def more(self, seconds: float | None) -> bool:
-        held, late, timer = self._held, asyncio.Event(), None
+        """Wait for more bytes, at most for `seconds`. Returns False if none came. Raises TruncatedError."""
+        held_before, late, timer = self._held, asyncio.Event(), None
         if seconds is not None:
             timer = self._loop.call_later(seconds, self._end_waiting, late)
         try:
-            while self._held == held and not (self.reader.is_complete or late.is_set()):
+            while self._held == held_before and not (self.reader.is_complete or late.is_set()):
                 self._check()
-                await self._news()
+                await self._wait_for_news()
         finally:
             if timer is not None:
                 timer.cancel()
-        return self._held > held
+        return self._held > held_before
 
     def _end_waiting(self, late: asyncio.Event) -> None:
         late.set()
@@ -347,39 +362,41 @@ class PendingResponse:
         return not self.reader.is_complete and (self._error is not None or self._connection is None)
 
     def _check(self) -> None:
-        """Raise TruncatedError if it has broken off."""
+        """Raise TruncatedError if the response is truncated."""
         if self._is_broken:
             raise TruncatedError(_cause(self._error))
 
     async def pour(self, sink: Sink) -> None:
+        """Pass all bytes to the sink. Raises TruncatedError."""
         self._sink = sink
         try:
             self._give(sink)
             while not self.reader.is_complete:
                 if self._is_broken:
-                    self._give(sink)  # what came right before it broke off
+                    self._give(sink)  # bytes that came right before the end
                 self._check()
-                await self._news()
+                await self._wait_for_news()
         finally:
-            self._sink = None  # which may hold this answer
+            self._sink = None  # the sink may refer to this response
 
     def _give(self, sink: Sink) -> None:
         self._held = 0
         chunk = self.reader.take()
         if not chunk or sink.take(chunk, is_last=self.reader.is_complete):
-            self.resume()  # nobody took anything before, perhaps
+            self.resume()  # reading may have been paused before
         else:
             self._pause()
 
     def close(self) -> None:
+        """Close the connection, unless the response is complete."""
         if (connection := self._connection) is not None:
             self._connection = None
             connection.close()
 
-    # what the connection says
+    # called by the connection
 
     def receive(self, data: bytes) -> None:
-        """Raises NotHTTPError."""
+        """Parse received bytes. Raises NotHTTPError."""
         self._held += self.reader.feed(data)
         if self._sink is not None:
             self._give(self._sink)
@@ -404,11 +421,12 @@ class PendingResponse:
             self._finish()
             self._wake()
         elif isinstance(exc, ConnectionResetError):
-            self.fail(UpstreamConnectionError("The upstream reset the connection before it answered.", "reset"))
+            self.fail(UpstreamConnectionError("The upstream reset the connection before it responded.", "reset"))
         else:
-            self.fail(UpstreamConnectionError("The upstream closed the connection before it answered.", "closed"))
+            self.fail(UpstreamConnectionError("The upstream closed the connection before it responded.", "closed"))
 
     def resume(self) -> None:
+        """Continue reading after a pause."""
         if self.is_paused and self._connection is not None:
             self.is_paused = False
             self._connection.resume_reading()
@@ -424,12 +442,12 @@ class PendingResponse:
             self._connection = None
             connection.finish(may_continue=self.reader.may_continue)
 
-    async def _news(self) -> None:
+    async def _wait_for_news(self) -> None:
         waiter = self._waiter = self._loop.create_future()
         try:
             await waiter
         finally:
-            if self._waiter is waiter:  # else somebody else has begun to wait, when this was cancelled
+            if self._waiter is waiter:  # another task may have begun to wait when this one was cancelled
                 self._waiter = None
 
     def _wake(self) -> None:
@@ -450,12 +468,14 @@ async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
 
 
 def _acknowledged_bytes(transport: asyncio.Transport) -> int | None:
-    """Bytes that the peer's system has taken since the connection was made, the handshake's included; None if this
-    system does not say."""
+    """Return the bytes that the peer's system has acknowledged on this connection, handshake included.
+
+    None if this system does not provide the number.
+    """
     if sys.platform != "linux":
         return None
     try:
-        there = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        return int(_ACKNOWLEDGED(there)[0])
+        tcp_info = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        return int(_ACKNOWLEDGED(tcp_info)[0])
     except (AttributeError, OSError, struct.error):  # no socket, a closed one, an old kernel
         return None

@@ -1,4 +1,4 @@
-"""Connecting to an upstream: its name resolved, the first of its addresses that answers, TLS."""
+"""Connecting to an upstream: name resolution, the first address that accepts, TLS."""
 
 import asyncio
 import socket
@@ -14,11 +14,11 @@ from proxy.errors import OutOfFilesError, ProxyError, UpstreamConnectionError
 from proxy.runtime.descriptors import are_used_up
 from proxy.upstreams.wire.tunnels import tunnel, unreached_error
 
-# Before the next address is tried beside the one that has not answered (RFC 8305, section 8).
+# Seconds before the next address is tried in parallel (RFC 8305, section 8).
 _HEAD_START = 0.25
 _UNRESOLVED = "The name of the upstream cannot be resolved; is its base_url right, and does DNS work?"
 _UNTRUSTED = "The upstream's TLS certificate is not valid for it; is its base_url right, and its issuer trusted?"
-_NO_TLS = "The upstream does not speak TLS as we do; should its base_url begin with http://?"
+_NO_TLS = "The upstream does not speak a common version of TLS; should its base_url begin with http://?"
 _REFUSED = "The upstream refuses connections; is its server running, and the port in its base_url right?"
 _UNREACHABLE = "The upstream cannot be reached; is its base_url right and the server running?"
 
@@ -29,7 +29,7 @@ _Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, _Where]
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """The host and port of an upstream, and whether it uses TLS."""
+    """The host and port of an upstream. is_secure: True if it uses TLS."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class ServerAddress:
 
 
 def trusting_context() -> ssl.SSLContext:
-    """Trusts whom the system trusts, or SSL_CERT_FILE names."""
+    """Return a context that trusts the system's certificates, or those of SSL_CERT_FILE."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -46,32 +46,35 @@ def trusting_context() -> ssl.SSLContext:
 async def dial(
     origin: ServerAddress, context: ssl.SSLContext | None, protocol: Callable[[], _P], proxy: Proxy | None = None
 ) -> _P:
-    """Connect with this protocol, through a proxy if there is one. Raises ProxyError with the reason in our words."""
+    """Connect with this protocol, through a proxy if there is one. Raises ProxyError."""
     loop = asyncio.get_running_loop()
     try:
         connected = await (_connect_host(origin) if proxy is None else _connect_tunnel(origin, proxy))
         try:
             name = origin.host if context is not None else None
-            _, made = await loop.create_connection(protocol, sock=connected, ssl=context, server_hostname=name)
+            _, connected_protocol = await loop.create_connection(
+                protocol, sock=connected, ssl=context, server_hostname=name
+            )
         except BaseException:
-            # Its transport closes it. Where that has not begun to read yet, only what it reads then can make it.
+            # The transport closes the socket. If the transport has not begun to read, only the end of input makes it do
+            # so.
             with suppress(OSError):
                 connected.shutdown(socket.SHUT_RDWR)
             raise
     except (OSError, UnicodeError) as error:
         raise _connection_error(error) from None
-    return made
+    return connected_protocol
 
 
 async def _connect_host(origin: ServerAddress) -> socket.socket:
-    """Connected to a host; raises OSError and UnicodeError."""
+    """Return a socket connected to a host. Raises OSError and UnicodeError."""
     loop = asyncio.get_running_loop()
-    found = _named_itself(origin) or await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
-    return await _connect_first(_alternating(found))
+    addresses = _literal_address(origin) or await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+    return await _connect_first(_alternating(addresses))
 
 
 async def _connect_tunnel(origin: ServerAddress, proxy: Proxy) -> socket.socket:
-    """Connected to a proxy, and through it to a host that speaks TLS; raises ProxyError."""
+    """Return a socket connected to a proxy, and through it to a host with TLS. Raises ProxyError."""
     try:
         connected = await _connect_host(ServerAddress(proxy.host, proxy.port, is_secure=False))
         try:
@@ -87,8 +90,8 @@ async def _connect_tunnel(origin: ServerAddress, proxy: Proxy) -> socket.socket:
     return connected
 
 
-def _named_itself(origin: ServerAddress) -> list[_Address]:
-    """Return the address that a host is by itself, which needs no lookup in a thread. Empty for a name."""
+def _literal_address(origin: ServerAddress) -> list[_Address]:
+    """Return the address of a host that is an IP address, which needs no lookup in a thread; empty for a name."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with suppress(OSError):
             socket.inet_pton(family, origin.host)
@@ -97,17 +100,19 @@ def _named_itself(origin: ServerAddress) -> list[_Address]:
 
 
 async def _connect_first(addresses: Sequence[_Address]) -> socket.socket:
-    """Connected to the first address that answers; each has a head start before the next."""
+    """Return a socket connected to the first address that accepts. Each has a head start before the next."""
     if len(addresses) == 1:
         return await _connect_address(addresses[0])
-    left, trying = [*reversed(addresses)], set[asyncio.Task[socket.socket]]()
+    remaining, trying = [*reversed(addresses)], set[asyncio.Task[socket.socket]]()
     error: BaseException | None = None
     try:
-        while left or trying:
-            if left:
-                trying.add(asyncio.create_task(_connect_address(left.pop())))
-            first = asyncio.FIRST_COMPLETED
-            done, _ = await asyncio.wait(trying, timeout=_HEAD_START if left else None, return_when=first)
+        while remaining or trying:
+            if remaining:
+                trying.add(asyncio.create_task(_connect_address(remaining.pop())))
+            first_completed = asyncio.FIRST_COMPLETED
+            done, _ = await asyncio.wait(
+                trying, timeout=_HEAD_START if remaining else None, return_when=first_completed
+            )
             for task in done:
                 trying.remove(task)
                 error = task.exception()
@@ -126,28 +131,28 @@ def _close_late(task: asyncio.Task[socket.socket]) -> None:
 
 
 async def _connect_address(address: _Address) -> socket.socket:
-    family, kind, protocol, _, where = address
-    made = socket.socket(family, kind, protocol)
+    family, kind, protocol, _, peer = address
+    sock = socket.socket(family, kind, protocol)
     try:
-        made.setblocking(False)
-        # asyncio does it on sockets that it made itself.
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.get_running_loop().sock_connect(made, where)
+        sock.setblocking(False)
+        # asyncio sets it only on sockets that it makes itself.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(sock, peer)
     except BaseException:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
-def _alternating(found: Sequence[_Address]) -> list[_Address]:
-    """Return one address of each family in turn, the resolver's first one first (RFC 8305, section 4)."""
-    first = [address for address in found if address[0] == found[0][0]]
-    others = [address for address in found if address[0] != found[0][0]]
-    return [address for address in chain.from_iterable(zip_longest(first, others)) if address is not None]
+def _alternating(addresses: Sequence[_Address]) -> list[_Address]:
+    """Return the addresses with alternating families, the resolver's first one first (RFC 8305, section 4)."""
+    same_family = [address for address in addresses if address[0] == addresses[0][0]]
+    other_family = [address for address in addresses if address[0] != addresses[0][0]]
+    return [address for address in chain.from_iterable(zip_longest(same_family, other_family)) if address is not None]
 
 
 def _connection_error(error: OSError | UnicodeError) -> ProxyError:
-    """Why there is no connection, and what to look at: the system's own words may hold addresses."""
+    """Return the error for a failed connection, with advice. The system's own text may hold addresses."""
     match error:
         case OSError() if are_used_up(error):
             return OutOfFilesError()

@@ -1,4 +1,4 @@
-"""The connections to one upstream: kept while they are in use, bounded, and handed to those who wait in their order."""
+"""The connections to one upstream: bounded, reused, and given to waiting requests in order."""
 
 import asyncio
 import ssl
@@ -13,20 +13,22 @@ from proxy.server.headers import Headers
 from proxy.upstreams.wire.connection import Connection
 from proxy.upstreams.wire.dialing import ServerAddress, dial, trusting_context
 
-# Seconds that a connection is kept without being used: less than servers keep theirs.
-_KEPT = 4.0
-# Turns of the loop that closing takes; a TLS transport needs several.
+# Seconds for which an idle connection is kept: less than servers keep theirs.
+_KEEP_IDLE_S = 4.0
+# Turns of the loop for closing. A TLS transport needs several.
 _TURNS = 10
 
 
 class Pool:
     """The connections to one upstream. It is closed at shutdown.
 
-    base: the beginning of this upstream's URLs. host: the host of its requests.
-    origin, headers: written before the target and beside the headers for a proxy that reads the requests.
+    base:            the beginning of this upstream's URLs.
+    host:            the host of its requests.
+    origin, headers: the prefix of targets and the additional headers for a proxy that reads the requests.
     """
 
     def __init__(self, upstream: Upstream, proxy: Proxy | None = None) -> None:
+        """Create an empty pool."""
         parts = urlsplit(upstream.base_url)
         self.base = f"{parts.scheme}://{parts.netloc}"
         self._upstream = upstream
@@ -36,35 +38,35 @@ class Pool:
         shown = name if port == DEFAULT_PORTS[parts.scheme] else f"{name}:{port}"
         self.host = shown.encode("idna" if not shown.isascii() else "ascii")
         self._proxy = proxy
-        # Of what goes through a tunnel a proxy reads nothing.
+        # A proxy reads nothing of a tunnel's content.
         self._reader = None if self._origin.is_secure else proxy
         self.origin = b"http://" + self.host if self._reader else b""
-        named = self._reader.authorization if self._reader else b""
-        self.headers: Headers = [(b"proxy-authorization", named)] if named else []
+        authorization = self._reader.authorization if self._reader else b""
+        self.headers: Headers = [(b"proxy-authorization", authorization)] if authorization else []
         self._context: ssl.SSLContext | None = None
         self._all: set[Connection] = set()
-        # Those that are being made count as well.
-        self._places = 0
-        # The last one used is used first.
+        # Connections that are being made count too.
+        self._slots = 0
+        # The last one used is reused first.
         self._idle: list[Connection] = []
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
         self._sweeping: asyncio.TimerHandle | None = None
 
     @property
     def in_use(self) -> int:
-        """Connections that are not idle, with those that are being made."""
-        return self._places - len(self._idle)
+        """Return the number of connections in use, including those that are being made."""
+        return self._slots - len(self._idle)
 
     def idle(self) -> Connection | None:
-        """Return a connection that can be used at once, None if there is none."""
+        """Return a connection that can be used immediately; None without one."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_usable:  # else its end has come, and is about to be said
+            if connection.is_usable:  # else it has ended, and its callback is about to run
                 return connection
         return None
 
     async def connect(self) -> Connection:
-        """Return a connection: a new one, or one that was given back meanwhile.
+        """Return a connection: a new one, or one that was given back in the meantime.
 
         Raises UpstreamConnectionError, UpstreamTimeoutError or OutOfFilesError.
         """
@@ -77,15 +79,15 @@ class Pool:
         except TimeoutError:
             if is_short:
                 raise UpstreamTimeoutError(
-                    f"The upstream did not answer within {total:g} s.", "total_timeout"
+                    f"The upstream did not respond within {total:g} s.", "total_timeout"
                 ) from None
-            what = "upstream" if self._proxy is None else "upstream, or the proxy before it,"
+            server = "upstream" if self._proxy is None else "upstream, or the proxy before it,"
             raise UpstreamConnectionError(
-                f"The {what} did not accept a connection in {upstream.connect_timeout:g} s.", "connect_timeout"
+                f"The {server} did not accept a connection in {upstream.connect_timeout:g} s.", "connect_timeout"
             ) from None
 
     async def close(self) -> None:
-        """Close all connections, whatever they are used for."""
+        """Close all connections, in use or not."""
         if self._sweeping is not None:
             self._sweeping.cancel()
         for connection in [*self._all]:
@@ -93,18 +95,20 @@ class Pool:
         for _ in range(_TURNS):
             await asyncio.sleep(0)
 
-    # what connections say
+    # called by connections
 
     def give_back(self, connection: Connection) -> None:
+        """Give the connection to the first waiting request, else keep it."""
         if waiter := self._first_waiting():
             waiter.set_result(connection)
             return
         self._idle.append(connection)
         if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(_KEPT, self._sweep)
+            self._sweeping = asyncio.get_running_loop().call_later(_KEEP_IDLE_S, self._sweep)
 
     def on_lost(self, connection: Connection) -> None:
-        if connection not in self._all:  # it ends while it is made, and has its place from who makes it
+        """Free the slot of a closed connection."""
+        if connection not in self._all:  # it ends while it is made, and its maker frees the slot
             return
         self._all.remove(connection)
         if connection in self._idle:
@@ -112,17 +116,17 @@ class Pool:
         self._vacate()
 
     async def _next(self) -> Connection:
-        while self._places >= self._upstream.max_connections:
-            if self._idle:  # but a new one is wanted
+        while self._slots >= self._upstream.max_connections:
+            if self._idle:  # a new one is needed
                 self._idle[0].close()
                 continue
-            found = await self._turn()
-            if found is None:
+            connection_back = await self._wait_for_turn()
+            if connection_back is None:
                 break
-            if found.is_usable:
-                return found
+            if connection_back.is_usable:
+                return connection_back
         else:
-            self._places += 1
+            self._slots += 1
         try:
             connection = await self._dial()
         except BaseException:
@@ -138,11 +142,11 @@ class Pool:
             self._origin, self._context, lambda: Connection(self, self._upstream, self._reader), self._proxy
         )
         if not connection.is_open:
-            raise UpstreamConnectionError("The upstream closed the connection before it answered.", "closed")
+            raise UpstreamConnectionError("The upstream closed the connection before it responded.", "closed")
         return connection
 
-    async def _turn(self) -> Connection | None:
-        """Return a connection that was given back, None for the slot of one that has ended."""
+    async def _wait_for_turn(self) -> Connection | None:
+        """Return a connection that was given back; None for the slot of one that has ended."""
         waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:
@@ -152,17 +156,17 @@ class Pool:
                 self._pass_on(waiter.result())
             raise
 
-    def _pass_on(self, found: Connection | None) -> None:
-        if found is None:
+    def _pass_on(self, connection: Connection | None) -> None:
+        if connection is None:
             self._vacate()
-        elif found.is_open:
-            self.give_back(found)
+        elif connection.is_open:
+            self.give_back(connection)
 
     def _vacate(self) -> None:
         if waiter := self._first_waiting():
             waiter.set_result(None)
         else:
-            self._places -= 1
+            self._slots -= 1
 
     def _first_waiting(self) -> asyncio.Future[Connection | None] | None:
         while self._waiting:
@@ -172,10 +176,10 @@ class Pool:
         return None
 
     def _sweep(self) -> None:
-        """Close what was not used for too long; the oldest are at the beginning."""
+        """Close connections that were idle for too long. The oldest are first in the list."""
         now = asyncio.get_running_loop().time()
-        for connection in [idle for idle in self._idle if now - idle.idle_since >= _KEPT]:
+        for connection in [idle for idle in self._idle if now - idle.idle_since >= _KEEP_IDLE_S]:
             connection.close()
         self._sweeping = None
         if self._idle:
-            self._sweeping = asyncio.get_running_loop().call_at(self._idle[0].idle_since + _KEPT, self._sweep)
+            self._sweeping = asyncio.get_running_loop().call_at(self._idle[0].idle_since + _KEEP_IDLE_S, self._sweep)

@@ -1,4 +1,4 @@
-"""Tunnels through an HTTP proxy (RFC 9110, section 9.3.6), and what stands in the way of one."""
+"""Tunnels through an HTTP proxy (RFC 9110, section 9.3.6), and their errors."""
 
 import asyncio
 import re
@@ -12,15 +12,18 @@ _MAX_HEAD = 64 * 1024
 _READ = 4096
 _END = b"\r\n\r\n"
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r]")
-_AROUND = f"{SETTING}: {min(NONE)} goes without it"
+_AROUND = f"{SETTING}: {min(NONE)} bypasses it"
 
 
 async def tunnel(connected: socket.socket, host: str, port: int, proxy: Proxy) -> None:
-    """Have the proxy at the other end of a socket connect it to a host; raises UpstreamConnectionError and OSError."""
+    """Open a tunnel to a host through the proxy at the other end of a socket.
+
+    Raises UpstreamConnectionError and OSError.
+    """
     loop, name = asyncio.get_running_loop(), f"[{host}]" if ":" in host else host
-    where = f"{name}:{port}".encode("ascii" if name.isascii() else "idna")
-    named = b"Proxy-Authorization: " + proxy.authorization + b"\r\n" if proxy.authorization else b""
-    await loop.sock_sendall(connected, b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (where, where, named))
+    target = f"{name}:{port}".encode("ascii" if name.isascii() else "idna")
+    authorization = b"Proxy-Authorization: " + proxy.authorization + b"\r\n" if proxy.authorization else b""
+    await loop.sock_sendall(connected, b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (target, target, authorization))
     answer = b""
     while _END not in answer:
         read = await loop.sock_recv(connected, _READ)
@@ -34,14 +37,14 @@ async def tunnel(connected: socket.socket, host: str, port: int, proxy: Proxy) -
         raise unauthorized_error(proxy)
     if not status[1].startswith(b"2"):
         raise UpstreamConnectionError(
-            f"The proxy before the upstream refuses a tunnel to it ({status[1].decode()});"
+            f"The proxy before the upstream rejects a tunnel to it ({status[1].decode()});"
             f" does it allow the host and port of base_url? {_AROUND}.",
             "proxy_refused",
         )
 
 
 def unreached_error(proxy: Proxy) -> UpstreamConnectionError:
-    """Return the error for a proxy that is not there, or that is none."""
+    """Return the error for a proxy that cannot be reached or is not a proxy."""
     return UpstreamConnectionError(
         f"The proxy before the upstream cannot be reached; does it run, and is {proxy.source} right? {_AROUND}.",
         "proxy",
@@ -49,9 +52,9 @@ def unreached_error(proxy: Proxy) -> UpstreamConnectionError:
 
 
 def unauthorized_error(proxy: Proxy) -> UpstreamConnectionError:
-    """Return the error for a proxy that asks for credentials."""
+    """Return the error for a proxy that requires credentials."""
     return UpstreamConnectionError(
-        f"The proxy before the upstream refuses us without credentials that it knows ({UNAUTHORIZED});"
+        f"The proxy before the upstream requires valid credentials ({UNAUTHORIZED});"
         f" put them into {proxy.source}, as http://USER:PASSWORD@HOST:PORT.",
         "proxy_credentials",
     )

@@ -142,7 +142,7 @@ async def test_a_connection_that_is_about_to_end_is_not_used() -> None:
 async def test_the_connection_used_last_is_used_first_and_the_others_are_closed_when_nobody_needs_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("proxy.upstreams.wire.pool._KEPT", 0.2)
+    monkeypatch.setattr("proxy.upstreams.wire.pool._KEEP_IDLE_S", 0.2)
     async with asking(always(OK)) as (asker, behind):
         await asyncio.gather(*(asker.ask() for _ in range(5)))
         assert behind.connections == 5
