@@ -32,7 +32,7 @@ def close_item(members: Mapping[str, bytes], blocks: Sequence[bytes], key: str =
 
 
 def parts_of(content: object) -> list[Json]:
-    """Return the parts of a content that are objects or texts; a text stands for a part with it."""
+    """Return the parts of a content that are objects or texts. A text becomes a part with it."""
     listed = content if isinstance(content, list) else [content]
     return [
         part if isinstance(part, dict) else {"type": "text", "text": part}

@@ -20,7 +20,7 @@ _ESCAPE = 3
 MOST_OF_MESSAGE = 12 * 1024 * 1024
 # Commas outside of strings: values, and members of objects.
 MOST_COMMAS = 200_000
-# Largest body in which values are skipped to find one, and commas inside strings are told from others.
+# Largest body in which values are skipped to find one, and commas inside strings are not counted.
 MOST_SKIPPED = 8 * 1024 * 1024
 # Halves of surrogate pairs are checked one by one.
 MOST_SURROGATES = 100_000

@@ -264,7 +264,7 @@ def with_items(body: bytes, envelope: Envelope, start: int, end: int) -> Parsed 
 
 
 def rest_position(body: bytes, position: int) -> int:
-    """Return where the array goes on after an item that ends at `position`; -1 if it neither goes on nor ends."""
+    """Return the position of the next item or the end after an item that ends at `position`; -1 if invalid."""
     position = _skip(body, position)
     if body[position : position + 1] == b"]":
         return position

@@ -1,7 +1,7 @@
 """Memory of body prefixes that were read before, so that the next request costs only its new bytes.
 
-An agent sends its history again with an item or two appended. For each caller the length and a keyed hash of the body
-up to the last item but one are kept, with the results of reading up to there. The next body that begins with those
+An agent sends its history again with an item or two appended. Per caller the length and a keyed hash of the body up
+to the last item but one are kept. So are the results of reading up to there. The next body that begins with those
 bytes is parsed, digested and counted from there on.
 """
 

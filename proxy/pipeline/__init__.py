@@ -1,1 +1,1 @@
-"""The way of a request: receive, prepare, forward, relay, report."""
+"""The stages of a request: receive, prepare, send, relay, report."""

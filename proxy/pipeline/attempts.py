@@ -1,4 +1,4 @@
-"""Sending prompts upstream until one is answered: smaller ones after an overflow, others where a form is refused."""
+"""Sending prompts upstream until one is accepted: smaller ones after an overflow, others if a form is rejected."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from proxy.compaction.prompt_builder import PromptBuilder
 from proxy.dialects import json_array
 from proxy.errors import CompactionFailedError, ProxyError, UpstreamConnectionError
 from proxy.models.windows import Windows
-from proxy.pipeline.answers import UpstreamAnswer, look_at
+from proxy.pipeline.answers import UpstreamAnswer, inspect_response
 from proxy.pipeline.media_retry import MediaRetry, stated_excess
 from proxy.pipeline.report import wait_for_upstream, waiting
 from proxy.pipeline.stages import Attempt
@@ -28,25 +28,25 @@ from proxy.upstreams.response import is_event_stream
 from proxy.upstreams.routes import conversation_url
 
 _FAILED = 400
-_CUT_OFF = "The upstream closed the connection in the middle of its answer."
+_TRUNCATED = "The upstream closed the connection in the middle of its response."
 REFUSED = (400, 422)
-# Bytes of a client's own body up to which a question for the usage is put into it.
+# The largest body of a client into which a request for usage is inserted.
 _MOST_ASKED = 1024 * 1024
-# The client's own request has overflowed already.
+# Reasons of prompts for which the client's own request has already overflowed.
 _FORCED = ("overflow_retry", "halved")
-# Intervals of silence after which a sign of life begins the response, before the upstream's header block and after it.
+# Intervals of silence after which a keep-alive begins the response: before the upstream's header block, and after.
 _BEFORE_HEADERS, _AFTER_HEADERS = 2, 1
 PIN_LEFT_OUT = "pin_left_out"
-"""The warning if a text that must stay is not in the prompt."""
+"""The warning if a pinned text is not in the prompt."""
 _MOST_NAMED = 5
 _PINS_LOST = (
-    "Pinned text is not in the prompt ({sources}), and the policy does not allow to leave it out; pin less or raise"
+    "Pinned text is not in the prompt ({sources}), and the policy does not allow leaving it out; pin less or raise"
     " pins.budget_ratio. What was pinned late is there after x-compaction: force."
 )
 Sent = tuple[UpstreamAnswer, Prompt]
 """A response, and the prompt that it responds to."""
 
-# Stands for a prompt that a fault of ours prevented.
+# Replaces a prompt that an internal error prevented.
 _FAULT = Prompt(b"", 0, "failed-open", "internal_error")
 
 
@@ -61,6 +61,7 @@ class Attempts:
         fail_open: FailOpen,
         observe: Hook,
     ) -> None:
+        """Create a sender that learns through `windows`."""
         self._prompt_builder = prompt_builder
         self._windows = windows
         self._client = client
@@ -69,10 +70,10 @@ class Attempts:
         self._media = MediaRetry(prompt_builder, windows, fail_open, observe, self._deliver)
 
     async def send_until_accepted(self, attempt: Attempt) -> Sent:
-        """Send the prompt. While the upstream refuses it, send another one that lacks what was refused.
+        """Send the prompt. While the upstream rejects it, send another one without the rejected part.
 
-        Return the response to relay and what it responds to. Nothing has been sent to the client yet.
-        Raises ProxyError if the upstream does not respond to the first prompt.
+        Returns the response to relay and its prompt. Nothing has been sent to the client yet. Raises ProxyError if the
+        upstream does not respond to the first prompt.
         """
         sent = await self._media.first(attempt)
         for mend in (self._media.mend, self._mend_size, self._mend_rewrite):
@@ -80,9 +81,9 @@ class Attempts:
         return sent
 
     async def _mend_size(self, attempt: Attempt, refused: Sent) -> Sent:
-        """Lower the output's limit if it alone was refused, and shrink the prompt if that overflows.
+        """Lower the output limit if only that was rejected, and shrink the prompt if it overflows.
 
-        If nothing helps, return the refusal that was given.
+        Returns the original rejection if nothing helps.
         """
         answer, sent = refused
         if not answer.is_refusal or (case := attempt.case) is None or not case.retries:
@@ -96,9 +97,9 @@ class Attempts:
         return await self._smaller(attempt, sent, stated, most) or refused
 
     async def _mend_rewrite(self, attempt: Attempt, refused: Sent) -> Sent:
-        """Send the client's own request if only the rewritten one is refused, for a reason that nothing else explains.
+        """Send the client's own request if only the rewritten one is rejected, without another explanation.
 
-        Return the refusal that was given if the original overflows or must not be sent.
+        Returns the original rejection if the original overflows or must not be sent.
         """
         answer, sent = refused
         if answer.overflow is not None or answer.response.status not in REFUSED or sent.reason in _FORCED:
@@ -119,24 +120,30 @@ class Attempts:
             return refused
         if second.response.status < _FAILED and not second.error:
             self._windows.saw_copy_refused(case.place)
-            where, status = _upstream_and_model(case), answer.response.status
+            upstream_and_model, status = _upstream_and_model(case), answer.response.status
             self._observe(
-                note("copy_refused", case.caller.tenant, **where, status=status, words=words_of(answer.error))
+                note(
+                    "copy_refused",
+                    case.caller.tenant,
+                    **upstream_and_model,
+                    status=status,
+                    words=words_of(answer.error),
+                )
             )
         return second, original
 
     async def send_once(self, attempt: Attempt) -> Sent:
-        """Send the prompt once. If only a rewritten prompt is refused, send the original."""
+        """Send the prompt once. If only a rewritten prompt is rejected, send the original."""
         answer, sent = await self._deliver(attempt, attempt.first)
         return await self._mend_rewrite(attempt, (answer, sent))
 
     async def send_unread(self, attempt: Attempt) -> Sent:
-        """Send the client's bytes and read nothing of the response, after a fault of ours."""
+        """Send the client's bytes after an internal error, and do not inspect the response."""
         response = await self._respond(attempt, attempt.route.headers, attempt.received.body)
         return UpstreamAnswer(response), attempt.first
 
     async def _smaller(self, attempt: Attempt, sent: Prompt, stated: StatedLimit, most: int | None) -> Sent | None:
-        """Return the first response to a smaller prompt that is no overflow, None if there is none.
+        """Return the first response to a smaller prompt that is not an overflow; None if there is none.
 
         most: the most output that the upstream allows, if it has stated that.
         """
@@ -150,7 +157,7 @@ class Attempts:
             try:
                 answer, sent = await self._deliver(attempt, smaller)
             except ProxyError:
-                break  # the upstream did answer once: that answer is the client's
+                break  # the upstream did respond once, and the client gets that response
             excess = stated_excess(attempt.counted, answer, sent)
             if excess is None:
                 attempt.overflow = "output_lowered" if step.lowers_output else "solved"
@@ -159,7 +166,7 @@ class Attempts:
                 return answer, sent
             refusal = sent, excess
             if step.lowers_output and step.stated.limit is None and attempt.route.window is None:
-                most = sent.max_output  # nothing says that more could fit beside a smaller prompt
+                most = sent.max_output  # nothing shows that more output could fit next to a smaller prompt
             self._learn(attempt, *refusal)
         if sent is not attempt.first:
             case = attempt.counted
@@ -167,7 +174,7 @@ class Attempts:
         return None
 
     async def _next_prompt(self, attempt: Attempt, step: Retry[Prompt], most: int | None) -> Prompt | None:
-        """Return the prompt of a retry. After a fault of ours, it is the last one without half of the history."""
+        """Return the prompt of a retry. After an internal error, it is the last one without half of the history."""
         case = attempt.counted
         if step.lowers_output:
             lowered = self._fail_open.call(
@@ -197,7 +204,7 @@ class Attempts:
             self._windows.saw_overflow(case.place, stated, sent.tokens, case.chain.session)
             return with_newest_lessons(case, attempt.active.router)
 
-        attempt.named = self._fail_open.call(learn, case)
+        attempt.routed = self._fail_open.call(learn, case)
 
     def _learn_size(self, attempt: Attempt, step: Retry[Prompt]) -> None:
         case = attempt.counted
@@ -206,12 +213,12 @@ class Attempts:
             self._windows.saw_shrunk(case.place, case.chain.session, step.stated, step.refused.tokens)
             return with_newest_lessons(case, attempt.active.router)
 
-        attempt.named = self._fail_open.call(learn, case)
+        attempt.routed = self._fail_open.call(learn, case)
 
     async def _retry_capped(self, attempt: Attempt, refused: Sent) -> Sent:
-        """Send the prompt with the most output that the refusal allows.
+        """Send the prompt with the most output that the rejection allows.
 
-        Return the refusal that was given if that fails, but an overflow of the prompt itself.
+        Returns the original rejection if that fails, except for an overflow of the prompt itself.
         """
         capped = self._fail_open.call(lambda: self._capped_prompt(attempt.counted, *refused), None)
         if capped is None:
@@ -229,46 +236,48 @@ class Attempts:
         return None if most is None else self._prompt_builder.with_capped_output(case, sent, most)
 
     async def _deliver(self, attempt: Attempt, prompt: Prompt) -> Sent:
-        """Send a prompt. If its form is refused, send it in another form."""
+        """Send a prompt. If its form is rejected, send it in another form."""
         prompt = await self._without_refused_reasoning(attempt, prompt)
         refusal = await self._send(attempt, prompt)
-        if not refusal.is_refusal and attempt.named is not None and prompt.tokens > SMALL_PROMPT:
-            self._windows.saw_taken(attempt.named.place, prompt.tokens)
+        if not refusal.is_refusal and attempt.routed is not None and prompt.tokens > SMALL_PROMPT:
+            self._windows.saw_taken(attempt.routed.place, prompt.tokens)
         if not refusal.is_refusal or (case := attempt.case) is None:
             return refusal, prompt
         if refusal.overflow is not None and not self._is_plausible(case, prompt, refusal.overflow):
             is_empty = refusal.response.status < _FAILED and refusal.overflow.action == "outsized"
             return structs.replace(refusal, overflow=None, error=b"" if is_empty else refusal.error), prompt
-        if refuses_thinking(refusal.error, refusal.response.header):  # whose words may name a signature too
+        if refuses_thinking(refusal.error, refusal.response.header):  # its error text may mention a signature too
             return await self._without_thinking(attempt, refusal, prompt)
-        is_signed = case.request.history.is_signed and not attempt.may_get_notes  # an item is sealed, too
+        is_signed = case.request.history.is_signed and not attempt.may_get_notes  # a compaction item is sealed too
         if refuses_sealed(refusal.error) and is_signed and prompt.warning != "reasoning_removed":
             return await self._without_sealed(attempt, refusal, prompt)
         if b"cache_control" in refusal.error or not refuses_roles(refusal.error):
             return await self._without_marks(attempt, refusal, prompt)
-        others: list[tuple[Shape, Prompt]] = self._fail_open.call(lambda: list(reshaped_prompts(case, prompt)), [])
-        for shape, other in others:
+        alternatives: list[tuple[Shape, Prompt]] = self._fail_open.call(
+            lambda: list(reshaped_prompts(case, prompt)), []
+        )
+        for shape, alternative in alternatives:
             try:
-                answer = await self._send(attempt, other)
+                answer = await self._send(attempt, alternative)
             except ProxyError:
                 break
             if not refuses_roles(answer.error):
                 self._windows.saw_shape(case.place, shape)
                 self._observe(note("shape", case.caller.tenant, upstream=case.route.name, shape=shape))
-                return answer, other
+                return answer, alternative
         return refusal, prompt
 
     async def _without_refused_reasoning(self, attempt: Attempt, prompt: Prompt) -> Prompt:
-        """Return the prompt without sealed reasoning, if that of its session was refused before."""
-        named = attempt.named
-        if named is None or not named.request.history.is_signed:
+        """Return the prompt without sealed reasoning, if the session's was rejected before."""
+        routed = attempt.routed
+        if routed is None or not routed.request.history.is_signed:
             return prompt
-        if not self._windows.refuses_sealed(named.place, lambda: named.chain.session):
+        if not self._windows.refuses_sealed(routed.place, lambda: routed.chain.session):
             return prompt
-        return await self._fail_open.run(self._prompt_builder.without_sealed(named, prompt), None) or prompt
+        return await self._fail_open.run(self._prompt_builder.without_sealed(routed, prompt), None) or prompt
 
     async def _without_sealed(self, attempt: Attempt, refusal: UpstreamAnswer, prompt: Prompt) -> Sent:
-        """Send the prompt without sealed reasoning that another account cannot open, now and later in its session."""
+        """Send the prompt without sealed reasoning of another account, now and later in its session."""
         case = attempt.counted
         without = await self._fail_open.run(self._prompt_builder.without_sealed(case, prompt), None)
         if without is None:
@@ -281,7 +290,7 @@ class Attempts:
             return refusal, prompt
 
     async def _without_marks(self, attempt: Attempt, refusal: UpstreamAnswer, prompt: Prompt) -> Sent:
-        """Send the prompt without our cache marks, if it has any, and learn if that is what was refused."""
+        """Send the prompt without the proxy's cache marks, and learn if they were rejected."""
         case = attempt.counted
         if refusal.overflow is not None or refusal.response.status not in REFUSED:
             return refusal, prompt
@@ -295,11 +304,14 @@ class Attempts:
         if answer.overflow is None and answer.response.status in REFUSED:
             return refusal, prompt
         self._fail_open.call(lambda: self._windows.saw_marks_refused(case.place), None)
-        attempt.named = self._fail_open.call(lambda: with_newest_lessons(case, attempt.active.router), case)
+        attempt.routed = self._fail_open.call(lambda: with_newest_lessons(case, attempt.active.router), case)
         return answer, unmarked
 
     def _is_plausible(self, case: PlanInput, prompt: Prompt, stated: StatedLimit) -> bool:
-        """Return True if a refusal is one for size. It is not if a cache serves so much that only the rest counted."""
+        """Return True if a rejection is plausible for the prompt's size.
+
+        It is not if the cache serves most of the prompt.
+        """
         if stated.is_uncached and self._windows.was_answered_lately(case.place, case.chain.session):
             return False
         window = case.route.window
@@ -310,9 +322,9 @@ class Attempts:
         """Send the prompt without thinking, which is bound to the prompt it was made for."""
         case = attempt.counted
         self._fail_open.call(lambda: self._windows.saw_thinking_bound(case.place), None)
-        attempt.named = case = self._fail_open.call(lambda: with_newest_lessons(case, attempt.active.router), case)
-        patience = attempt.received.timeout
-        without = await self._fail_open.run(self._prompt_builder.without_thinking(case, prompt), None, patience)
+        attempt.routed = case = self._fail_open.call(lambda: with_newest_lessons(case, attempt.active.router), case)
+        timeout = attempt.received.timeout
+        without = await self._fail_open.run(self._prompt_builder.without_thinking(case, prompt), None, timeout)
         if without is None:
             return refusal, prompt
         self._observe(note("thinking_removed", case.caller.tenant, **_upstream_and_model(case)))
@@ -322,8 +334,10 @@ class Attempts:
             return refusal, prompt
 
     async def _send(self, attempt: Attempt, prompt: Prompt) -> UpstreamAnswer:
-        """Send a prompt; one that is ours anyway asks a stream for its usage, unless this upstream refuses that, and so
-        does any for a key with a budget."""
+        """Send a prompt. A rewritten prompt also requests the usage of a stream, unless the upstream rejects that.
+
+        So does any prompt for a key with a budget.
+        """
         headers, received, issued = attempt.route.headers, attempt.received.body, attempt.caller.issued
         is_metered = issued is not None and issued.limits.count_tokens
         if (prompt.body is received and not is_metered) or (case := attempt.case) is None:
@@ -332,39 +346,39 @@ class Attempts:
         is_received = prompt.body is received or not is_changed
         if is_received and not is_metered:
             return await self._request(attempt, headers, received)
-        # What was compressed goes out as it is, if anything of it is another.
+        # If any part is rewritten, the body is sent uncompressed.
         plain = without(headers, b"content-encoding")
         asking = self._fail_open.call(lambda: self._asking(case, prompt, is_metered=is_metered), None)
         if asking is not None:
-            # What was not asked for is taken out again, which compressed events do not allow.
-            answer = await self._request(attempt, _plain(plain), asking)
+            # Usage that the client did not request is removed again, which compressed events do not allow.
+            answer = await self._request(attempt, _uncompressed(plain), asking)
             if not refuses_usage(answer.error):
                 return structs.replace(answer, hides_usage=answer.is_plain_event_stream)
             self._windows.saw_usage_refused(case.place)
         return await self._request(attempt, *((headers, received) if is_received else (plain, prompt.body)))
 
     def _asking(self, case: PlanInput, prompt: Prompt, *, is_metered: bool) -> bytes | None:
-        """Return the prompt with a request for usage, None if the stream reports it anyway or must not be asked."""
+        """Return the prompt with a request for usage; None if the stream reports it anyway or must not be asked."""
         fields = case.request.settings.usage_fields
         if not fields or not self._windows.experience(case.place).tells_usage:
             return None
         if prompt.copy is not None:
             return json_array.with_fields(prompt.body, fields, without=())
-        # What is larger would hold up others; its usage is estimated.
+        # A larger body would block the event loop, so its usage is estimated.
         is_asked = is_metered and len(case.request.body) <= _MOST_ASKED
         return json_array.with_fields(case.request.body, fields, without=()) if is_asked else None
 
     async def _request(self, attempt: Attempt, headers: Headers, body: bytes) -> UpstreamAnswer:
-        if (named := attempt.named) is not None:
-            wait_for_upstream(attempt.exchange, named, _BEFORE_HEADERS, self._fail_open)
+        if (routed := attempt.routed) is not None:
+            wait_for_upstream(attempt.exchange, routed, _BEFORE_HEADERS, self._fail_open)
         response = await self._respond(attempt, headers, body)
-        if named is not None and response.status == 200 and is_event_stream(response.headers):
-            wait_for_upstream(attempt.exchange, named, _AFTER_HEADERS, self._fail_open)
+        if routed is not None and response.status == 200 and is_event_stream(response.headers):
+            wait_for_upstream(attempt.exchange, routed, _AFTER_HEADERS, self._fail_open)
         window = attempt.route.window
         try:
-            return await look_at(response, attempt.head.dialect.answers, window.tokens if window else None)
+            return await inspect_response(response, attempt.head.dialect.answers, window.tokens if window else None)
         except TruncatedError:
-            raise UpstreamConnectionError(_CUT_OFF, "reset") from None
+            raise UpstreamConnectionError(_TRUNCATED, "reset") from None
 
     async def _respond(self, attempt: Attempt, headers: Headers, body: bytes) -> UpstreamResponse:
         if attempt.template is not None and body is attempt.received.body:
@@ -379,18 +393,18 @@ class Attempts:
 
 
 def refuse_lost_pins(attempt: Attempt, prompt: Prompt) -> None:
-    """Raise CompactionFailedError if a text that must stay is not in a prompt, and the policy says `fail: closed`."""
+    """Raise CompactionFailedError if a pinned text is not in a prompt and the policy says `fail: closed`."""
     if prompt.pins is not None and prompt.pins.missing and attempt.is_closed:
-        session = attempt.named.chain.name if attempt.named is not None else ""
+        session = attempt.routed.chain.name if attempt.routed is not None else ""
         sources = ", ".join(pin.source for pin in prompt.pins.missing[:_MOST_NAMED])
         raise CompactionFailedError(PIN_LEFT_OUT, session, _PINS_LOST.format(sources=sources))
 
 
-def _plain(headers: Headers) -> Headers:
-    """For an answer of which something is left out: compressed events do not allow that."""
+def _uncompressed(headers: Headers) -> Headers:
+    """Return headers that request an uncompressed response, since parts of it are removed."""
     return [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
 
 
 def _upstream_and_model(case: PlanInput) -> dict[str, str]:
-    """Return the fields of a note that name the upstream and the model."""
+    """Return the fields of a log event that name the upstream and the model."""
     return {"upstream": case.route.name, "model": case.request.settings.model}

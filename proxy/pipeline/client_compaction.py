@@ -1,4 +1,4 @@
-"""Requests in which a client asks for a compaction by a provider's protocol, or brings one of ours back."""
+"""Requests in which a client asks for a compaction by a provider's protocol, or sends back a compaction item."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from proxy.dialects.reader import CountedRequest
 from proxy.dialects.surrogates import readable
 from proxy.errors import InvalidJSONError, InvalidRequestError, ProxyError
 from proxy.pipeline.answers import UpstreamAnswer
-from proxy.pipeline.item_in_answer import ItemInAnswer, WholeRewritten, with_item
+from proxy.pipeline.item_in_answer import BodyRewriter, ItemInAnswer, with_item
 from proxy.pipeline.report import keep_alive_of
 from proxy.pipeline.stages import Attempt, Received
 from proxy.server.exchange import Exchange
@@ -36,41 +36,43 @@ from proxy.upstreams.routes import Route
 
 _BETAS = b"anthropic-beta"
 _STORED = ("previous_response_id", "conversation", "thread")
-Rewriting = ItemInAnswer | WholeRewritten
+Rewriting = ItemInAnswer | BodyRewriter
 What = Literal["made", "read", "refused", "foreign"]
 _FAILED = "The conversation could not be compacted."
-# What of the user's messages the endpoint's answer repeats, in tokens and as a share of M.
+# The most user messages that the endpoint's response repeats, in tokens and as a share of M.
 _MOST_KEPT, _KEPT_SHARE = 20_000, 0.2
 _STORED_STATE = (
-    "The history is stored with the provider ({field}), and this upstream compacts none; send the items themselves as"
+    "The provider stores the history ({field}), and this upstream cannot compact it; send the items themselves as"
     ' `input` (Agents SDK: compaction_mode="input").'
 )
 
 
 class ItemUnavailableError(ProxyError):
-    """A fault of ours while an item was opened, which nobody else can do."""
+    """An internal error occurred while a compaction item was opened. No upstream can open it."""
 
     status = 503
     code = "compaction_item_unavailable"
     retryable = True
     retry_after = 2
-    message = "The compaction item could not be opened just now; send the request again."
+    message = "The compaction item could not be opened; send the request again."
 
 
 class CompactionAnswers:
-    """Answers what is asked for; one per process."""
+    """Handles clients' requests for compactions. One per process."""
 
     def __init__(self, engine: Engine) -> None:
+        """Create a handler over this engine."""
         self._engine = engine
 
     async def settle(
         self, received: Received, request: CountedRequest, route: Route, *, passes_foreign: bool = True
     ) -> tuple[CountedRequest, Settled]:
-        """Return the request without its part in a compaction, and what that part was.
+        """Return the request without its part in a compaction, and that part.
 
-        If the upstream answers, only items of ours are replaced. passes_foreign: leave the items of others in the
-        request if nothing says whether the upstream reads them. Raises CompactionRequestError for a request that no
-        provider takes.
+        If the upstream compacts, only the proxy's items are replaced. Raises CompactionRequestError for an invalid
+        request.
+        passes_foreign: True leaves items from elsewhere in the request if it is unknown whether the upstream reads
+                        them.
         """
         tenant, model = received.caller.tenant, request.settings.model
         answers = received.mode in ("off", "shadow") or answers_compactions(route.upstream, request.dialect)
@@ -92,14 +94,14 @@ class CompactionAnswers:
         return settled.carried_in(await self._reread(received, request, settled.body)), settled
 
     async def _settle_here(self, received: Received, request: CountedRequest, *, passes_foreign: bool) -> Settled:
-        """Return what the request asks of the proxy, and the request without that."""
+        """Return the request's part that the proxy handles, and the request without it."""
         settled = await self._expand(received, request, is_ours=True, passes_foreign=passes_foreign)
         if received.head.is_compact:
             settled = replace(settled, asked=replace(settled.asked, how="endpoint"))
         if received.head.is_count and settled.asked.how == "demand":
             return replace(settled, asked=CompactionRequest())
         if settled.asked.how in AT_ONCE:
-            if settled.passed:  # an item of ours holds no item of others
+            if settled.passed:  # an item of the proxy cannot hold items from elsewhere
                 return await self._settle_here(received, request, passes_foreign=False)
             _check_whole(request, settled)
         elif settled.asked.how is not None and request.settings.passthrough in _STORED:
@@ -118,14 +120,14 @@ class CompactionAnswers:
         )
 
     async def with_erasures(self, settled: Settled) -> Settled:
-        """Return what was settled, with whether an item that was opened holds text of a session erased since."""
+        """Return the settled request, marked if an opened item holds text of a session erased since."""
         if not settled.places:
             return settled
         were_erased = await self._engine.sessions.epochs.were_erased([link for _, link in settled.places])
         return replace(settled, is_erased=any(were_erased))
 
-    def _observe(self, route: Route, tenant: str, model: str, what: What) -> None:
-        self._engine.observe(note("compaction_item", tenant, upstream=route.name, model=model, what=what))
+    def _observe(self, route: Route, tenant: str, model: str, item_event: What) -> None:
+        self._engine.observe(note("compaction_item", tenant, upstream=route.name, model=model, what=item_event))
 
     async def _reread(self, received: Received, request: CountedRequest, body: bytes) -> CountedRequest:
         """Read the request with another body."""
@@ -136,29 +138,29 @@ class CompactionAnswers:
         return structs.replace(read, is_ours=True)
 
     async def _with_body(self, received: Received, case: PlanInput, read: CountedRequest) -> PlanInput:
-        """Return the case with another request in place of its own."""
+        """Return the plan input with another request in place of its own."""
         dropped = case.request.received_tokens - read.tokens
         request = structs.replace(read, dropped_tokens=max(0, dropped))
-        named = routed_request(request, case.caller, case.mode, case.label, case.route, case.experience)
-        return await self._engine.prompt_builder.place(with_lessons(named, received.active.router))
+        routed = routed_request(request, case.caller, case.mode, case.label, case.route, case.experience)
+        return await self._engine.prompt_builder.place(with_lessons(routed, received.active.router))
 
     async def edit(
         self, received: Received, case: PlanInput, compaction: ClientCompaction
     ) -> tuple[ClientCompaction, PlanInput]:
-        """Edit the request as its client asks: without old results, and with an item if it is long enough."""
+        """Edit the request as its client asks: clear old results, and add an item if it is long enough."""
         settled = compaction.settled
         compaction, case = await self.clear_results(received, case, compaction)
         if settled.asked.how is None or not await self.is_due(case, settled):
             return compaction, case
-        made = await self.make(case, settled)
-        expanded = self._engine.clients.expander.expand_settled(case.request, made.item)
+        made_item = await self.make(case, settled)
+        expanded = self._engine.clients.expander.expand_settled(case.request, made_item.item)
         read = expanded.carried_in(await self._reread(received, case.request, expanded.body))
-        return replace(compaction, made=made), await self._with_body(received, case, read)
+        return replace(compaction, made=made_item), await self._with_body(received, case, read)
 
     async def clear_results(
         self, received: Received, case: PlanInput, compaction: ClientCompaction
     ) -> tuple[ClientCompaction, PlanInput]:
-        """Leave out the old results that the client wants to be cleared."""
+        """Clear the old results that the client wants cleared."""
         clearing, request = compaction.settled.asked.clearing, case.request
         if clearing is None:
             return compaction, case
@@ -170,8 +172,7 @@ class CompactionAnswers:
         return replace(compaction, cleared=cleared), await self._with_body(received, case, read)
 
     async def verdict(self, case: PlanInput, compaction: ClientCompaction) -> tuple[Outcome, str] | None:
-        """Outcome and reason of a request that is answered with a compaction, or in which something is cleared; None
-        for what would be done with any other."""
+        """Return outcome and reason of a request that is answered with a compaction or cleared; None for any other."""
         if compaction.how in AT_ONCE:
             return "applied", "client_request"
         if compaction.how is not None and await self.is_due(case, compaction.settled):
@@ -179,8 +180,10 @@ class CompactionAnswers:
         return None
 
     async def is_due(self, case: PlanInput, settled: Settled) -> bool:
-        """Return True if the request gets an item: at the client's threshold, at the policy's, or after a record that
-        the client does not know."""
+        """Return True if the request gets an item.
+
+        It does at the client's threshold, at the policy's, or after a record that the client does not know.
+        """
         decision = await self._engine.planner.plan(case)
         if isinstance(decision.plan, Compact):
             return True
@@ -194,23 +197,23 @@ class CompactionAnswers:
 
     async def make(self, case: PlanInput, settled: Settled) -> MadeItem:
         """Make an item for the history of a request."""
-        made = await self._engine.clients.maker.make(case, settled, settled.asked.instructions)
+        made_item = await self._engine.clients.maker.make(case, settled, settled.asked.instructions)
         self._observe(case.route, case.caller.tenant, case.request.settings.model, "made")
         engine, model = self._engine, case.request.settings.model
-        listing = engine.sessions.add(case.caller, case.chain, case.label, model, made.item.record)
+        listing = engine.sessions.add(case.caller, case.chain, case.label, model, made_item.item.record)
         engine.background.start("enroll", listing)
-        return made
+        return made_item
 
     async def answer_alone(
         self, exchange: Exchange, case: PlanInput, compaction: ClientCompaction, headers: Callable[[], Headers]
     ) -> ClientCompaction:
-        """Write the answer that is a compaction alone; returns it with the item that was made."""
+        """Write a response that is only a compaction. Returns the compaction with the item."""
         compacting = case.request.dialect.compacting
-        assert compacting is not None  # noqa: S101 - it was asked for one
+        assert compacting is not None  # noqa: S101 - the dialect had to parse the request
         if case.request.settings.stream and compaction.how != "endpoint":
             return await self._stream(exchange, case, compaction, headers)
-        made = compaction.made or await self.make(case, compaction.settled)
-        compaction = replace(compaction, made=made)
+        made_item = compaction.made or await self.make(case, compaction.settled)
+        compaction = replace(compaction, made=made_item)
         answer = compaction.answer(case.request.dialect)
         endpoint = case.request.dialect.compact_endpoint if compaction.how == "endpoint" else None
         body = endpoint.answer_of(answer, _kept_user_items(case)) if endpoint is not None else compacting.whole(answer)
@@ -224,28 +227,28 @@ class CompactionAnswers:
     async def _stream(
         self, exchange: Exchange, case: PlanInput, compaction: ClientCompaction, headers: Callable[[], Headers]
     ) -> ClientCompaction:
-        """Write the response as events, which begin at once."""
+        """Write the response as events. The first ones are sent immediately."""
         dialect = case.request.dialect
         compacting = dialect.compacting
-        assert compacting is not None  # noqa: S101 - as above
-        begun = compaction.answer(dialect)
+        assert compacting is not None  # noqa: S101 - the dialect had to parse the request
+        started = compaction.answer(dialect)
         await exchange.start(
             200, [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *headers()]
         )
         has_progress = case.summarizer is not None and compaction.made is None
-        opening = b"".join(compacting.opening(begun)) + (compacting.progress(begun) if has_progress else b"")
+        opening = b"".join(compacting.opening(started)) + (compacting.progress(started) if has_progress else b"")
         await exchange.write(opening, more=True)
-        signs = keep_alive_of(exchange, case)
+        keep_alive = keep_alive_of(exchange, case)
         try:
-            if signs is not None:
-                signs.start(1)
-            made = compaction.made or await self.make(case, compaction.settled)
-            if signs is not None:
-                signs.stop()
+            if keep_alive is not None:
+                keep_alive.start(1)
+            made_item = compaction.made or await self.make(case, compaction.settled)
+            if keep_alive is not None:
+                keep_alive.stop()
         except Exception:
-            await exchange.write(compacting.failing(begun, _FAILED, has_progress=has_progress), more=False)
+            await exchange.write(compacting.failing(started, _FAILED, has_progress=has_progress), more=False)
             raise
-        compaction = replace(compaction, made=made)
+        compaction = replace(compaction, made=made_item)
         await exchange.write(
             b"".join(compacting.closing(compaction.answer(dialect), has_progress=has_progress)), more=False
         )
@@ -253,48 +256,49 @@ class CompactionAnswers:
 
 
 def compaction_of(settled: Settled, request: CountedRequest, exchange: Exchange) -> ClientCompaction:
+    """Return the client's compaction of a settled request."""
     return ClientCompaction(settled, request.settings.model, exchange.id, int(time.time()))
 
 
-def for_settled(route: Route, dialect: Dialect) -> Route:
-    """Return the route without the names of features that were taken out, and for a response that may be changed."""
+def route_for_settled(route: Route, dialect: Dialect) -> Route:
+    """Return the route without the betas that were handled, and for an uncompressed response."""
     headers = [*without(route.headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
     names = tuple(name.encode() for name in dialect.compacting.BETAS) if dialect.compacting else ()
     betas = betas_of(headers)
-    left = [beta for beta in betas if not (names and beta.startswith(names))]
-    if len(left) < len(betas):
+    remaining = [beta for beta in betas if not (names and beta.startswith(names))]
+    if len(remaining) < len(betas):
         headers = without(headers, _BETAS)
-        headers += [(_BETAS, b",".join(left))] if left else []
+        headers += [(_BETAS, b",".join(remaining))] if remaining else []
     return structs.replace(route, headers=headers)
 
 
 def rewriting(attempt: Attempt, compaction: ClientCompaction, answer: UpstreamAnswer) -> Rewriting | None:
-    """Return what rewrites the model's response, None to pass it on as it is."""
+    """Return a filter that rewrites the model's response; None to relay it unchanged."""
     if not 200 <= attempt.status < 300 or answer.response.header(b"content-encoding") not in (None, b"identity"):
         return None
     inserter = compaction.inserter(attempt.head.dialect)
     if inserter is None:
         return None
-    return ItemInAnswer(inserter) if answer.is_event_stream else WholeRewritten(partial(with_item, inserter=inserter))
+    return ItemInAnswer(inserter) if answer.is_event_stream else BodyRewriter(partial(with_item, inserter=inserter))
 
 
 def item_in(compaction: ClientCompaction, rewritten: Rewriting | None) -> Literal["made", "read"] | None:
-    """Return `made` if the response has an item of ours, `read` if the request had one, else None."""
+    """Return `made` if the response has an item of the proxy, `read` if the request had one; else None."""
     if compaction.made is not None and rewritten is not None:
         return "made"
     return "read" if compaction.settled.read else None
 
 
-def counted_before(attempt: Attempt, compaction: ClientCompaction) -> WholeRewritten | None:
-    """Return what adds the count before something was cleared, None if nothing was."""
+def count_restorer(attempt: Attempt, compaction: ClientCompaction) -> BodyRewriter | None:
+    """Return a filter that adds the count before clearing; None if nothing was cleared."""
     clearing, cleared = attempt.head.dialect.clearing, compaction.cleared
     if clearing is None or cleared is None or attempt.status != 200:
         return None
-    return WholeRewritten(lambda counted: clearing.with_original(counted, cleared.tokens))
+    return BodyRewriter(lambda counted: clearing.with_original(counted, cleared.tokens))
 
 
 def stored_state_in(body: bytes) -> str | None:
-    """Return the field by which a body names a history that its provider stores, None if there is none."""
+    """Return the field by which a body names a history that its provider stores; None if there is none."""
     try:
         members = json_array.members_of(body)
     except InvalidJSONError:
@@ -303,7 +307,7 @@ def stored_state_in(body: bytes) -> str | None:
 
 
 def stored_state_error(field: str) -> CompactionRequestError:
-    """Return the refusal of a compaction of what only the provider has."""
+    """Return the error for compacting a history that only the provider stores."""
     code = "previous_response_not_found" if field == "previous_response_id" else None
     return CompactionRequestError(_STORED_STATE.format(field=field), param=field, code=code)
 
@@ -311,7 +315,7 @@ def stored_state_error(field: str) -> CompactionRequestError:
 def _check_whole(request: CountedRequest, settled: Settled) -> None:
     """Raise CompactionRequestError for a history that cannot be compacted as a whole."""
     compacting, passthrough = request.dialect.compacting, request.settings.passthrough
-    assert compacting is not None  # noqa: S101 - it was asked for one
+    assert compacting is not None  # noqa: S101 - the dialect had to parse the request
     if passthrough in _STORED:
         raise stored_state_error(passthrough)
     items = msgspec.json.decode(readable(settled.body)).get(request.dialect.array.name)
@@ -320,19 +324,19 @@ def _check_whole(request: CountedRequest, settled: Settled) -> None:
 
 
 def _kept_user_items(case: PlanInput) -> list[Mapping[str, object]]:
-    """Return the user's newest messages as items, in their order."""
+    """Return the user's newest messages as items, in order."""
     request, endpoint = case.request, case.request.dialect.compact_endpoint
-    assert endpoint is not None  # noqa: S101 - it was asked for
-    left = min(_MOST_KEPT, int(_KEPT_SHARE * case.limits.budget.movable))
-    found: list[Mapping[str, object]] = []
+    assert endpoint is not None  # noqa: S101 - only its requests get here
+    remaining = min(_MOST_KEPT, int(_KEPT_SHARE * case.limits.budget.movable))
+    items: list[Mapping[str, object]] = []
     for position in reversed(case.conversation.users):
         index, message = case.conversation.index(position), case.conversation.body[position]
         is_ours = request.carried is not None and request.carried.index == index
         item = json_array.decode(json_array.split_items(request.readable_bytes(index))[-1])
-        if is_ours or (kept := endpoint.kept_user(item)) is None:
+        if is_ours or (repeated := endpoint.kept_user(item)) is None:
             continue
-        left -= message.tokens
-        if left < 0:
+        remaining -= message.tokens
+        if remaining < 0:
             break
-        found.append(kept)
-    return found[::-1]
+        items.append(repeated)
+    return items[::-1]

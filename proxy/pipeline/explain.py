@@ -1,4 +1,4 @@
-"""`POST /v1/compaction/explain`: what would be done with a request now, and why."""
+"""`POST /v1/compaction/explain`: the plan for a request now, and the reasons."""
 
 from urllib.parse import parse_qs
 
@@ -30,6 +30,7 @@ class ExplainEndpoint:
         engine: Engine,
         fail_open: FailOpen,
     ) -> None:
+        """Create the endpoint."""
         self._receiver = receiver
         self._preparer = preparer
         self._engine = engine
@@ -38,7 +39,7 @@ class ExplainEndpoint:
     async def answer(self, received: Received) -> None:
         """Respond with the explanation as JSON."""
         if received.head.method != "POST":
-            raise errors.MethodNotAllowedError("Send the request that is to be explained by POST.", "POST")
+            raise errors.MethodNotAllowedError("Send the request to explain by POST.", "POST")
         await self._receiver.receive(received, goes_upstream=False)
         await self._receiver.reserve_tokens(received)
         explanation = await self._fail_open.run(self._explain(received), None)
@@ -68,7 +69,7 @@ class ExplainEndpoint:
 
 
 def _stated_dialect(head: ApiHead) -> Dialect | None:
-    """Return the dialect that the query names, None if it names none. Raises InvalidRequestError."""
+    """Return the dialect that the query names; None if it names none. Raises InvalidRequestError."""
     name = next(iter(parse_qs(head.query.decode("latin-1"), keep_blank_values=True).get("dialect", [])), None)
     if name is not None and name not in table.names():
         raise errors.InvalidRequestError(f"dialect must be one of {', '.join(table.names())}.", param="dialect")

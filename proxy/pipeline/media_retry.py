@@ -1,4 +1,4 @@
-"""Retries with fewer pictures and papers, if an upstream refuses a request for them."""
+"""Retries with fewer images and documents, if an upstream rejects a request because of them."""
 
 from collections.abc import Awaitable, Callable
 
@@ -18,24 +18,25 @@ from proxy.runtime.fail_open import FailOpen
 from proxy.telemetry.events import Hook, note
 from proxy.upstreams.refusals.media_refusals import MediaRefusal, What
 
-# Bedrock says "Input is too long." of 34 MB that are 324 tokens, so from here on an overflow may mean bytes.
-_MUCH = 10_000_000
-# The lowest limit of bytes that a server has by default is 100 kB, so a smaller request is not refused for its bytes.
-_TEXTS = 100_000
-# Bytes from which on a disconnect may mean that the body is too large; and the causes of such a disconnect.
+# Bedrock says "Input is too long." of 34 MB with 324 tokens. From this size an overflow may mean bytes.
+_LARGE_PROMPT = 10_000_000
+# The lowest default byte limit of a server is 100 kB, so a smaller request is not rejected for its bytes.
+_LEAST_BODY = 100_000
+# Bytes from which a disconnect may mean that the body is too large, and the causes of such a disconnect.
 _LARGE = 1_000_000
-_HUNG_UP = ("reset", "closed")
-_ANSWERED = range(200, 300)
+_DISCONNECTS = ("reset", "closed")
+_SUCCESS = range(200, 300)
 
 Deliver = Callable[[Attempt, Prompt], Awaitable[tuple[UpstreamAnswer, Prompt]]]
 
 
 class MediaRetry:
-    """Sends a request again that was refused for its media; `deliver` sends a prompt."""
+    """Sends a request again that was rejected for its media. `deliver` sends a prompt."""
 
     def __init__(
         self, prompt_builder: PromptBuilder, windows: Windows, fail_open: FailOpen, observe: Hook, deliver: Deliver
     ) -> None:
+        """Create a retry that learns through `windows`."""
         self._prompt_builder = prompt_builder
         self._windows = windows
         self._fail_open = fail_open
@@ -43,16 +44,15 @@ class MediaRetry:
         self._deliver = deliver
 
     async def first(self, attempt: Attempt) -> tuple[UpstreamAnswer, Prompt]:
-        """Return the response to the first prompt.
+        """Return the response to the first prompt. Raises ProxyError.
 
-        If the upstream disconnects on a large one, it is sent again with the newest turn's media only.
-        Raises ProxyError.
+        If the upstream disconnects on a large prompt, it is sent again with only the newest turn's media.
         """
         try:
             return await self._deliver(attempt, attempt.first)
         except UpstreamConnectionError as error:
             case, prompt = attempt.case, attempt.first
-            if error.cause not in _HUNG_UP or case is None or not case.retries or len(prompt.body) < _LARGE:
+            if error.cause not in _DISCONNECTS or case is None or not case.retries or len(prompt.body) < _LARGE:
                 raise
             fewer = None
             if is_mostly_media(case, prompt):
@@ -62,11 +62,11 @@ class MediaRetry:
             return await self._deliver(attempt, fewer)
 
     async def mend(self, attempt: Attempt, refused: tuple[UpstreamAnswer, Prompt]) -> tuple[UpstreamAnswer, Prompt]:
-        """Return the response to fewer media if it does not refuse them too, else what is given.
+        """Return the response to fewer media if those are not rejected too; else the given one.
 
-        A limit that the refusal states is learned, and the next request is within it. Without one, or if that is
-        refused too, one request has the newest turn's media only. If that is answered, a request as large, or with as
-        many media, as the refused one is too much from then on. Words about a single picture teach nothing.
+        A limit in the rejection is learned, and the next prompt keeps it. Without a limit, or if that prompt is
+        rejected too, one prompt has only the newest turn's media. If that is accepted, a request as large as the
+        rejected one, or with as many media, is too large from then on. A rejection of a single image teaches nothing.
         """
         answer, sent = refused
         if not answer.is_refusal or (case := attempt.case) is None or not case.retries:
@@ -77,9 +77,11 @@ class MediaRetry:
         is_of_texts = refusal.what == "bytes" and not is_mostly_media(case, sent)
         if is_of_texts or not case.request.history.has_media:
             return refused
-        first = refusal
-        where = {"upstream": case.route.name, "model": case.request.settings.model}
-        self._observe(note("media_refused", case.caller.tenant, **where, what=refusal.what, limit=refusal.limit))
+        first_refusal = refusal
+        upstream_and_model = {"upstream": case.route.name, "model": case.request.settings.model}
+        self._observe(
+            note("media_refused", case.caller.tenant, **upstream_and_model, what=refusal.what, limit=refusal.limit)
+        )
         for newest_only in (False, True) if is_learned else (True,):
             fewer = await self._with_fewer(attempt, replace(attempt.counted, newest_media_only=newest_only), sent)
             if fewer is None:
@@ -89,8 +91,11 @@ class MediaRetry:
             except ProxyError:
                 return refused
             if (refusal := _media_refusal(case, answer, sent)) is None:
-                if first.limit is None and answer.response.status in _ANSWERED:
-                    self._learn(attempt, MediaRefusal(first.what, _less_than_refused(first.what, refused[1], sent)))
+                if first_refusal.limit is None and answer.response.status in _SUCCESS:
+                    self._learn(
+                        attempt,
+                        MediaRefusal(first_refusal.what, _less_than_refused(first_refusal.what, refused[1], sent)),
+                    )
                 return answer, sent
             self._learn(attempt, refusal)
         return refused
@@ -100,7 +105,7 @@ class MediaRetry:
         return await self._fail_open.run(building, None, attempt.received.timeout)
 
     def _learn(self, attempt: Attempt, refusal: MediaRefusal) -> bool:
-        """Learn the limit of a refusal. Return True if it has one of bytes or pictures."""
+        """Learn the limit of a rejection. Returns True if it has one of bytes or images."""
         case = attempt.counted
         if refusal.limit is None or refusal.what not in ("bytes", "pictures"):
             return False
@@ -110,21 +115,21 @@ class MediaRetry:
             self._windows.saw_media_limit(case.place, learned)
             return with_newest_lessons(case, attempt.active.router)
 
-        attempt.named = self._fail_open.call(learn, case)
+        attempt.routed = self._fail_open.call(learn, case)
         return True
 
 
-def _less_than_refused(what: What, refused: Prompt, answered: Prompt) -> int:
-    """Return how many bytes, or else media, a request may have at most: fewer than the refused prompt."""
-    if what == "bytes":
+def _less_than_refused(kind: What, refused: Prompt, answered: Prompt) -> int:
+    """Return the most bytes, or else media, of a request: fewer than the rejected prompt has."""
+    if kind == "bytes":
         return len(refused.body) - 1
     return len(media_left(refused, answered.view.media if answered.view else ())) - 1
 
 
 def stated_excess(case: PlanInput, answer: UpstreamAnswer, sent: Prompt) -> StatedLimit | None:
-    """Return what a refusal of a long prompt states: of its tokens, or of its bytes if these are mostly texts."""
+    """Return the stated limit of a rejected long prompt: of tokens, or of bytes if they are mostly text."""
     refusal, weight = answer.media, len(sent.body)
-    if answer.overflow is not None or refusal is None or refusal.what != "bytes" or weight < _TEXTS:
+    if answer.overflow is not None or refusal is None or refusal.what != "bytes" or weight < _LEAST_BODY:
         return answer.overflow
     if (refusal.limit is not None and refusal.limit >= weight) or is_mostly_media(case, sent):
         return None
@@ -132,14 +137,14 @@ def stated_excess(case: PlanInput, answer: UpstreamAnswer, sent: Prompt) -> Stat
 
 
 def _media_refusal(case: PlanInput, answer: UpstreamAnswer, sent: Prompt) -> MediaRefusal | None:
-    """Return what a response states of media. An overflow may mean them too if the prompt has few tokens."""
+    """Return the media limit that a response states. An overflow may mean media too if the prompt has few tokens."""
     overflow, media = answer.overflow, answer.media
     if overflow is None or overflow.action == "inspect":
         return media
-    # A refusal that names tokens and a body's size means tokens, unless it states a number of bytes.
+    # A rejection that names tokens and a body's size means tokens, unless it states a number of bytes.
     if media is not None and (media.what != "bytes" or media.limit is not None):
         return media
     window = case.route.window
-    if overflow.limit is not None or window is None or len(sent.body) < _MUCH:
+    if overflow.limit is not None or window is None or len(sent.body) < _LARGE_PROMPT:
         return None
     return MediaRefusal("bytes") if case.real_tokens(sent.tokens) < window.tokens / 2 else None

@@ -1,4 +1,4 @@
-"""Requests that are no conversations: relayed untouched, both bodies streamed."""
+"""Requests other than conversations: relayed unchanged, with both bodies streamed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,15 +17,16 @@ from proxy.pipeline.usage import UsageTap
 from proxy.runtime.fail_open import FailOpen
 from proxy.upstreams.http import UpstreamClient
 
-# How the types of contents begin that hold no text, or files.
+# Prefixes of content types without text, or with files.
 _BINARY = (b"multipart/", b"audio/", b"image/", b"video/", b"application/octet-stream")
 _REDIRECTED = 300
 
 
 class PassThrough:
-    """Relays any other request. One per process."""
+    """Relays all other requests. One per process."""
 
     def __init__(self, receiver: Receiver, client: UpstreamClient, fail_open: FailOpen, key_usage: KeyUsage) -> None:
+        """Create a relay."""
         self._receiver = receiver
         self._key_usage = key_usage
         self._client = client
@@ -35,9 +36,9 @@ class PassThrough:
         """Relay the request and its response."""
         exchange, active, head = received.exchange, received.active, received.head
         self._receiver.admit(received)
-        # A handshake has this header (RFC 6455, section 4.1). The Upgrade itself ends at the connection.
-        found = head.reading.found
-        if found and found.dialect.has_sockets and head.header(b"sec-websocket-key"):
+        # A WebSocket handshake has this header (RFC 6455, section 4.1). The connection itself ends an Upgrade.
+        matched = head.reading.found
+        if matched and matched.dialect.has_sockets and head.header(b"sec-websocket-key"):
             raise errors.WebSocketError
         active.router.check_path(head, received.caller)
         route, limit = active.router.plain(head, received.caller), active.server.max_body_bytes
@@ -57,7 +58,7 @@ class PassThrough:
 
     @contextmanager
     def _counting(self, received: Received, answer: UpstreamAnswer) -> Iterator[UsageTap | None]:
-        """Count what an issued key has used by the response."""
+        """Count the usage of an issued key by the response."""
         issued, head = received.caller.issued, received.head
         if issued is None or head.method != "POST" or answer.response.status >= _REDIRECTED:
             yield None
@@ -69,9 +70,9 @@ class PassThrough:
             self._fail_open.call(lambda: self._count(key_id, received, answer, tap), None)
 
     def _count(self, key_id: str, received: Received, answer: UpstreamAnswer, tap: UsageTap) -> None:
-        """Count the usage that the response reports, else an estimate by the bytes of both bodies.
+        """Count the usage that the response reports; else an estimate from the bytes of both bodies.
 
-        Sounds have no tokens.
+        Audio has no tokens.
         """
         exchange = received.exchange
         reported, of_answer = tap.usage(), answer.response.header(b"content-type") or b""
@@ -88,7 +89,7 @@ def _is_binary(content_type: bytes) -> bool:
 
 
 def _estimate(head: ApiHead, length: bytes | None) -> Tokens:
-    """Return what a request that is passed through may use. Its model is not known."""
+    """Return the estimated usage of a relayed request. Its model is not known."""
     if head.method != "POST" or _is_binary(head.header(b"content-type") or b""):
         return NO_TOKENS
     return may_use(prompt_by_size(int(length[:20]) if length is not None and length.isdigit() else 0), None)

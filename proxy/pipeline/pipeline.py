@@ -1,4 +1,4 @@
-"""The way of a request through the proxy: `Pipeline.run` is its table of contents."""
+"""The path of a request through the proxy. `Pipeline.run` lists its steps."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -17,7 +17,7 @@ from proxy.compaction.provider.clients import ClientCompaction
 from proxy.config.settings import Upstream
 from proxy.pipeline.answers import UpstreamAnswer
 from proxy.pipeline.attempts import PIN_LEFT_OUT, REFUSED, Attempts, refuse_lost_pins
-from proxy.pipeline.client_compaction import CompactionAnswers, counted_before, item_in, rewriting
+from proxy.pipeline.client_compaction import CompactionAnswers, count_restorer, item_in, rewriting
 from proxy.pipeline.explain import ExplainEndpoint
 from proxy.pipeline.lessons import Lessons
 from proxy.pipeline.open_requests import OpenRequests
@@ -37,12 +37,12 @@ from proxy.upstreams.asker import WindowAsker
 from proxy.upstreams.http import TruncatedError, UpstreamClient
 from proxy.upstreams.refusals.error_parts import error_text
 
-# Share of `server.max_body_bytes` from which on a body gets a warning.
+# Share of `server.max_body_bytes` from which a body gets a warning.
 _LARGE = 0.75
 
 
 class Pipeline:
-    """Relays requests. Those of conversations are counted, and compacted if they must be. One per process."""
+    """Relays requests. Conversations are counted, and compacted if necessary. One per process."""
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class Pipeline:
         fail_open: FailOpen,
         key_usage: KeyUsage,
     ) -> None:
+        """Create a pipeline that starts with this config."""
         self.active = active
         self.open_requests = OpenRequests()
         self._engine = engine
@@ -68,16 +69,17 @@ class Pipeline:
 
     @property
     def admission(self) -> Admission:
+        """Return the admission of requests."""
         return self._receiver.admission
 
     def activate(self, active: Active, upstreams: Iterable[Upstream]) -> None:
-        """Put a config in force for the requests to come. Only its upstreams keep their connections."""
+        """Use a new config for later requests. Only its upstreams keep their connections."""
         self.active = active
         self._receiver.senders.forget()
         self._client.keep_pools(upstreams)
 
     async def handle(self, exchange: Exchange) -> None:
-        """Answer a request. Return when its response is complete, or can no longer be completed."""
+        """Answer a request. Return when its response is complete or can no longer be completed."""
         received = self._begin(exchange)
         error: BaseException | None = None
         try:
@@ -95,7 +97,7 @@ class Pipeline:
                 exchange.end_work()
                 self.open_requests.remove(exchange)
                 self._close(received, error)
-                error = None  # it refers to this frame, so the request would wait for the garbage collector
+                error = None  # it refers to this frame, so the request would stay in memory until garbage collection
         except errors.EndedError as ended:
             await exchange.break_off(ended)
         except errors.ProxyError as refused:
@@ -107,7 +109,7 @@ class Pipeline:
         """Answer a request of a conversation: receive, prepare, send, relay, learn."""
         await self._receiver.receive(received)
         attempt = await self._prepare(received, self._preparer.prepare(received))
-        await self._receiver.reserve(received, None)  # after a fault of ours nothing is reserved yet
+        await self._receiver.reserve(received, None)  # after an internal error nothing is reserved yet
         self._fail_open.call(lambda: self._list_session(attempt), None)
         _refuse_if_closed(attempt)
         response = await self._send(attempt)
@@ -120,12 +122,12 @@ class Pipeline:
         self._fail_open.call(lambda: self._lessons.take(attempt), None)
 
     async def _count(self, received: Received) -> None:
-        """Return the upstream's count of what `run` would send now."""
+        """Relay the upstream's count of the tokens that `run` would send now."""
         await self._receiver.receive(received)
         await self._receiver.reserve_tokens(received)
         attempt = await self._prepare(received, self._preparer.prepare_count(received))
         response = await self._send_or_fail_open(attempt, self._attempts.send_once(attempt))
-        counting = None if attempt.compaction is None else counted_before(attempt, attempt.compaction)
+        counting = None if attempt.compaction is None else count_restorer(attempt, attempt.compaction)
         await relay(response, attempt.exchange, self._headers_of(attempt), rewritten=counting)
 
     def _begin(self, exchange: Exchange) -> Received:
@@ -142,7 +144,7 @@ class Pipeline:
         return self._count if head.is_count else self._pass_through.answer
 
     def _close(self, received: Received, error: BaseException | None) -> None:
-        """Release what a request holds, and report its end by one event."""
+        """Release the resources of a request, and emit one event about its end."""
         if received.admitted is not None:
             received.admitted.close()
         for response in received.attempt.responses if received.attempt else ():
@@ -161,7 +163,7 @@ class Pipeline:
         observe_traced(self._engine.observe, event, received.head.trace)
 
     def _has_all(self, received: Received) -> bool:
-        """Return True if a client that disconnected has its whole response: some hang up at the last event."""
+        """Return True if a client that disconnected has its whole response. Some disconnect at the last event."""
         attempt = received.attempt
         if attempt is None or attempt.tap is None or not attempt.tap.is_whole:
             return False
@@ -169,12 +171,12 @@ class Pipeline:
         return True
 
     async def _prepare(self, received: Received, preparing: Awaitable[Attempt]) -> Attempt:
-        """Return what was prepared, or after a fault of ours the client's bytes."""
+        """Return the prepared attempt, or one with the client's bytes after an internal error."""
         received.attempt = attempt = await self._fail_open.run(preparing, None) or failed_open(received)
         return attempt
 
     async def _send(self, attempt: Attempt) -> UpstreamAnswer | None:
-        """Return the upstream's response, None if the client has got a compaction as its whole response."""
+        """Return the upstream's response; None if the client got a compaction as its whole response."""
         compaction = attempt.compaction
         if compaction is None or not compaction.is_alone:
             sending = self._attempts.send_until_accepted(attempt)
@@ -190,7 +192,7 @@ class Pipeline:
     ) -> UpstreamAnswer:
         """Return the response to relay. Nothing has been sent to the client yet. Raises ProxyError.
 
-        After a fault of ours the client's bytes are sent, unless `check` raises.
+        After an internal error the client's bytes are sent, unless `check` raises.
         """
         sent = await self._fail_open.run(sending, None)
         if sent is None:
@@ -203,7 +205,7 @@ class Pipeline:
         return response
 
     async def _send_with_notes(self, attempt: Attempt, refused: UpstreamAnswer) -> UpstreamAnswer | None:
-        """Send the request once more, with a note for each item that others made. Return the response to that."""
+        """Send the request again with a note for each item from elsewhere. Returns the response to that."""
         preparing = self._preparer.prepare(attempt.received, passes_foreign=False)
         other = await self._fail_open.run(preparing, None)
         if other is None:
@@ -213,7 +215,7 @@ class Pipeline:
         return await self._send(attempt)
 
     async def _answer_with_compaction(self, attempt: Attempt, compaction: ClientCompaction) -> None:
-        """Answer with a compaction and nothing else."""
+        """Answer with only a compaction."""
 
         def headers() -> Headers:
             return [*self._headers_of(attempt), *item_headers("made")]
@@ -226,9 +228,9 @@ class Pipeline:
             raise errors.ProxyError("The conversation could not be compacted; the log says where it failed.")
 
     async def _relay(self, attempt: Attempt, response: UpstreamAnswer) -> None:
-        """Send the response to the client, with headers of ours."""
+        """Send the response to the client, with the proxy's headers."""
         if response.overflow is not None:
-            is_left_alone = attempt.named is not None and attempt.named.mode in ("off", "shadow")
+            is_left_alone = attempt.routed is not None and attempt.routed.mode in ("off", "shadow")
             attempt.overflow = "observed" if is_left_alone else "passed_on"
         compaction = attempt.compaction
         if compaction is not None:
@@ -243,8 +245,8 @@ class Pipeline:
             attempt.warning = attempt.warning or "large_body"
         headers = self._headers_of(attempt)
         rewritten = None if compaction is None else rewriting(attempt, compaction, response)
-        if compaction is not None and (item := item_in(compaction, rewritten)) is not None:
-            headers += item_headers(item)
+        if compaction is not None and (item_event := item_in(compaction, rewritten)) is not None:
+            headers += item_headers(item_event)
         _reword_overflow(attempt, response, headers)
         await relay(response, attempt.exchange, headers, tap, attempt.head.dialect.answers, rewritten)
 
@@ -252,9 +254,9 @@ class Pipeline:
         return self._fail_open.call(lambda: headers_of(attempt), [])
 
     def _list_session(self, attempt: Attempt) -> None:
-        """List a session of which something may be stored."""
-        named, sent, sessions = attempt.named, attempt.first, self._engine.sessions
-        if named is None or (sent.copy is None and named.is_far_below(sent.tokens)):
+        """List a session if something of it may be stored."""
+        routed, sent, sessions = attempt.routed, attempt.first, self._engine.sessions
+        if routed is None or (sent.copy is None and routed.is_far_below(sent.tokens)):
             return
         case = attempt.counted
         if not _may_be_stored(case, sent) or not sessions.is_news(case.chain, sent.record):
@@ -269,10 +271,9 @@ def _traced_head(head: ApiHead, tracing: Tracing) -> ApiHead:
 
 
 def _refuse_if_closed(attempt: Attempt) -> None:
-    """Raise CompactionFailedError if a compaction failed without which the request may not fit its window, or if a text
-    that must stay is not in the prompt.
+    """Raise CompactionFailedError if a necessary compaction failed, or a pinned text is not in the prompt.
 
-    Only if the policy says `fail: closed`. After a fault of ours its size is not known.
+    This applies only if the policy says `fail: closed`. After an internal error the request's size is unknown.
     """
     if not attempt.is_closed:
         return
@@ -285,24 +286,25 @@ def _refuse_if_closed(attempt: Attempt) -> None:
 
 
 def _refuses_foreign_item(attempt: Attempt, response: UpstreamAnswer) -> bool:
-    """Return True if an item that others made may be why the upstream refuses the request.
+    """Return True if an item from elsewhere may be the reason for a rejection.
 
-    Servers have no common words for it, so any refusal but one for size counts: a wrong guess costs one more refusal.
+    Servers have no common error text for it, so any rejection except one for size counts. A wrong guess costs one more
+    rejected request.
     """
     return attempt.may_get_notes and response.overflow is None and response.response.status in REFUSED
 
 
 def _reword_overflow(attempt: Attempt, response: UpstreamAnswer, headers: Headers) -> None:
-    """Raise ContextLengthError for an overflow that was not solved, if the policy wants words that clients know."""
+    """Raise ContextLengthError for an unsolved overflow, if the policy wants an error text that clients know."""
     stated = response.overflow
     if stated is None or attempt.caller.policy.overflow_error == "upstream":
         return
     case = attempt.case
     if case is None or case.is_let_through:
         return
-    known = attempt.route.window
+    window = attempt.route.window
     tokens = stated.input_tokens or case.request.received_tokens
-    limit = stated.limit or (known.tokens if known else None)
+    limit = stated.limit or (window.tokens if window else None)
     dialect = case.request.dialect
     message = dialect.answers.TOO_LONG_FOR_IT
     if limit is not None:
@@ -311,5 +313,5 @@ def _reword_overflow(attempt: Attempt, response: UpstreamAnswer, headers: Header
 
 
 def _may_be_stored(case: PlanInput, sent: Prompt) -> bool:
-    """Return True if something of the conversation may be in the store, or is about to."""
+    """Return True if part of the conversation may be in the store now or soon."""
     return not case.is_let_through and (sent.copy is not None or is_worth_following(case, sent))

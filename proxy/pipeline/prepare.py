@@ -1,4 +1,4 @@
-"""From a received request to what is sent for it: read it, find its route, plan it, and make its prompt."""
+"""From a received request to a prompt: read it, find its route, plan it, and build the prompt."""
 
 import time
 
@@ -28,7 +28,7 @@ from proxy.pipeline.client_compaction import (
     CompactionAnswers,
     ItemUnavailableError,
     compaction_of,
-    for_settled,
+    route_for_settled,
     stored_state_error,
     stored_state_in,
 )
@@ -52,6 +52,7 @@ class Preparer:
         client: UpstreamClient,
         fail_open: FailOpen,
     ) -> None:
+        """Create a preparer."""
         self._receiver = receiver
         self._engine = engine
         self._compaction = compaction
@@ -59,11 +60,11 @@ class Preparer:
         self._fail_open = fail_open
 
     async def prepare(self, received: Received, *, passes_foreign: bool = True) -> Attempt:
-        """Read, route and plan a request, and make its prompt. A request far below its window waits for nothing.
+        """Read, route and plan a request, and build its prompt. A request far below its window waits for nothing.
 
         passes_foreign: as in `CompactionAnswers.settle`.
         """
-        began = time.perf_counter()
+        started = time.perf_counter()
         request = await self._receiver.read(received)
         await self._receiver.reserve(received, request)
         read = time.perf_counter()
@@ -72,61 +73,65 @@ class Preparer:
             return _untouched(received, "bypass", await self.unread_reason(received))
         engine, router, sender = self._engine, received.active.router, received.sender
         sender.repeated = request.repeated
-        way, settled = sender.route(received.head, request.settings.model, self._client, read), None
+        model_route, settled = sender.route(received.head, request.settings.model, self._client, read), None
         if request.compacts or received.head.is_compact:
             request, settled = await self._compaction.settle(
-                received, request, way.route, passes_foreign=passes_foreign
+                received, request, model_route.route, passes_foreign=passes_foreign
             )
             settled = await self._compaction.with_erasures(settled)
-        # Nothing is stored of an erased session. Its client may go on with it.
+        # Nothing of an erased session is stored. Its client may continue it.
         mode: Mode = "off" if settled is not None and settled.is_erased else sender.mode
         request = from_separator(request, sender.caller, mode)
-        if request.tokens >= WORTH_LOOKING_UP and not engine.windows.is_looked_up(way.route.place):
-            await engine.windows.look_up(way.route.place)
-            way = sender.route(received.head, request.settings.model, self._client, read)
+        if request.tokens >= WORTH_LOOKING_UP and not engine.windows.is_looked_up(model_route.route.place):
+            await engine.windows.look_up(model_route.route.place)
+            model_route = sender.route(received.head, request.settings.model, self._client, read)
         label = sender.label(received.head) or label_given(request)
-        named = routed_request(request, sender.caller, mode, label, way.route, way.experience)
-        named = await engine.apply_manual_compaction(named)
+        routed = routed_request(request, sender.caller, mode, label, model_route.route, model_route.experience)
+        routed = await engine.apply_manual_compaction(routed)
         if settled is not None:
-            return await self._prepare_compaction(received, named, settled)
-        if named.is_plain and not router.has_overflowed(named.place, named.chain):
-            return make_attempt(received, named.route, engine.prompt_builder.plain(named), named, way.template)
-        return await self._prepare_prompt(received, named, way.template, began, read)
+            return await self._prepare_compaction(received, routed, settled)
+        if routed.is_plain and not router.has_overflowed(routed.place, routed.chain):
+            return make_attempt(
+                received, routed.route, engine.prompt_builder.plain(routed), routed, model_route.template
+            )
+        return await self._prepare_prompt(received, routed, model_route.template, started, read)
 
     async def _prepare_prompt(
-        self, received: Received, named: RoutedRequest, template: RequestTemplate | None, began: float, read: float
+        self, received: Received, routed: RoutedRequest, template: RequestTemplate | None, started: float, read: float
     ) -> Attempt:
-        """Plan a request that may have to be compacted. began, read: when reading began and ended."""
+        """Plan a request that may have to be compacted. started, read: the times when reading began and ended."""
         async with within(received.timeout):
-            case = with_lessons(named, received.active.router)
+            case = with_lessons(routed, received.active.router)
             with waiting(received.exchange, case, self._fail_open):
                 case = await self._engine.prompt_builder.place(case)
                 placed = time.perf_counter()
                 prompt = await self._engine.prompt_builder.first(case)
-        return make_attempt(received, case.route, prompt, case, template, _stages(prompt, began, read, placed))
+        return make_attempt(received, case.route, prompt, case, template, _stages(prompt, started, read, placed))
 
-    async def _prepare_compaction(self, received: Received, named: RoutedRequest, settled: Settled) -> Attempt:
-        """Plan a request whose client asks for a compaction, or brings one back."""
-        began, dialect, router = time.perf_counter(), named.request.dialect, received.active.router
-        compaction = compaction_of(settled, named.request, received.exchange)
+    async def _prepare_compaction(self, received: Received, routed: RoutedRequest, settled: Settled) -> Attempt:
+        """Plan a request whose client asks for a compaction or sends back an item."""
+        started, dialect, router = time.perf_counter(), routed.request.dialect, received.active.router
+        compaction = compaction_of(settled, routed.request, received.exchange)
         if received.head.is_compact and compaction.how is None:
-            case = await self._engine.prompt_builder.place(with_lessons(named, router))
+            case = await self._engine.prompt_builder.place(with_lessons(routed, router))
             prompt = Prompt(case.request.body, case.request.tokens, "bypass", "provider_compaction")
-            return make_attempt(received, named.route, prompt, case, compaction=compaction)
+            return make_attempt(received, routed.route, prompt, case, compaction=compaction)
         if settled.passed and compaction.how is not None:
-            case = await self._engine.prompt_builder.place(with_lessons(named, router))
-            if await self._compaction.is_due(case, settled):  # an item of ours holds no item of others
+            case = await self._engine.prompt_builder.place(with_lessons(routed, router))
+            if await self._compaction.is_due(case, settled):  # an item of the proxy cannot hold items from elsewhere
                 return await self.prepare(received, passes_foreign=False)
-        named = replace(named, route=for_settled(named.route, dialect) if named.request.is_ours else named.route)
+        routed = replace(
+            routed, route=route_for_settled(routed.route, dialect) if routed.request.is_ours else routed.route
+        )
         if compaction.how in AT_ONCE:
-            case = await self._engine.prompt_builder.place(with_lessons(named, router))
+            case = await self._engine.prompt_builder.place(with_lessons(routed, router))
             prompt = Prompt(
                 case.request.body, case.request.tokens, "applied", "client_request", warning=settled.warning
             )
             return make_attempt(received, case.route, prompt, case, compaction=compaction)
         if settled.asked != NOTHING:
             async with within(received.timeout):
-                case = with_lessons(named, router)
+                case = with_lessons(routed, router)
                 with waiting(received.exchange, case, self._fail_open):
                     case = await self._engine.prompt_builder.place(case)
                     compaction, case = await self._compaction.edit(received, case, compaction)
@@ -134,8 +139,8 @@ class Preparer:
                 prompt = Prompt(case.request.body, case.request.tokens, "applied", "client_threshold")
                 prompt = await self._engine.prompt_builder.with_pins(case, replace(prompt, warning=settled.warning))
                 return make_attempt(received, case.route, prompt, case, compaction=compaction)
-            named = case
-        attempt = await self._prepare_prompt(received, named, None, began, began)
+            routed = case
+        attempt = await self._prepare_prompt(received, routed, None, started, started)
         prompt = attempt.prompt
         if prompt.outcome == "none" and compaction.cleared is not None:
             prompt = replace(prompt, outcome="applied", reason="cleared")
@@ -144,7 +149,7 @@ class Preparer:
         return attempt
 
     async def prepare_count(self, received: Received) -> Attempt:
-        """Return what is sent to be counted. No record is made for it."""
+        """Return an attempt to count a request's tokens. No record is made for it."""
         async with within(received.timeout):
             request = await self._receiver.read(received)
             if request is None:
@@ -158,20 +163,20 @@ class Preparer:
             return make_attempt(received, case.route, prompt, case, compaction=compaction)
 
     async def without_compaction(self, received: Received, case: PlanInput) -> tuple[ClientCompaction, PlanInput]:
-        """Return the client's part in a compaction, and a request without it, to be counted or explained."""
+        """Return the client's compaction, and the request without it, to be counted or explained."""
         compactions = CompactionAnswers(self._engine.read_only())
         request, settled = await compactions.settle(received, case.request, case.route)
         case = plan_input_of(received.head, received.active.router, received.caller, received.mode, request)
         if request.is_ours:
-            case = replace(case, route=for_settled(case.route, request.dialect))
+            case = replace(case, route=route_for_settled(case.route, request.dialect))
         compaction = compaction_of(settled, request, received.exchange)
         return await compactions.clear_results(received, case, compaction)
 
     async def _check_readable(self, received: Received) -> None:
-        """Raise the refusal of a request that has to be read and cannot be."""
+        """Raise an error if a request that must be read cannot be read."""
         head, dialect = received.head, received.head.dialect
         if await self._engine.workers.run(pieces.holds, received.body, PREFIX_IN_JSON):
-            raise errors.InvalidRequestError("The request holds a compaction item, and cannot be read.", param="input")
+            raise errors.InvalidRequestError("The request has a compaction item, but cannot be read.", param="input")
         if head.is_compact and received.mode not in ("off", "shadow"):
             field = await self._engine.workers.run(stored_state_in, received.body)
             route = received.active.router.conversation(head, received.caller, dialect.model_of(received.body))
@@ -179,19 +184,22 @@ class Preparer:
                 return
             if field is not None:
                 raise stored_state_error(field)
-            raise CompactionRequestError("It must be a text, or a list of items that is not empty.", param="input")
+            raise CompactionRequestError("It must be a string or a list of at least one item.", param="input")
 
     async def unread_reason(self, received: Received) -> str:
-        """Return why a request was not read: a bound that it is over, or its shape."""
+        """Return the reason why a request was not read: the bound that it exceeds, or its shape."""
         if received.head.header(b"content-encoding") is not None:
             return "unknown_shape"
         return await self._engine.workers.run(json_array.bound_over, received.body) or "unknown_shape"
 
 
-def _stages(prompt: Prompt, began: float, read: float, placed: float) -> dict[str, float]:
-    """Return milliseconds by step. began, read, placed: when reading began and ended, and the store was asked."""
+def _stages(prompt: Prompt, started: float, read: float, placed: float) -> dict[str, float]:
+    """Return milliseconds by step.
+
+    started, read, placed: the times when reading began and ended, and after the store.
+    """
     rebuilt = time.perf_counter() - placed - prompt.planned - prompt.waited
-    seconds = {"read": read - began, "store": placed - read, "plan": prompt.planned, "rebuild": rebuilt}
+    seconds = {"read": read - started, "store": placed - read, "plan": prompt.planned, "rebuild": rebuilt}
     return {stage: round(1000 * spent, 2) for stage, spent in seconds.items()}
 
 
@@ -203,7 +211,7 @@ def _untouched(received: Received, outcome: Outcome, reason: str) -> Attempt:
 
 
 def failed_open(received: Received) -> Attempt:
-    """Return an attempt with the client's bytes, after a fault of ours. Raises ItemUnavailableError."""
+    """Return an attempt with the client's bytes, after an internal error. Raises ItemUnavailableError."""
     if PREFIX_IN_JSON in received.body:
         raise ItemUnavailableError
     return _untouched(received, "failed-open", "internal_error")

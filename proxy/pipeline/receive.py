@@ -1,4 +1,4 @@
-"""The first hop of a request: who sends it, whether there is room for it, its body, and what it may use."""
+"""The first stage of a request: identify the client, reserve a slot, read the body, reserve tokens."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from proxy.server import content_coding
 
 NO_TOKENS = Tokens(0)
 _UNROUTABLE = (
-    "The request body unpacks to more than is read here, and the model in it decides where it goes;"
+    "The request body is too large after decompression to read the model that decides its upstream;"
     " send it uncompressed."
 )
 
@@ -23,6 +23,7 @@ class Receiver:
     """Receives requests. One per process."""
 
     def __init__(self, key_usage: KeyUsage, reader: RequestReader) -> None:
+        """Create a receiver."""
         self.admission = Admission()
         self.senders = Senders()
         self._key_usage = key_usage
@@ -31,7 +32,7 @@ class Receiver:
     async def receive(self, received: Received, *, goes_upstream: bool = True) -> None:
         """Identify the client, reserve a slot, and read the whole body. Raises ProxyError.
 
-        goes_upstream: True if the caller must be allowed to ask for the path.
+        goes_upstream: True if the caller must be allowed to use the path.
         """
         self.admit(received)
         sender, active = received.sender, received.active
@@ -45,7 +46,7 @@ class Receiver:
     def admit(self, received: Received) -> None:
         """Identify the client and reserve a slot.
 
-        Raises the refusal of a client, of a key over its limits, OverloadedError or TooManyRequestsError.
+        Raises AuthenticationError, the errors of a key over its limits, OverloadedError or TooManyRequestsError.
         """
         active = received.active
         received.known_sender = sender = self.senders.find(received.head, active)
@@ -57,7 +58,7 @@ class Receiver:
         )
 
     async def reserve(self, received: Received, request: CountedRequest | None) -> None:
-        """Reserve the tokens that a request may use of the limits of its key, by its size if it was not read."""
+        """Reserve the tokens that a request may use of its key's limits. An unread request counts by its size."""
         if received.caller.issued is None or received.admission.reservation is not None:
             return
         head, body = received.head, received.body
@@ -71,12 +72,12 @@ class Receiver:
         await self.reserve_tokens(received, estimate, model)
 
     async def reserve_tokens(self, received: Received, estimate: Tokens = NO_TOKENS, model: str = "") -> None:
-        """Reserve this estimate if the caller has an issued key. Raises what the key is refused with."""
+        """Reserve this estimate if the caller has an issued key. Raises the errors of a key over its limits."""
         if (issued := received.caller.issued) is not None:
             received.admission.reservation = await self._key_usage.reserve(issued, estimate, model)
 
     async def read(self, received: Received) -> CountedRequest | None:
-        """Return the counted request, None if it cannot be understood: the upstream judges it then."""
+        """Return the counted request; None if it is not supported, so that the upstream has to judge it."""
         body = await unpack_body(received)
         if body is None:
             return None
@@ -85,16 +86,16 @@ class Receiver:
 
 
 async def unpack_body(received: Received) -> bytes | None:
-    """Return the content of the body, None for a coding that is not read here and for what is not read at all."""
-    used = (received.head.header(b"content-encoding") or b"identity").lower()
+    """Return the content of the body; None for an unsupported coding or a content over the bounds."""
+    coding = (received.head.header(b"content-encoding") or b"identity").lower()
     body, limit = received.body, received.active.server.max_body_bytes
-    if used == b"identity":
+    if coding == b"identity":
         return body
-    if used not in content_coding.READABLE:
+    if coding not in content_coding.READABLE:
         return None
     most_kept = min(limit, most_unpacked(len(body)))
     try:
-        unpacked = await asyncio.to_thread(content_coding.unpack, body, used, most_kept, limit)
+        unpacked = await asyncio.to_thread(content_coding.unpack, body, coding, most_kept, limit)
     except content_coding.TooLargeError:
         raise errors.BodyTooLargeError("The request body is over the limit after decompression.") from None
     except content_coding.UndecodableError:

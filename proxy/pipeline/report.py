@@ -1,4 +1,4 @@
-"""What is said of a request: headers to the client, an event to those who observe. No content, no keys."""
+"""Reports about a request: headers for the client, and an event for listeners. No content, no keys."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from proxy.upstreams.http import TruncatedError
 from proxy.upstreams.response import is_event_stream
 from proxy.upstreams.routes import Route
 
-# The first that fits; any other error is a fault of ours, or the end of the process.
+# The first match applies. Any other error is internal, or the end of the process.
 _ENDS: tuple[tuple[type[BaseException], End], ...] = (
     (ShuttingDownError, "shut_down"),
     (RequestDeadlineError, "deadline"),
@@ -37,12 +37,12 @@ _ENDS: tuple[tuple[type[BaseException], End], ...] = (
 
 
 def headers_of(attempt: Attempt) -> Headers:
-    """`x-compaction*` and `Server-Timing`, for the answer to a request of a conversation."""
-    named, prompt = attempt.named, attempt.prompt
+    """Return `x-compaction*` and `Server-Timing` for the response to a request of a conversation."""
+    routed, prompt = attempt.routed, attempt.prompt
     overhead = b"%.1f" % _overhead_ms(attempt)
-    headers = _base_headers(prompt, named, attempt.route)
+    headers = _base_headers(prompt, routed, attempt.route)
     headers += [(b"x-compaction-overhead-ms", overhead), (b"server-timing", b"concertina;dur=" + overhead)]
-    if named is not None:
+    if routed is not None:
         headers.append((b"x-compaction-tokens-sent", b"%d" % prompt.tokens))
     if attempt.warning is not None:
         headers.append((b"x-compaction-warning", attempt.warning.encode()))
@@ -65,27 +65,27 @@ def headers_of(attempt: Attempt) -> Headers:
     return headers
 
 
-def _base_headers(prompt: Prompt, named: RoutedRequest | None, route: Route) -> Headers:
-    """Return the headers that do not depend on what is sent."""
+def _base_headers(prompt: Prompt, routed: RoutedRequest | None, route: Route) -> Headers:
+    """Return the headers that do not depend on the prompt."""
     headers = [(b"x-compaction", prompt.outcome.encode()), (b"x-compaction-reason", prompt.reason.encode())]
-    if named is not None:
-        headers.append((b"x-compaction-session", named.chain.name.encode()))
-        headers.append((b"x-compaction-tokens-received", b"%d" % named.request.received_tokens))
-        if named.label:
-            headers.append((b"x-compaction-label", named.label.encode()))
+    if routed is not None:
+        headers.append((b"x-compaction-session", routed.chain.name.encode()))
+        headers.append((b"x-compaction-tokens-received", b"%d" % routed.request.received_tokens))
+        if routed.label:
+            headers.append((b"x-compaction-label", routed.label.encode()))
     if route.window is not None:
         headers.append((b"x-compaction-window", b"%d" % route.window.tokens))
     return headers
 
 
 def item_headers(how: Literal["made", "read"]) -> Headers:
-    """`x-compaction-item`: whether the answer has an item, or the request had."""
+    """Return `x-compaction-item`: `made` if the response has an item, `read` if the request had one."""
     return [(b"x-compaction-item", how.encode())]
 
 
 @contextmanager
 def waiting(exchange: Exchange, case: PlanInput, fail_open: FailOpen) -> Iterator[None]:
-    """Write signs of life to a streaming client if the block takes longer than an interval of its policy."""
+    """Write keep-alives to a streaming client if the block takes longer than an interval of its policy."""
     signs = keep_alive_of(exchange, case)
     if signs is None:
         yield
@@ -97,37 +97,37 @@ def waiting(exchange: Exchange, case: PlanInput, fail_open: FailOpen) -> Iterato
         signs.cancel()
 
 
-def wait_for_upstream(exchange: Exchange, named: RoutedRequest, intervals: int, fail_open: FailOpen) -> None:
-    """Write signs of life to a streaming client if its upstream is silent for so many intervals of its policy."""
-    if (signs := keep_alive_of(exchange, named)) is not None:
-        signs.start(intervals, _pending(named, "waiting", fail_open))
+def wait_for_upstream(exchange: Exchange, routed: RoutedRequest, intervals: int, fail_open: FailOpen) -> None:
+    """Write keep-alives to a streaming client if its upstream is silent for this many intervals of its policy."""
+    if (keep_alive := keep_alive_of(exchange, routed)) is not None:
+        keep_alive.start(intervals, _pending(routed, "waiting", fail_open))
 
 
-def keep_alive_of(exchange: Exchange, named: RoutedRequest) -> KeepAlive | None:
-    """Return what writes signs of life to the client of a request; None if it hears none or its policy wants none."""
+def keep_alive_of(exchange: Exchange, routed: RoutedRequest) -> KeepAlive | None:
+    """Return the keep-alive of a request; None if the client reads none or the policy has none."""
     if exchange.waiting is None:
-        answers, interval = named.request.dialect.answers, named.caller.policy.keepalive
-        if interval and named.request.settings.stream and answers.STREAM == "events":
+        answers, interval = routed.request.dialect.answers, routed.caller.policy.keepalive
+        if interval and routed.request.settings.stream and answers.STREAM == "events":
             exchange.waiting = KeepAlive(exchange, answers, interval)
     return exchange.waiting
 
 
-def _pending(named: RoutedRequest, reason: str, fail_open: FailOpen) -> Callable[[], Headers]:
-    """Return the headers of a response that a sign of life begins."""
-    prompt = Prompt(b"", named.request.tokens, "pending", reason)
-    return lambda: fail_open.call(lambda: _base_headers(prompt, named, named.route), [])
+def _pending(routed: RoutedRequest, reason: str, fail_open: FailOpen) -> Callable[[], Headers]:
+    """Return a function for the headers of a response that a keep-alive begins."""
+    prompt = Prompt(b"", routed.request.tokens, "pending", reason)
+    return lambda: fail_open.call(lambda: _base_headers(prompt, routed, routed.route), [])
 
 
 def ended_event(received: Received, error: BaseException | None) -> RequestEnded:
-    """Return how a request ended, and all that became known of it."""
+    """Return the event about a request's end, with all that is known about it."""
     exchange, head, attempt = received.exchange, received.head, received.attempt
     caller = received.known_sender.caller if received.known_sender else None
     route = attempt.route if attempt else None
     spoken, window = head.conversation, route.window if route else None
     is_passed_through = attempt is not None and attempt.prompt is PASSED_THROUGH
     prompt = None if attempt is None or is_passed_through else attempt.prompt
-    named, usage = (attempt.named, attempt.usage) if attempt else (None, None)
-    request = named.request if named else None
+    routed, usage = (attempt.routed, attempt.usage) if attempt else (None, None)
+    request = routed.request if routed else None
     event = RequestEnded(
         at=round(1000 * time.time()) / 1000,
         end="complete",
@@ -156,10 +156,10 @@ def ended_event(received: Received, error: BaseException | None) -> RequestEnded
         reason=prompt.reason if prompt else None,
         tokens_sent=prompt.tokens if prompt and request else None,
         tokens_received=request.received_tokens if request else None,
-        calibration=_calibration(named) if named else None,
+        calibration=_calibration(routed) if routed else None,
         window=window.tokens if window else None,
         window_source=window.source if window else None,
-        usable=named.usable if named else None,
+        usable=routed.usable if routed else None,
         messages=len(request.messages) if request else None,
         billed=usage.prompt_tokens if usage else None,
         cached=usage.cached if usage else None,
@@ -167,8 +167,8 @@ def ended_event(received: Received, error: BaseException | None) -> RequestEnded
         cache_written_long=usage.cache_written_long if usage else None,
         output=usage.completion_tokens if usage else None,
         reasoning=usage.reasoning if usage else None,
-        session=named.chain.name if named else None,
-        label=(named.label or None) if named else None,
+        session=routed.chain.name if routed else None,
+        label=(routed.label or None) if routed else None,
     )
     for field, value in _build_rare_fields(received, attempt if prompt else None, error).items():
         force_setattr(event, field, value)
@@ -178,7 +178,7 @@ def ended_event(received: Received, error: BaseException | None) -> RequestEnded
 
 
 def _build_rare_fields(received: Received, attempt: Attempt | None, error: BaseException | None) -> dict[str, object]:
-    """Return the fields of the event that few requests have: each argument of its constructor costs every request."""
+    """Return the event's rare fields. Each argument of its constructor would cost every request."""
     fields: dict[str, object] = {}
     sender, trace = received.known_sender, received.head.trace
     if error is not None:
@@ -187,7 +187,7 @@ def _build_rare_fields(received: Received, attempt: Attempt | None, error: BaseE
         fields["trace_id"] = trace.id
     if sender is not None and (issued := sender.caller.issued) is not None:
         fields["key"] = issued.id
-        if attempt and not attempt.named:  # an issued key pays for what could not be read too
+        if attempt and not attempt.routed:  # an issued key pays for unread requests too
             fields |= {"stream": _is_stream(attempt), "tokens_by_size": _tokens_by_size(attempt)}
     if attempt is not None:
         if attempt.waited:
@@ -203,12 +203,12 @@ def _build_rare_fields(received: Received, attempt: Attempt | None, error: BaseE
 
 
 def _build_rewrite_fields(attempt: Attempt, prompt: Prompt) -> dict[str, object]:
-    """Return the fields of a request that did not go out as it came."""
+    """Return the fields of a rewritten request."""
     fields: dict[str, object] = {"max_output": prompt.max_output}
     if prompt.record is not None:
         fields |= {"checkpoint": prompt.record.digest[:16], "left_out": prompt.record.left_out_counts}
     if prompt.view is not None:
-        fields["media"] = media_figures(attempt.named, prompt) if attempt.named else None
+        fields["media"] = media_figures(attempt.routed, prompt) if attempt.routed else None
         if prompt.view.shortened:
             fields |= {"shortened": len(prompt.view.shortened), "shortened_tokens": prompt.view.saved_tokens}
         if prompt.view.restored or prompt.view.unresolved:
@@ -240,17 +240,17 @@ def _tokens_by_size(attempt: Attempt) -> int:
 
 
 def _cause(error: BaseException) -> str | None:
-    """Return in one word why the upstream failed."""
+    """Return the cause of the upstream's failure in one word; None for any other error."""
     return error.cause if isinstance(error, ProxyError | TruncatedError) else None
 
 
-def _calibration(named: RoutedRequest) -> float | None:
-    calibration = named.calibration
+def _calibration(routed: RoutedRequest) -> float | None:
+    calibration = routed.calibration
     return None if calibration == 1 else calibration
 
 
 def _ms(seconds: float) -> float:
-    """To tenths; `round` to digits takes four times as long."""
+    """Return milliseconds in tenths. `round` with digits takes four times as long."""
     return round(10_000 * seconds) / 10
 
 
@@ -263,16 +263,16 @@ def _overhead_ms(attempt: Attempt) -> float:
 
 
 def _model(attempt: Attempt) -> str | None:
-    """Return the model that was asked for, if it has answered or is known: a client may send its key in that place."""
-    named, window = attempt.named, attempt.route.window
-    if not (name := _unread_model(attempt) if named is None else named.request.settings.model):
+    """Return the requested model if it responded or is known; else None, since a client may send a key in its place."""
+    routed, window = attempt.routed, attempt.route.window
+    if not (name := _unread_model(attempt) if routed is None else routed.request.settings.model):
         return None
     has_answered, is_listed = 200 <= attempt.status < 300, window is not None and window.source != "policy"
     return name[:MAX_NAME] if has_answered or is_listed or attempt.active.router.names(name) else None
 
 
 def _unread_model(attempt: Attempt) -> str:
-    """Return the model that the response names, else the request's body; empty if there is none, or no issued key."""
+    """Return the model in the response, else in the request's body; empty if there is none or no issued key."""
     if attempt.caller.issued is None:
         return ""
     answered = other_answers.model_in(attempt.tap.ends) if attempt.tap is not None else ""

@@ -1,4 +1,4 @@
-"""Who sends a request, and where its conversations go: worked out once for requests with the same headers."""
+"""The client of a request and the routes of its conversations, cached for requests with the same headers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from proxy.upstreams.routes import Route, conversation_url
 
 _MOST_SENDERS = 500
 _MOST_MODELS = 8
-# What is known of a window holds for hours and days.
+# Facts about a window are valid for hours and days.
 _MEASURED_SECONDS = 1.0
-# Headers that are new in each request of some clients. They say nothing about who sends it or where it goes.
+# Headers that differ in each request of some clients. They identify neither a client nor a route.
 _NEW_IN_EACH_REQUEST = frozenset(
     {
         *(b"baggage", b"b3", b"content-length", b"date", b"helicone-request-id", b"idempotency-key", b"request-id"),
@@ -39,8 +39,8 @@ _NEW_IN_EACH_REQUEST = frozenset(
 class ModelRoute:
     """The route of requests for a model.
 
-    headers:        of the client's request from which the route's headers and the template were made.
-    changes, until: for how long what is known of its window is up to date.
+    headers:        the client's headers from which the route's headers and the template were made.
+    changes, until: the version of the router and the time until which the window is up to date.
     """
 
     route: Route
@@ -53,11 +53,11 @@ class ModelRoute:
 
 @dataclass(slots=True)
 class Sender:
-    """The sender of requests that have the same method, target and headers, but for those that are new in each.
+    """The sender of requests with the same method, target and headers, except those that differ in each request.
 
-    keys:       version of the issued keys by which the caller was found.
-    is_allowed: whether the caller may ask for this path; False until that is checked.
-    repeated:   what stood around the items of the last request.
+    keys:       the version of the issued keys by which the caller was found.
+    is_allowed: True if the caller may use this path; False until that is checked.
+    repeated:   the frame of the last request.
     routes:     by model.
     """
 
@@ -77,39 +77,40 @@ class Sender:
         return self._label
 
     def route(self, head: ApiHead, model: str, client: UpstreamClient, now: float) -> ModelRoute:
-        """Return the route of a request for a model. `now`: seconds that only go forward."""
-        known, router = self.routes.get(model), self.active.router
-        is_current = known is not None and known.changes == router.changes and now < known.until
+        """Return the route of a request for a model. now: monotonic seconds."""
+        cached, router = self.routes.get(model), self.active.router
+        is_current = cached is not None and cached.changes == router.changes and now < cached.until
         headers = [header for header in head.headers if header[0] != b"content-length"]
-        if known is not None and is_current and known.headers == headers:
-            return known
-        if known is None:
+        if cached is not None and is_current and cached.headers == headers:
+            return cached
+        if cached is None:
             route = router.conversation(head, self.caller, model)
         else:
-            route = known.route if is_current else router.measure(known.route)
-        if known is None or known.headers != headers:
-            route = route if known is None else router.with_headers(route, head, self.caller)
+            route = cached.route if is_current else router.measure(cached.route)
+        if cached is None or cached.headers != headers:
+            route = route if cached is None else router.with_headers(route, head, self.caller)
             template = client.template(route.upstream, conversation_url(route, head), route.headers)
         else:
-            template = known.template
-        if known is not None and is_current:
-            found = replace(known, route=route, template=template, headers=headers)
+            template = cached.template
+        if cached is not None and is_current:
+            model_route = replace(cached, route=route, template=template, headers=headers)
         else:
             experience = router.experience(route.place)
-            found = ModelRoute(route, template, experience, headers, router.changes, now + _MEASURED_SECONDS)
-        if known is not None or len(self.routes) < _MOST_MODELS:
-            self.routes[model] = found
-        return found
+            model_route = ModelRoute(route, template, experience, headers, router.changes, now + _MEASURED_SECONDS)
+        if cached is not None or len(self.routes) < _MOST_MODELS:
+            self.routes[model] = model_route
+        return model_route
 
 
 class Senders:
-    """Finds the sender of a request, and remembers those of the newest requests; one per process."""
+    """Finds the sender of a request. One per process. It caches the newest senders."""
 
     def __init__(self) -> None:
+        """Create an empty cache."""
         self._known: OrderedDict[tuple[object, ...], Sender] = OrderedDict()
 
     def find(self, head: ApiHead, active: Active) -> Sender:
-        """Return the sender. Raises ProxyError if the request is refused."""
+        """Return the sender. Raises ProxyError if the request is rejected."""
         of_sender = [header for header in head.headers if not _is_new_in_each(header[0])]
         key = head.method, head.target, *of_sender
         sender = self._known.get(key)
@@ -122,7 +123,7 @@ class Senders:
         return sender
 
     def forget(self) -> None:
-        """Forget all senders, as when a config is put in force."""
+        """Forget all senders, because a new config applies."""
         self._known.clear()
 
 

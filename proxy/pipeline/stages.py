@@ -1,4 +1,4 @@
-"""The two stages of a request: as it was received, and its way to an upstream and back."""
+"""The two stages of a request: as received, and on its way to an upstream and back."""
 
 import time
 
@@ -21,8 +21,8 @@ from proxy.upstreams.http import RequestTemplate, UpstreamResponse
 from proxy.upstreams.routes import Route
 
 # Seconds for reading, planning, the store and the queue of the workers. On a busy machine they take a tenth of that.
-_AROUND = 30.0
-# Stands for the prompt of a request that is passed through as it comes.
+_OTHER_WORK_S = 30.0
+# Replaces the prompt of a request that is relayed unchanged.
 PASSED_THROUGH = Prompt(b"", 0, "bypass", "passed_through")
 
 
@@ -31,7 +31,7 @@ class Received(msgspec.Struct, eq=False):
 
     known_sender: None until the client is identified.
     admitted:     None until the request is in flight. It is closed when the request ends.
-    body:         empty until all of it is read.
+    body:         empty until it is read completely.
     attempt:      None until there is something to send.
     """
 
@@ -45,60 +45,64 @@ class Received(msgspec.Struct, eq=False):
 
     @property
     def sender(self) -> Sender:
+        """Return the sender. The client must be identified."""
         sender = self.known_sender
-        assert sender is not None  # noqa: S101 - nothing is read of a client that is not identified
+        assert sender is not None  # noqa: S101 - no client is read before it is identified
         return sender
 
     @property
     def caller(self) -> Caller:
+        """Return the caller."""
         return self.sender.caller
 
     @property
     def mode(self) -> Mode:
+        """Return the mode."""
         return self.sender.mode
 
     @property
     def admission(self) -> Admitted:
+        """Return the admission. The request must be in flight."""
         admitted = self.admitted
-        assert admitted is not None  # noqa: S101 - no body is read of a request that is not in flight
+        assert admitted is not None  # noqa: S101 - no body is read before admission
         return admitted
 
     @property
     def timeout(self) -> float:
-        """Return the seconds in which a prompt is ready: a summary that others make, an own one, and what is around it.
+        """Return the seconds for making a prompt: another request's summary, its own, and other work.
 
-        Only a fault of ours takes longer, and the request goes on without it.
+        Only an internal error takes longer, and the request then continues without it.
         """
-        return Job.JOIN_WAIT + 2 * self.caller.policy.summarizer.timeout + _AROUND
+        return Job.JOIN_WAIT + 2 * self.caller.policy.summarizer.timeout + _OTHER_WORK_S
 
 
 class Attempt(msgspec.Struct, eq=False):
     """The way of a request to its upstream and back.
 
-    first, prompt: what is sent first, and what was sent last.
-    named:      the request with what was learned meanwhile. None if it was not read, or after a fault of ours.
-    template:   for the request as it came. None if there is none.
-    stages:     milliseconds by step, if there were more steps than counting. See `RequestEnded`.
-    compaction: the client's part in a compaction, None if it has none.
-    waited:     seconds that the request waited for summaries.
-    ready:      when there was something to send, in seconds that only go forward.
-    own:        seconds of our own until then.
-    tries:      requests that were sent to the upstream.
-    status:     of the response that the client gets, 0 without one.
-    first_byte: when its first bytes came.
-    responses:  to be closed in the end.
-    overflow:   the outcome of an overflow, None without one.
-    tap, usage: the reader of the usage in the response, and what the upstream has billed.
-    warning:    for an operator, None without one.
-    url:        to which the last request was sent; empty if none was.
-    error:      the body of the response, if that reports an error and was read.
+    first, prompt: the prompt sent first, and the one sent last.
+    routed:        the request with the newest lessons. None if it was not read, or after an internal error.
+    template:      that of the unchanged request; None without one.
+    stages:        milliseconds by step, if there were more steps than counting. See `RequestEnded`.
+    compaction:    the client's part in a compaction; None without one.
+    waited:        seconds that the request waited for summaries.
+    ready:         the time when there was something to send, in monotonic seconds.
+    own:           seconds that the proxy itself took until then.
+    tries:         the number of requests sent to the upstream.
+    status:        that of the response for the client; 0 without one.
+    first_byte:    the time when its first bytes came.
+    responses:     all responses, to be closed in the end.
+    overflow:      the outcome of an overflow; None without one.
+    tap, usage:    the reader of the response's usage, and the billed usage.
+    warning:       a warning for the operator; None without one.
+    url:           the address of the last request; empty if none was sent.
+    error:         the body of the response, if it reports an error and was read.
     """
 
     received: Received
     route: Route
     first: Prompt
     prompt: Prompt
-    named: RoutedRequest | None = None
+    routed: RoutedRequest | None = None
     template: RequestTemplate | None = None
     stages: dict[str, float] | None = None
     compaction: ClientCompaction | None = None
@@ -118,48 +122,53 @@ class Attempt(msgspec.Struct, eq=False):
 
     @property
     def exchange(self) -> Exchange:
+        """Return the exchange."""
         return self.received.exchange
 
     @property
     def head(self) -> ApiHead:
+        """Return the header block."""
         return self.received.head
 
     @property
     def active(self) -> Active:
+        """Return the config in force."""
         return self.received.active
 
     @property
     def caller(self) -> Caller:
+        """Return the caller."""
         return self.received.caller
 
     @property
     def is_closed(self) -> bool:
-        """Return True if its policy refuses what a compaction should have made smaller, or kept."""
+        """Return True if the policy rejects a request whose compaction failed or lost pinned texts."""
         return self.caller.policy.fail == "closed" and self.received.mode in ("on", "force")
 
     @property
     def may_get_notes(self) -> bool:
-        """Return True if a note may take the place of each item that others made, after a refusal."""
+        """Return True if notes may replace items from elsewhere after a rejection."""
         is_closed = self.caller.policy.fail == "closed"
         return self.compaction is not None and self.compaction.settled.passed > 0 and not is_closed
 
     @property
     def case(self) -> PlanInput | None:
-        """Return the request with everything that its plan depends on, None if it was not read."""
-        named = self.named
-        if named is None or isinstance(named, PlanInput):
-            return named
-        self.named = case = with_lessons(named, self.active.router)
+        """Return the request with everything that its plan depends on; None if it was not read."""
+        routed = self.routed
+        if routed is None or isinstance(routed, PlanInput):
+            return routed
+        self.routed = case = with_lessons(routed, self.active.router)
         return case
 
     @property
     def counted(self) -> PlanInput:
+        """Return the plan input. The request must have been read."""
         case = self.case
-        assert case is not None  # noqa: S101 - only a request that was read is sent again
+        assert case is not None  # noqa: S101 - only a read request is sent again
         return case
 
     def count_try(self, url: str) -> None:
-        """Count a request that is sent to the upstream."""
+        """Count a request to the upstream."""
         self.tries += 1
         self.url = url
         if (trace := self.head.trace) is not None:
@@ -170,8 +179,8 @@ class Attempt(msgspec.Struct, eq=False):
         self.status, self.first_byte = status, time.perf_counter()
 
     def start_over(self, other: "Attempt") -> None:
-        """Send another prompt in place of one that was sent in vain."""
-        self.route, self.named, self.template = other.route, other.named, other.template
+        """Continue with another prompt instead of one that failed."""
+        self.route, self.routed, self.template = other.route, other.routed, other.template
         self.first = self.prompt = other.prompt
         self.error = b""
         self.stages, self.ready, self.compaction = other.stages, other.ready, other.compaction
@@ -183,7 +192,7 @@ def make_attempt(
     received: Received,
     route: Route,
     prompt: Prompt,
-    named: RoutedRequest | None = None,
+    routed: RoutedRequest | None = None,
     template: RequestTemplate | None = None,
     stages: dict[str, float] | None = None,
     compaction: ClientCompaction | None = None,
@@ -191,4 +200,4 @@ def make_attempt(
     """Return an attempt that is ready to be sent."""
     ready, waited = time.perf_counter(), prompt.waited
     own = ready - received.exchange.began - waited
-    return Attempt(received, route, prompt, prompt, named, template, stages, compaction, waited, ready, own)
+    return Attempt(received, route, prompt, prompt, routed, template, stages, compaction, waited, ready, own)

@@ -12,7 +12,7 @@ import pytest
 
 from policies.decision.overflow_retries import StatedLimit
 from proxy.dialects.table import CHAT
-from proxy.pipeline.answers import UpstreamAnswer, look_at
+from proxy.pipeline.answers import UpstreamAnswer, inspect_response
 from proxy.server.headers import Headers
 from proxy.upstreams.http import UpstreamResponse
 from proxy.upstreams.refusals.classify import MAX_ERROR_BYTES
@@ -34,7 +34,7 @@ DELTA = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
 async def looked(response: Scripted, *times: float) -> UpstreamAnswer:
     """What was seen; the clock shows these times one after another, then the last of them."""
     left = list(times) or [0.0]
-    return await look_at(
+    return await inspect_response(
         cast("UpstreamResponse", response),
         CHAT.answers,
         WINDOW,
@@ -208,9 +208,9 @@ class Gated(Scripted):
 
 
 async def test_a_stream_that_says_nothing_for_long_is_passed_on_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.pipeline.answers._PATIENCE", 0.001)
+    monkeypatch.setattr("proxy.pipeline.answers._MAX_HOLD_S", 0.001)
     gated = Gated()
-    answer = await look_at(cast("UpstreamResponse", gated), CHAT.answers)
+    answer = await inspect_response(cast("UpstreamResponse", gated), CHAT.answers)
     begun = answer.response.body.take()
     assert (begun, answer.overflow) == (ROLE, None)
     answer.response.body.untake(begun)
@@ -220,7 +220,7 @@ async def test_a_stream_that_says_nothing_for_long_is_passed_on_and_goes_on(monk
 
 async def test_who_gives_up_waiting_for_a_stream_leaves_nothing_behind() -> None:
     before = asyncio.all_tasks()
-    looking = asyncio.create_task(look_at(cast("UpstreamResponse", Gated()), CHAT.answers))
+    looking = asyncio.create_task(inspect_response(cast("UpstreamResponse", Gated()), CHAT.answers))
     for _ in range(10):  # until it waits for a chunk
         await asyncio.sleep(0)
     assert len(asyncio.all_tasks() - before) == 2, "the look, and the chunk that it waits for"

@@ -170,7 +170,7 @@ ROWS = [
     Row(
         "two wishes",
         chat("a"),
-        "The header x-compaction may be sent once only.",
+        "The header x-compaction may be sent only once.",
         ((b"X-Compaction", b"on"), (b"X-Compaction", b"on")),
         code="invalid_request",
         param="x-compaction",
@@ -178,7 +178,7 @@ ROWS = [
     Row(
         "two keys",
         chat("a"),
-        "The header authorization may be sent once only.",
+        "The header authorization may be sent only once.",
         ((b"Authorization", b"Bearer a"), (b"Authorization", b"Bearer b")),
         code="invalid_request",
         param="authorization",
@@ -186,7 +186,7 @@ ROWS = [
     Row(
         "two keys of the other kind",
         chat("a"),
-        "The header x-api-key may be sent once only.",
+        "The header x-api-key may be sent only once.",
         ((b"X-Api-Key", b"a"), (b"X-Api-Key", b"a")),
         code="invalid_request",
         param="x-api-key",
@@ -228,7 +228,7 @@ ROWS = [
     Row(
         "too many pins",
         chat("a"),
-        "x-compaction-pin may name 32 matches at most.",
+        "x-compaction-pin may name at most 32 matches.",
         ((b"X-Compaction-Pin", b",".join(b"tool:%d" % number for number in range(33))),),
         code="invalid_request",
         param="x-compaction-pin",

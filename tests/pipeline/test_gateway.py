@@ -102,7 +102,7 @@ async def test_a_header_that_decides_something_comes_once(tmp_path: Path, name: 
         reply = await play.send(SMALL, (name, b"on"), (name, b"on"))
         error = reply.json()["error"]
         assert isinstance(error, dict)
-        assert (reply.status, error["message"]) == (400, f"The header {name.decode().lower()} may be sent once only.")
+        assert (reply.status, error["message"]) == (400, f"The header {name.decode().lower()} may be sent only once.")
         assert not play.sent
 
 
@@ -327,7 +327,7 @@ async def test_a_fault_of_ours_does_not_keep_an_answer_back(
 async def test_a_fault_of_ours_while_it_is_sent_is_told_to_the_client_as_to_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.pipeline.attempts.look_at", explode)
+    monkeypatch.setattr("proxy.pipeline.attempts.inspect_response", explode)
     async with stage(tmp_path) as play:
         reply = await play.send(DUE)
         assert (reply.status, outcome(reply)) == (200, ("failed-open", "internal_error"))
@@ -589,7 +589,7 @@ async def test_an_answer_that_did_not_come_through_is_not_followed(
     cut = ModelServer(script=lambda *_: Fault(cut_after=500))
     async with stage(tmp_path, cut) as play:
         assert not (await play.send(STREAMED)).complete
-    monkeypatch.setattr("proxy.pipeline.answers._PATIENCE", 0.0)
+    monkeypatch.setattr("proxy.pipeline.answers._MAX_HOLD_S", 0.0)
     hung = asyncio.Event()
     async with stage(tmp_path, ModelServer(script=lambda *_: Fault(between=hung.wait))) as play:
         async with connected(play.address) as client:

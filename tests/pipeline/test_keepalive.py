@@ -326,7 +326,7 @@ def ours(message: str, code: str = "upstream_error") -> dict[str, object]:
 
 
 def no_stream(status: int) -> dict[str, object]:
-    return ours(f"The upstream answered {status}, and not with a stream of events.")
+    return ours(f"The upstream responded with status {status} and without an event stream.")
 
 
 def with_status(error: Mapping[str, object], status: str) -> dict[str, object]:
@@ -383,7 +383,7 @@ async def hang_up(call: Call) -> None:
 async def test_a_refusal_of_ours_comes_as_an_event_too(tmp_path: Path) -> None:
     async with playing(tmp_path, hang_up) as play:
         rest = await after_comments(play)
-        told = ours("The upstream closed the connection before it answered.", "upstream_unreachable")
+        told = ours("The upstream closed the connection before it responded.", "upstream_unreachable")
         assert rest == event({"error": told}).replace(b'": ', b'":').replace(b', "', b',"') + DONE
         (line,) = play.lines
     assert line.items() >= {"end": "refused", "status": 502, "code": "upstream_unreachable"}.items()

@@ -81,7 +81,7 @@ async def test_a_client_has_every_chunk_before_the_next_is_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # What does not look like an event yet is held back that long.
-    monkeypatch.setattr("proxy.pipeline.answers._PATIENCE", 0.01)
+    monkeypatch.setattr("proxy.pipeline.answers._MAX_HOLD_S", 0.01)
     seen: asyncio.Queue[int] = asyncio.Queue()
 
     async def script(call: Call) -> None:
@@ -109,7 +109,7 @@ async def test_a_client_has_every_chunk_before_the_next_is_sent(
 async def test_comments_ahead_of_the_first_event_are_held_back_only_for_a_while(
     address: str, behind: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.pipeline.answers._PATIENCE", 0.0)
+    monkeypatch.setattr("proxy.pipeline.answers._MAX_HOLD_S", 0.0)
     seen = asyncio.Event()
 
     async def script(call: Call) -> None:

@@ -321,7 +321,7 @@ async def test_a_fault_of_ours_breaks_no_request(tmp_path: Path, monkeypatch: py
     places = (
         "sender.label_of",
         "prepare.routed_request",
-        "attempts.look_at",
+        "attempts.inspect_response",
         "pipeline.headers_of",
         "pipeline.ended_event",
     )
@@ -331,7 +331,7 @@ async def test_a_fault_of_ours_breaks_no_request(tmp_path: Path, monkeypatch: py
             async with warm(tmp_path, sends(OK)) as stage, connected(stage.address) as client:
                 reply = await client.ask("POST", CHAT, [JSON], chat("hi"))
                 assert (reply.status, reply.body) == (200, OK_BODY)
-                assert len(stage.behind.calls) == (2 if place.endswith("look_at") else 1)
+                assert len(stage.behind.calls) == (2 if place.endswith("inspect_response") else 1)
                 assert b"failed_open" in stage.log.getvalue()
 
 
@@ -383,7 +383,7 @@ async def test_a_large_body_that_is_answered_before_it_is_sent_leaves_the_connec
 ) -> None:
     """The client's; the upstream's has the rest of the body on it."""
     # A busy machine may take longer than an idle connection is kept.
-    monkeypatch.setattr("proxy.upstreams.wire.pool._KEPT", 60.0)
+    monkeypatch.setattr("proxy.upstreams.wire.pool._KEEP_IDLE_S", 60.0)
 
     async def early(call: Call) -> None:
         await call.send(answer(200, OK_BODY, JSON))
@@ -564,7 +564,7 @@ async def test_a_stream_that_announces_itself_for_long_is_passed_on(
         await call.send(chunk(delta("a")) + chunk(b""))
 
     seen = asyncio.Event()
-    monkeypatch.setattr("proxy.pipeline.answers._PATIENCE", 0.01)
+    monkeypatch.setattr("proxy.pipeline.answers._MAX_HOLD_S", 0.01)
     async with warm(tmp_path, script) as stage, connected(stage.address) as client:
         await client.send(b"".join(cut(chat("hi"))))
         assert await client.head() == 200

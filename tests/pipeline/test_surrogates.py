@@ -95,7 +95,7 @@ async def test_half_an_emoji_is_no_reason_to_fail_where_the_output_is_lowered(tm
 FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "asking for the usage": lambda patch: patch.setattr(attempts.Attempts, "_asking", broken),
     "its fields": lambda patch: patch.setattr(json_array, "with_fields", broken),
-    "looking at the answer": lambda patch: patch.setattr(attempts, "look_at", broken),
+    "looking at the answer": lambda patch: patch.setattr(attempts, "inspect_response", broken),
     "what a stream says": lambda patch: patch.setattr(CHAT.answers, "has_content", broken),
     "its first event": lambda patch: patch.setattr(answers, "_may_report", broken),
     "whether it is refused": lambda patch: patch.setattr(answers.UpstreamAnswer, "is_refusal", property(broken)),

@@ -46,7 +46,7 @@ STREAM = delta("Hello") + delta(" 你好") + FINISH + b"data: [DONE]\n\n"
 BOUNDARIES = [i for i in range(1, len(STREAM)) if STREAM[:i].endswith(b"\n\n")]
 LENGTH = (b"Content-Length", b"100000")
 CUT_OFF = {
-    "message": "The upstream's answer was cut off.",
+    "message": "The upstream's response was cut off.",
     "type": "server_error",
     "param": None,
     "code": "upstream_unreachable",
@@ -170,7 +170,7 @@ async def test_what_breaks_off_before_the_client_got_any_of_it_is_a_bad_gateway(
     reply = await asked(both, script)
     assert (reply.status, reply.complete) == (502, True), reason
     assert reply.json() == {
-        "error": {**CUT_OFF, "message": "The upstream closed the connection in the middle of its answer."}
+        "error": {**CUT_OFF, "message": "The upstream closed the connection in the middle of its response."}
     }
 
 
