@@ -83,8 +83,8 @@ class Compactor:
         enough. is_firm: it must not give up sooner than the job.
         """
         is_overflow = job.plan.trigger == "overflow_retry"
-        for flight in self._flights.get(job.case.chain.tag, ()):
-            cut = job.case.cut_at(flight.job.digest)
+        for flight in self._flights.get(job.plan_input.chain.tag, ()):
+            cut = job.plan_input.cut_at(flight.job.digest)
             if is_overflow and (flight.job.plan.trigger, cut) != (job.plan.trigger, job.plan.cut.position):
                 continue
             if cut is not None and cut > job.covered and (not is_firm or _is_as_firm(flight.job, job)):
@@ -96,23 +96,23 @@ class Compactor:
 
         This job's record would be unused.
         """
-        digests = job.case.chain.digests
+        digests = job.plan_input.chain.digests
         newest = len(digests) - 1
-        flights = self._flights.get(job.case.chain.tag, ())
-        return any(flight.job.case.chain.digests[newest : newest + 1] == digests[newest:] for flight in flights)
+        flights = self._flights.get(job.plan_input.chain.tag, ())
+        return any(flight.job.plan_input.chain.digests[newest : newest + 1] == digests[newest:] for flight in flights)
 
     def _begin(self, job: Job) -> _CompactionFlight:
         flight = _CompactionFlight(job, asyncio.create_task(self._claim_and_make(job)))
-        self._flights.setdefault(job.case.chain.tag, []).append(flight)
+        self._flights.setdefault(job.plan_input.chain.tag, []).append(flight)
         flight.task.add_done_callback(lambda _: self._forget(flight))
         return flight
 
     def _forget(self, flight: _CompactionFlight) -> None:
-        flights = self._flights.get(flight.job.case.chain.tag, [])
+        flights = self._flights.get(flight.job.plan_input.chain.tag, [])
         if flight in flights:
             flights.remove(flight)
         if not flights:
-            self._flights.pop(flight.job.case.chain.tag, None)
+            self._flights.pop(flight.job.plan_input.chain.tag, None)
 
     async def _join_flight(self, job: Job, flight: _CompactionFlight, *, is_firm: bool) -> Record | None:
         """Return the record of another request's flight; None if it is of another branch or of an undone record.
@@ -121,7 +121,7 @@ class Compactor:
         the job may wait.
         """
         record = await self._wait_for_flight(flight, None if is_firm else job.join_timeout)
-        chain = job.case.chain
+        chain = job.plan_input.chain
         is_usable = is_of(record, chain.digests, record.covered) and not continues_undone(chain, record)
         if record.covered > job.covered and is_usable:
             return record
@@ -156,8 +156,10 @@ class Compactor:
         """
         with suppress(CompactionError):
             record = await flight.task
-            case = flight.job.case
-            await self._sessions.add(case.caller, case.chain, case.label, case.request.settings.model, record)
+            plan_input = flight.job.plan_input
+            await self._sessions.add(
+                plan_input.caller, plan_input.chain, plan_input.label, plan_input.request.settings.model, record
+            )
 
     async def _claim_and_make(self, job: Job) -> Record:
         """Return the next record of a conversation, made here or by another replica. Raises CompactionError.
@@ -171,7 +173,9 @@ class Compactor:
         store = self._sessions.sealed.store
         self._claims.add(key)
         try:
-            async with claim(store, key, lambda: self._checkpoints.newer(job.case, job.covered), seconds) as claimed:
+            async with claim(
+                store, key, lambda: self._checkpoints.newer(job.plan_input, job.covered), seconds
+            ) as claimed:
                 if isinstance(claimed, Record):
                     return claimed
                 if claimed is None and not job.plan.must:
@@ -182,23 +186,23 @@ class Compactor:
 
     async def _make(self, job: Job) -> Record:
         """Make and publish a record, and note the result in the state of its lineage. Raises CompactionError."""
-        tag, case, lineages = job.case.chain.tag, job.case, self._sessions.lineages
+        tag, plan_input, lineages = job.plan_input.chain.tag, job.plan_input, self._sessions.lineages
         try:
             record = await self._build_once(await self._builder.fit(job))
         except CompactionError as error:
             if str(error) == "no_gain":
-                await lineages.gained_nothing(tag, job.parent, case.request.tokens)
+                await lineages.gained_nothing(tag, job.parent, plan_input.request.tokens)
             await lineages.note_failure(tag, job.parent)
             raise
-        await lineages.note_compaction(tag, record, len(case.conversation.messages))
-        await self._stability.note(case, job.parent, record)
+        await lineages.note_compaction(tag, record, len(plan_input.conversation.messages))
+        await self._stability.note(plan_input, job.parent, record)
         return record
 
     async def _build_once(self, job: Job) -> Record:
         """Return the published record of a cut. If a model writes it, only one replica does. Raises CompactionError."""
         if job.target is None:
             return await self._stored(job) or await self._publish(job)
-        key = f"lock:{place_key(job.case.chain, job.plan.cut.position)}"
+        key = f"lock:{place_key(job.plan_input.chain, job.plan.cut.position)}"
         async with claim(self._sessions.sealed.store, key, lambda: self._stored(job), job.join_timeout) as claimed:
             if isinstance(claimed, Record):
                 return claimed
@@ -207,12 +211,12 @@ class Compactor:
             return await self._publish(job)
 
     async def _stored(self, job: Job) -> Record | None:
-        record = await self._sessions.records.find(job.case.chain, [job.plan.cut.position])
-        return None if record is None else job.case.allowed_record(record)
+        record = await self._sessions.records.find(job.plan_input.chain, [job.plan.cut.position])
+        return None if record is None else job.plan_input.allowed_record(record)
 
     async def _publish(self, job: Job) -> Record:
         record = await self._builder.build(job)
-        return job.case.allowed_record(await self._sessions.records.publish(job.case.chain, record))
+        return job.plan_input.allowed_record(await self._sessions.records.publish(job.plan_input.chain, record))
 
 
 def _is_as_firm(other: Job, job: Job) -> bool:
@@ -221,8 +225,8 @@ def _is_as_firm(other: Job, job: Job) -> bool:
 
 
 def _claim_key(job: Job) -> str:
-    case, tokens_from = job.case, job.case.conversation.tokens_from
-    covered, least = job.covered, _CLAIMED_AT * case.limits.budget.movable
-    newer = [cut for cut in case.cuts if cut > covered]
+    plan_input, tokens_from = job.plan_input, job.plan_input.conversation.tokens_from
+    covered, least = job.covered, _CLAIMED_AT * plan_input.limits.budget.movable
+    newer = [cut for cut in plan_input.cuts if cut > covered]
     cut = next((cut for cut in newer if tokens_from[covered] - tokens_from[cut] >= least), (newer or [covered])[-1])
-    return f"claim:{{{case.chain.tag}}}:{case.chain.digests[cut].hex()}"
+    return f"claim:{{{plan_input.chain.tag}}}:{plan_input.chain.digests[cut].hex()}"

@@ -37,13 +37,13 @@ class ExcerptWriter:
     _workers: Workers
     _in_flight: set[str] = field(default_factory=set)
 
-    async def prepare(self, case: PlanInput, target: SummaryTarget, positions: Sequence[int]) -> None:
+    async def prepare(self, plan_input: PlanInput, target: SummaryTarget, positions: Sequence[int]) -> None:
         """Summarize the messages at these positions that have no summary yet, a few at a time.
 
         Without a summary, the short form of a message is its beginning and end.
         """
-        contents = [content for position in positions for content in contents_of(case, position)]
-        keys = [content_key(case, content) for content in contents]
+        contents = [content for position in positions for content in contents_of(plan_input, position)]
+        keys = [content_key(plan_input, content) for content in contents]
         summaries = await self._short_forms.summaries(keys)
         missing = [
             (content, key)
@@ -55,46 +55,46 @@ class ExcerptWriter:
                 continue
             self._in_flight.add(key)
             try:
-                if not await self._summarize(case, target, content, key):
+                if not await self._summarize(plan_input, target, content, key):
                     return
             finally:
                 self._in_flight.discard(key)
 
-    async def _summarize(self, case: PlanInput, target: SummaryTarget, content: Content, key: str) -> bool:
+    async def _summarize(self, plan_input: PlanInput, target: SummaryTarget, content: Content, key: str) -> bool:
         """Return True if the content has a summary, from this process or another one, or needs none."""
         if (await self._short_forms.summaries([key]))[0] is not None:
             return True
-        utterance = (await self._workers.run(case.contents_at, content.position))[content.number]
+        utterance = (await self._workers.run(plan_input.contents_at, content.position))[content.number]
         if (
             self._tokenizer.count(utterance.text, target.encoding) <= MOST_EXCERPT_TOKENS
         ):  # one of several in a large message
             return True
-        if not self._spending.allows(case.caller.tenant, case.caller.summary_tokens_per_day):
+        if not self._spending.allows(plan_input.caller.tenant, plan_input.caller.summary_tokens_per_day):
             return False
         try:
-            verdict = await self._ask(case, target, utterance)
+            verdict = await self._ask(plan_input, target, utterance)
         except (SummarizerError, SummarizerOverflowError):
             return False
         if isinstance(verdict, Invalid):
             self._summarizer.note_failure(target, "invalid")
             return False
-        await self._short_forms.keep_summary(key, case.allowed_text(verdict.text))
+        await self._short_forms.keep_summary(key, plan_input.allowed_text(verdict.text))
         return True
 
-    async def _ask(self, case: PlanInput, target: SummaryTarget, utterance: Utterance) -> Valid | Invalid:
-        window = target.window or case.limits.budget.window
+    async def _ask(self, plan_input: PlanInput, target: SummaryTarget, utterance: Utterance) -> Valid | Invalid:
+        window = target.window or plan_input.limits.budget.window
         text = shorten(utterance.text, int(_USED_WINDOW * window * _CHARACTERS_PER_TOKEN / target.calibration))
         prompt = fill_excerpt(self._prompts, text, texts_for(language_of([text])), MOST_EXCERPT_TOKENS)
         answer = await self._summarizer.ask(target, prompt, int(2 * MOST_EXCERPT_TOKENS * target.calibration))
-        verdict, used = await self._workers.run(self._verdict, case, target, prompt.user, answer)
+        verdict, used = await self._workers.run(self._verdict, plan_input, target, prompt.user, answer)
         self._summarizer.note_answer(target, answer, used, "invalid" if isinstance(verdict, Invalid) else "ok")
         return verdict
 
     def _verdict(
-        self, case: PlanInput, target: SummaryTarget, source: str, answer: SummaryAnswer
+        self, plan_input: PlanInput, target: SummaryTarget, source: str, answer: SummaryAnswer
     ) -> tuple[Valid | Invalid, Tokens]:
         count = partial(self._tokenizer.count, encoding=target.encoding)
         tokens = count(source)
         used = answer.usage or Tokens(tokens, count(answer.text[:100_000]))
-        self._spending.add(case.caller.tenant, used.prompt + used.output)
+        self._spending.add(plan_input.caller.tenant, used.prompt + used.output)
         return validate_excerpt(answer, source_tokens=tokens, cap=2 * MOST_EXCERPT_TOKENS, count=count), used

@@ -30,7 +30,7 @@ from proxy.upstreams.routes import SummaryTarget
 class Job:
     """A compaction of a plan.
 
-    case:                  the request with its lessons.
+    plan_input:            the request with its lessons.
     cooled:                the conversation as it is sent.
     parent:                the record that this one continues: the one in use, else the one that the client carries.
     target:                the model that summarizes; None for a record without a model.
@@ -44,7 +44,7 @@ class Job:
 
     JOIN_WAIT: ClassVar[float] = 2.0
 
-    case: PlanInput
+    plan_input: PlanInput
     cooled: PromptView
     plan: Compact
     parent: Record | None
@@ -60,7 +60,7 @@ class Job:
     @property
     def policy(self) -> PolicySettings:
         """Return the policy of the caller."""
-        return self.case.caller.policy
+        return self.plan_input.caller.policy
 
     @property
     def join_timeout(self) -> float:
@@ -81,18 +81,21 @@ class Job:
     @property
     def digest(self) -> bytes:
         """Return the digest of the prefix that the record will cover."""
-        return self.case.chain.digests[self.plan.cut.position]
+        return self.plan_input.chain.digests[self.plan.cut.position]
 
     @property
     def is_aligned(self) -> bool:
         """Return True if the request's own model summarizes, so that its cache holds the prompt."""
-        case, target = self.case, self.target
-        return target is not None and (target.name, target.model) == (case.route.name, case.request.settings.model)
+        plan_input, target = self.plan_input, self.target
+        return target is not None and (target.name, target.model) == (
+            plan_input.route.name,
+            plan_input.request.settings.model,
+        )
 
     @cached_property
     def span(self) -> Span:
         """Return the newly covered messages, decoded once. Instructions among them are sent unchanged."""
-        digests, cut, conversation = self.case.chain.digests, self.plan.cut.position, self.cooled.conversation
+        digests, cut, conversation = self.plan_input.chain.digests, self.plan.cut.position, self.cooled.conversation
         ruled = conversation.rules(cut)
         return Span(
             utterances=self._utterances(self.covered),
@@ -102,7 +105,7 @@ class Job:
             last_digest=digests[cut].hex(),
             first_user=self._first_user,
             repeated=self._anchors(cut),
-            ruled=[self.case.absolute(at) for at in ruled],
+            ruled=[self.plan_input.absolute(at) for at in ruled],
             rules_sent=sum(conversation.body[i].rule_tokens for i in ruled),
             request=self._request(cut),
             pins=self._pins(cut),
@@ -121,13 +124,13 @@ class Job:
     @property
     def kept(self) -> list[str]:
         """Return the texts and calls of the messages that are sent next to the record."""
-        case, cut = self.case, self.plan.cut.position
+        plan_input, cut = self.plan_input, self.plan.cut.position
         utterances = [
             utterance
             for at in self.cooled.conversation.repeated_messages(cut)
-            for utterance in case.utterances(at, at + 1)
+            for utterance in plan_input.utterances(at, at + 1)
         ]
-        utterances += case.utterances(cut, len(case.conversation.body))
+        utterances += plan_input.utterances(cut, len(plan_input.conversation.body))
         return [
             text for utterance in utterances for text in (utterance.text, *(call.arguments for call in utterance.calls))
         ]
@@ -153,27 +156,29 @@ class Job:
         """Return the position of the message with which the newest covered request begins; None if there is none."""
         openers = self.cooled.conversation.outline.openers
         at = bisect_left(openers, cut)
-        return self.case.absolute(openers[at - 1]) if at else None
+        return self.plan_input.absolute(openers[at - 1]) if at else None
 
     def _utterances(self, start: int) -> tuple[Utterance, ...]:
-        utterances = self.case.utterances(start, self.plan.cut.position, answered=True)
+        utterances = self.plan_input.utterances(start, self.plan.cut.position, answered=True)
         if not self.cooled.conversation.instructions_covered:
             utterances = [u for u in utterances if u.role not in INSTRUCTION_ROLES]
-        if not self.case.shift:
+        if not self.plan_input.shift:
             return tuple(utterances)
-        return tuple(replace(u, position=self.case.absolute(u.position)) for u in utterances)
+        return tuple(replace(u, position=self.plan_input.absolute(u.position)) for u in utterances)
 
     def _pins(self, cut: int) -> SpanPins:
         """Return the pins of the covered messages, without secrets unless the policy keeps them."""
-        case = self.case
+        plan_input = self.plan_input
         # The tail of an item may be cut, and the client has no other copy.
         is_item = self.plan.trigger == "client"
-        pins = [pin for pin in case.pinned.pins if is_item or pin.position < case.absolute(cut)]
+        pins = [pin for pin in plan_input.pinned.pins if is_item or pin.position < plan_input.absolute(cut)]
         allowed = [
-            structs.replace(pin, source=case.allowed_text(pin.source), text=carried_text(case.allowed_text(pin.text)))
+            structs.replace(
+                pin, source=plan_input.allowed_text(pin.source), text=carried_text(plan_input.allowed_text(pin.text))
+            )
             for pin in pins
         ]
-        carried_covered = case.carried.covered if case.carried else 0
+        carried_covered = plan_input.carried.covered if plan_input.carried else 0
         separate = SeparatePositions(
             *(self._absolute_from(carried_covered, positions) for positions in self._separate_positions(cut))
         )
@@ -192,16 +197,16 @@ class Job:
         return SeparatePositions(frozenset(whole_messages), frozenset(words), frozenset(rules))
 
     def _absolute_from(self, least: int, positions: Collection[int]) -> frozenset[int]:
-        return frozenset(self.case.absolute(at) for at in positions if at >= least)
+        return frozenset(self.plan_input.absolute(at) for at in positions if at >= least)
 
     def _anchors(self, cut: int) -> list[int]:
         """Return the anchors, which the record leaves out. Those that a carried record covers are unknown."""
-        case, positions = self.case, self.cooled.conversation.anchors(cut)
-        if case.carried is None:
+        plan_input, positions = self.plan_input, self.cooled.conversation.anchors(cut)
+        if plan_input.carried is None:
             return positions
-        return [case.absolute(at) for at in positions if at >= case.carried.covered]
+        return [plan_input.absolute(at) for at in positions if at >= plan_input.carried.covered]
 
     @property
     def _first_user(self) -> int | None:
         """Return the position of the message with the task; None if the request no longer has it."""
-        return None if self.case.shift else self.cooled.conversation.first_spoken()
+        return None if self.plan_input.shift else self.cooled.conversation.first_spoken()

@@ -74,67 +74,75 @@ class LosslessShortener:
         self._findings = findings
         self._fail_open = fail_open
 
-    async def shorten(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
+    async def shorten(self, plan_input: PlanInput, record: Record | None, view: PromptView) -> PromptView:
         """Return the view with shorter results; the same view if there are none, or after an internal error."""
-        settings = case.caller.policy.shorten
+        settings = plan_input.caller.policy.shorten
         if not (settings.repeats or settings.json_ or settings.terminal):
             return view
         start = record.covered if record else 0
-        first_due = _first(case, start)
-        if first_due >= len(case.conversation.body):
+        first_due = _first(plan_input, start)
+        if first_due >= len(plan_input.conversation.body):
             return view
-        return await self._fail_open.run(self._workers.run(self._shorten, case, view, start, first_due), view)
+        return await self._fail_open.run(self._workers.run(self._shorten, plan_input, view, start, first_due), view)
 
-    def _shorten(self, case: PlanInput, view: PromptView, start: int, first_due: int) -> PromptView:
-        head, body = case.conversation.head_length, case.conversation.body
+    def _shorten(self, plan_input: PlanInput, view: PromptView, start: int, first_due: int) -> PromptView:
+        head, body = plan_input.conversation.head_length, plan_input.conversation.body
         replaced = tuple(sorted(at - head for at in view.replaced if at >= head + start and body[at - head].results))
-        pins = Matches(case.caller.policy.pins.match, case.caller.pins)
-        key = case.chain.session, start, first_due, replaced, pins, case.request.encoding, case.caller.policy.shorten
+        pins = Matches(plan_input.caller.policy.pins.match, plan_input.caller.pins)
+        key = (
+            plan_input.chain.session,
+            start,
+            first_due,
+            replaced,
+            pins,
+            plan_input.request.encoding,
+            plan_input.caller.policy.shorten,
+        )
         findings = self._findings.get(key)
-        if findings is None or not _is_of(case, findings):
+        if findings is None or not _is_of(plan_input, findings):
             findings = _Findings(b"", start, {}, {}, 0)
         if findings.position < len(body):
-            findings = self._walk(case, findings, first_due, case.pinned_positions.union(replaced))
+            findings = self._walk(plan_input, findings, first_due, plan_input.pinned_positions.union(replaced))
             size = _RESULT_BYTES * len(findings.said) + sum(
                 _FORM_BYTES + len(text) for text, _ in findings.forms.values()
             )
             self._findings.keep(key, findings, size)
         if not findings.forms:
             return view
-        short = with_results(case, view, Step.LOSSLESS, findings.forms)
+        short = with_results(plan_input, view, Step.LOSSLESS, findings.forms)
         shortened = tuple(
-            Shortened(case.conversation.index(place.position), -gain)
+            Shortened(plan_input.conversation.index(place.position), -gain)
             for place, (_, gain) in findings.forms.items()
-            if case.conversation.index(place.position) in short.replaced
+            if plan_input.conversation.index(place.position) in short.replaced
         )
         return replace(short, shortened=shortened)
 
-    def _walk(self, case: PlanInput, findings: _Findings, first_due: int, unchanged: frozenset[int]) -> _Findings:
+    def _walk(self, plan_input: PlanInput, findings: _Findings, first_due: int, unchanged: frozenset[int]) -> _Findings:
         """Return the findings in all messages, some of which were read already.
 
         without: positions of results that keep their current text.
         """
-        body, settings = case.conversation.body, case.caller.policy.shorten
+        body, settings = plan_input.conversation.body, plan_input.caller.policy.shorten
         whole_results, forms = dict(findings.said), dict(findings.forms)
         for position in range(findings.position, len(body)):
             if not body[position].results or body[position].media or position in unchanged:
                 continue
-            for number, result in enumerate(case.request.contents_at(position)):
-                call = None if result.error else call_of(case, position, number)
+            for number, result in enumerate(plan_input.request.contents_at(position)):
+                call = None if result.error else call_of(plan_input, position, number)
                 if call is None:
                     continue
                 exchange = Exchange(call[1], call[0], position, number, result)
                 is_due = position >= first_due
-                text = self._line(case, exchange, whole_results, is_due=is_due) if settings.repeats else None
+                text = self._line(plan_input, exchange, whole_results, is_due=is_due) if settings.repeats else None
                 if text is None and is_due:
                     text = compacted(exchange, result.text, settings)
                 if text is not None:
-                    count = partial(self._tokenizer.count, encoding=case.request.encoding)
+                    count = partial(self._tokenizer.count, encoding=plan_input.request.encoding)
                     forms[Place(position, number)] = text, count(text) - count(result.text)
-        return _Findings(case.chain.digests[len(body)], len(body), whole_results, forms, _mark(case, forms))
+        return _Findings(plan_input.chain.digests[len(body)], len(body), whole_results, forms, _mark(plan_input, forms))
 
     def _line(
-        self, case: PlanInput, exchange: Exchange, whole_results: dict[bytes, _WholeResult], *, is_due: bool
+        self, plan_input: PlanInput, exchange: Exchange, whole_results: dict[bytes, _WholeResult], *, is_due: bool
     ) -> str | None:
         """Return the line for a result that repeats one sent in full; None if it is sent in full itself."""
         assert exchange.answer is not None  # noqa: S101 - the caller's condition
@@ -144,27 +152,27 @@ class LosslessShortener:
         name = "\0".join((exchange.call.name, exchange.call.arguments, text))
         key = xxhash.xxh3_128(name.encode("utf-8", "surrogatepass")).digest()
         earlier = whole_results.get(key)
-        if is_due and earlier is not None and not earlier.is_line and self._repeats(case, exchange, earlier):
+        if is_due and earlier is not None and not earlier.is_line and self._repeats(plan_input, exchange, earlier):
             whole_results[key] = earlier._replace(is_line=True)
             return repeat_text(exchange.call)
         # A third identical call gets the full result.
         whole_results[key] = _WholeResult(Place(exchange.position, exchange.number), exchange.made, is_line=False)
         return None
 
-    def _repeats(self, case: PlanInput, exchange: Exchange, earlier: _WholeResult) -> bool:
+    def _repeats(self, plan_input: PlanInput, exchange: Exchange, earlier: _WholeResult) -> bool:
         assert exchange.answer is not None  # noqa: S101 - the caller's condition
-        if self._tokenizer.count(exchange.answer.text, encoding=case.request.encoding) < LEAST_REPEAT:
+        if self._tokenizer.count(exchange.answer.text, encoding=plan_input.request.encoding) < LEAST_REPEAT:
             return False
-        between = [*_between(case, earlier, exchange)]
+        between = [*_between(plan_input, earlier, exchange)]
         return len(between) <= MOST_BETWEEN and is_repeat(exchange, between)
 
 
-def _first(case: PlanInput, start: int) -> int:
+def _first(plan_input: PlanInput, start: int) -> int:
     """Return the first position whose results may have forms: the first after a record, or past the floor.
 
     The floor is that of the short forms. Neither a requested maximum output nor a calibration changes it.
     """
-    policy, window, conversation = case.caller.policy, case.route.window, case.conversation
+    policy, window, conversation = plan_input.caller.policy, plan_input.route.window, plan_input.conversation
     if start or policy.shorten.from_start:
         return start
     if window is None:
@@ -174,14 +182,14 @@ def _first(case: PlanInput, start: int) -> int:
     return bisect_left(conversation.tokens_from, floor - total, key=lambda tokens: -tokens)
 
 
-def _between(case: PlanInput, earlier: _WholeResult, exchange: Exchange) -> Iterator[Exchange]:
+def _between(plan_input: PlanInput, earlier: _WholeResult, exchange: Exchange) -> Iterator[Exchange]:
     """Yield the calls between two results, including their neighbours, up to about the number to check."""
     remaining = MOST_BETWEEN
     ends = (earlier.place, Place(exchange.position, exchange.number))
     for position in range(earlier.made, exchange.made + 1):
-        if not case.conversation.body[position].calls:
+        if not plan_input.conversation.body[position].calls:
             continue
-        for other in exchanges_at(case, position):
+        for other in exchanges_at(plan_input, position):
             if (other.position, other.number) not in ends:
                 remaining -= 1
                 yield other
@@ -189,13 +197,16 @@ def _between(case: PlanInput, earlier: _WholeResult, exchange: Exchange) -> Iter
             return
 
 
-def _is_of(case: PlanInput, findings: _Findings) -> bool:
+def _is_of(plan_input: PlanInput, findings: _Findings) -> bool:
     """Return True if the findings apply to this request, because it begins with the same messages."""
-    if findings.position > len(case.conversation.body) or case.chain.digests[findings.position] != findings.digest:
+    if (
+        findings.position > len(plan_input.conversation.body)
+        or plan_input.chain.digests[findings.position] != findings.digest
+    ):
         return False
-    return _mark(case, findings.forms) == findings.mark
+    return _mark(plan_input, findings.forms) == findings.mark
 
 
-def _mark(case: PlanInput, forms: Mapping[Place, object]) -> int:
+def _mark(plan_input: PlanInput, forms: Mapping[Place, object]) -> int:
     positions: Sequence[int] = [place.position for place in forms]
-    return mark_of(case, positions) if positions else 0
+    return mark_of(plan_input, positions) if positions else 0

@@ -76,108 +76,113 @@ class PinFinder:
         self._found = found
         self._fail_open = fail_open
 
-    async def find(self, case: PlanInput) -> PlanInput:
+    async def find(self, plan_input: PlanInput) -> PlanInput:
         """Return the plan input with its pins; the same if it has none, or after an internal error."""
-        return await self._fail_open.run(self._find(case), case)
+        return await self._fail_open.run(self._find(plan_input), plan_input)
 
-    async def _find(self, case: PlanInput) -> PlanInput:
-        pins, end = self._remembered(case)
-        if end < len(case.conversation.body) or pins is None:
-            if pins is not None and not any(_matches(case)) and not _has_marks(case, end):
-                self._keep(case, pins)
+    async def _find(self, plan_input: PlanInput) -> PlanInput:
+        pins, end = self._remembered(plan_input)
+        if end < len(plan_input.conversation.body) or pins is None:
+            if pins is not None and not any(_matches(plan_input)) and not _has_marks(plan_input, end):
+                self._keep(plan_input, pins)
             else:
-                pins = await self._workers.run(self._read_rest, case, pins or _carried_pins(case), end)
+                pins = await self._workers.run(self._read_rest, plan_input, pins or _carried_pins(plan_input), end)
         if not pins.pinned.pins and not pins.pinned.matched:
-            return case
-        return structs.replace(case, pinned=pins.pinned, pins_tokens=pins.tokens)
+            return plan_input
+        return structs.replace(plan_input, pinned=pins.pinned, pins_tokens=pins.tokens)
 
-    def _remembered(self, case: PlanInput) -> tuple[_Found | None, int]:
+    def _remembered(self, plan_input: PlanInput) -> tuple[_Found | None, int]:
         """Return the cached pins of the longest known prefix and its length; None without any."""
-        start, digests = _first_position(case), case.chain.digests
-        for end in range(len(case.conversation.body), start, -1):
-            if (cached := self._found.get(_key(case, digests[end]))) is not None:
+        start, digests = _first_position(plan_input), plan_input.chain.digests
+        for end in range(len(plan_input.conversation.body), start, -1):
+            if (cached := self._found.get(_key(plan_input, digests[end]))) is not None:
                 return cached, end
-        return (None if case.carried is not None and case.carried.pins else _Found(Pinned(), 0)), start
+        return (None if plan_input.carried is not None and plan_input.carried.pins else _Found(Pinned(), 0)), start
 
-    def _read_rest(self, case: PlanInput, earlier: _Found, start: int) -> _Found:
+    def _read_rest(self, plan_input: PlanInput, earlier: _Found, start: int) -> _Found:
         """Return the pins of all messages, given those before `start`."""
-        utterances = case.unmasked_utterances(start, len(case.conversation.body))
+        utterances = plan_input.unmasked_utterances(start, len(plan_input.conversation.body))
         utterances = (
-            [replace(utterance, position=case.absolute(utterance.position)) for utterance in utterances]
-            if case.shift
+            [replace(utterance, position=plan_input.absolute(utterance.position)) for utterance in utterances]
+            if plan_input.shift
             else utterances
         )
-        pinned = update_pins(earlier.pinned, utterances, _matches(case))
-        if case.carried is not None:
+        pinned = update_pins(earlier.pinned, utterances, _matches(plan_input))
+        if plan_input.carried is not None:
             pinned = without_shortened(pinned)
         is_same = pinned.pins == earlier.pinned.pins and earlier.tokens > 0
-        return self._keep(case, _Found(pinned, earlier.tokens if is_same else self._tokens(case, pinned)))
+        return self._keep(plan_input, _Found(pinned, earlier.tokens if is_same else self._tokens(plan_input, pinned)))
 
-    def _keep(self, case: PlanInput, found: _Found) -> _Found:
+    def _keep(self, plan_input: PlanInput, found: _Found) -> _Found:
         size = _KEY_BYTES + sum(2 * len(pin.text) for pin in found.pinned.pins)
-        return self._found.keep(_key(case, case.chain.digests[-1]), found, size)
+        return self._found.keep(_key(plan_input, plan_input.chain.digests[-1]), found, size)
 
-    def _tokens(self, case: PlanInput, pinned: Pinned) -> int:
-        count = partial(self._tokenizer.count, encoding=case.request.encoding)
+    def _tokens(self, plan_input: PlanInput, pinned: Pinned) -> int:
+        count = partial(self._tokenizer.count, encoding=plan_input.request.encoding)
         texts = [(pin.text, pin.source) for pin in pinned.pins if pin.text]
         tokens = sum(count(text) + count(source) + _AROUND for text, source in texts)
         return tokens + _HEADING if pinned.pins else 0
 
-    async def kept(self, case: PlanInput, body: bytes) -> KeptPins | None:
+    async def kept(self, plan_input: PlanInput, body: bytes) -> KeptPins | None:
         """Return the pins of a request and those in the body of its prompt; None if it has none."""
         none: KeptPins | None = None
         if len(body) < _QUICK:
-            return self._fail_open.call(lambda: kept_pins(case, body), none)
-        return await self._fail_open.run(self._workers.run(kept_pins, case, body), none)
+            return self._fail_open.call(lambda: kept_pins(plan_input, body), none)
+        return await self._fail_open.run(self._workers.run(kept_pins, plan_input, body), none)
 
 
-def _key(case: PlanInput, digest: bytes) -> _Key:
-    return digest, case.carried.digest if case.carried else "", _matches(case), case.request.encoding
+def _key(plan_input: PlanInput, digest: bytes) -> _Key:
+    return (
+        digest,
+        plan_input.carried.digest if plan_input.carried else "",
+        _matches(plan_input),
+        plan_input.request.encoding,
+    )
 
 
-def _matches(case: PlanInput) -> Matches:
-    return Matches(case.caller.policy.pins.match, case.caller.pins)
+def _matches(plan_input: PlanInput) -> Matches:
+    return Matches(plan_input.caller.policy.pins.match, plan_input.caller.pins)
 
 
-def _first_position(case: PlanInput) -> int:
+def _first_position(plan_input: PlanInput) -> int:
     """Return the position of the first message that a carried record does not replace."""
-    return case.carried.covered if case.carried else 0
+    return plan_input.carried.covered if plan_input.carried else 0
 
 
-def _carried_pins(case: PlanInput) -> _Found:
+def _carried_pins(plan_input: PlanInput) -> _Found:
     """Return the pins of the record that the client carries."""
-    return _Found(Pinned(case.carried.pins if case.carried else ()), 0)
+    return _Found(Pinned(plan_input.carried.pins if plan_input.carried else ()), 0)
 
 
-def _has_marks(case: PlanInput, start: int) -> bool:
+def _has_marks(plan_input: PlanInput, start: int) -> bool:
     """Return True if a message from this position on may hold a mark."""
-    text, spans = case.request.parsed.text, case.request.parsed.spans
-    first_index = case.conversation.head_length + start
+    text, spans = plan_input.request.parsed.text, plan_input.request.parsed.spans
+    first_index = plan_input.conversation.head_length + start
     return first_index < len(spans) and any(
         text.find(piece, spans[first_index][0], spans[-1][1]) >= 0 for piece in HOLDS
     )
 
 
-def all_pins(case: PlanInput) -> tuple[Pin, ...]:
+def all_pins(plan_input: PlanInput) -> tuple[Pin, ...]:
     """Return the pins of a request, those of its system prompt first."""
-    return with_head_pins(case.pinned.pins, _system_texts(case))
+    return with_head_pins(plan_input.pinned.pins, _system_texts(plan_input))
 
 
-def kept_pins(case: PlanInput, body: bytes) -> KeptPins | None:
+def kept_pins(plan_input: PlanInput, body: bytes) -> KeptPins | None:
     """Return the pins of a request and those in the body of its prompt, by its texts; None if it has none."""
-    pins = all_pins(case)
+    pins = all_pins(plan_input)
     if not pins:
         return None
-    search = _BodySearch(case, body)
+    search = _BodySearch(plan_input, body)
     return KeptPins(pins, frozenset(pin.key for pin in pins if pin.text and search.finds(pin.text)))
 
 
 class _BodySearch:
     """A search for texts in the body of a prompt, in their own form or in that of a record."""
 
-    def __init__(self, case: PlanInput, body: bytes) -> None:
+    def __init__(self, plan_input: PlanInput, body: bytes) -> None:
         """Create a search in this body."""
-        self._case = case
+        self._case = plan_input
         self._body = body
         self._text: str | None = None
 
@@ -198,22 +203,22 @@ def _as_json(text: str) -> bytes:
     return msgspec.json.encode(text)[1:-1]
 
 
-def _texts_of(case: PlanInput, body: bytes) -> Iterator[str]:
+def _texts_of(plan_input: PlanInput, body: bytes) -> Iterator[str]:
     """Yield the texts of the messages of a body, and of its system prompt."""
-    parsed = json_array.parse(readable(body), case.request.dialect.array)
+    parsed = json_array.parse(readable(body), plan_input.request.dialect.array)
     for start, end in parsed.spans if parsed is not None else ():
-        for utterance in _utterances_in(case, parsed.text[start:end] if parsed is not None else b""):
+        for utterance in _utterances_in(plan_input, parsed.text[start:end] if parsed is not None else b""):
             yield utterance.text
-    yield from _system_texts(case)
+    yield from _system_texts(plan_input)
 
 
-def _utterances_in(case: PlanInput, raw: bytes) -> list[Utterance]:
-    return case.request.dialect.items.utterances(json_array.decode(raw), 0, ())
+def _utterances_in(plan_input: PlanInput, raw: bytes) -> list[Utterance]:
+    return plan_input.request.dialect.items.utterances(json_array.decode(raw), 0, ())
 
 
-def _system_texts(case: PlanInput) -> Iterator[str]:
+def _system_texts(plan_input: PlanInput) -> Iterator[str]:
     """Yield the marked texts of the system prompt. Every prompt has them as the client wrote them."""
-    request, head = case.request, case.conversation.head_length
+    request, head = plan_input.request, plan_input.conversation.head_length
     for raw in filter(None, map(request.parsed.envelope.fields.get, _SYSTEM)):
         if _may_mark(system := bytes(raw)):
             with suppress(UnreadError):

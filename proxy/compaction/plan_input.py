@@ -447,10 +447,10 @@ def plan_input_of_pasted(
     router: Router, caller: Caller, mode: Mode, request: CountedRequest, session: Target | None
 ) -> PlanInput:
     """Return the plan input of a pasted request without headers. session: the stored session that it continues."""
-    case = plan_input_of(ApiHead("POST", "/", []).asking(request.dialect), router, caller, mode, request)
+    plan_input = plan_input_of(ApiHead("POST", "/", []).asking(request.dialect), router, caller, mode, request)
     if session is None:
-        return case
-    return replace(case, chain=replace(case.chain, first=session.first, mark=session.mark or b""))
+        return plan_input
+    return replace(plan_input, chain=replace(plan_input.chain, first=session.first, mark=session.mark or b""))
 
 
 def with_lessons(routed: RoutedRequest, router: Router) -> PlanInput:
@@ -473,12 +473,14 @@ def with_lessons(routed: RoutedRequest, router: Router) -> PlanInput:
     )
 
 
-def with_newest_lessons(case: PlanInput, router: Router) -> PlanInput:
+def with_newest_lessons(plan_input: PlanInput, router: Router) -> PlanInput:
     """Return the plan input with the newest lessons."""
     return replace(
-        case,
-        experience=router.experience(case.place),
-        learned_media=router.media_limits(case.place),
-        last_answer=router.longest_answer(case.place, case.chain.session),
-        summarizer=router.summary_target(case.caller, case.request, router.measure(case.route), case.chain.session),
+        plan_input,
+        experience=router.experience(plan_input.place),
+        learned_media=router.media_limits(plan_input.place),
+        last_answer=router.longest_answer(plan_input.place, plan_input.chain.session),
+        summarizer=router.summary_target(
+            plan_input.caller, plan_input.request, router.measure(plan_input.route), plan_input.chain.session
+        ),
     )

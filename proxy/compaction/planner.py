@@ -61,19 +61,19 @@ class Decision:
             case _:
                 assert_never(self.plan)
 
-    def standing_prompt(self, case: PlanInput) -> Prompt:
+    def standing_prompt(self, plan_input: PlanInput) -> Prompt:
         """Return the request with its checkpoint and short forms, or unchanged in shadow mode."""
         reason = "counted" if isinstance(self.plan, Compact) else self.plan.reason
         if self.view is None:
-            return untouched_prompt(case.request, "bypass" if isinstance(self.plan, Bypass) else "none", reason)
-        if case.mode == "shadow":
-            return untouched_prompt(case.request, "shadow", self.would)
+            return untouched_prompt(plan_input.request, "bypass" if isinstance(self.plan, Bypass) else "none", reason)
+        if plan_input.mode == "shadow":
+            return untouched_prompt(plan_input.request, "shadow", self.would)
         outcome = self.standing_outcome
         if outcome == "cooled":
             reasons = {Step.MEDIA: "media_aged", Step.LOSSLESS: "said_once"}
             matching = (reasons[step] for step in reasons if self.view.is_only(step))
             reason = "too_large" if self.view.is_cut else next(matching, reason)
-        return prompt_or_original(case, build_prompt(case, self.view, self.record, outcome, reason))
+        return prompt_or_original(plan_input, build_prompt(plan_input, self.view, self.record, outcome, reason))
 
 
 @dataclass(eq=False, repr=False)
@@ -85,41 +85,41 @@ class Planner:
     _stability: Stability
     _lineages: Lineages
 
-    async def plan(self, case: PlanInput) -> Decision:
+    async def plan(self, plan_input: PlanInput) -> Decision:
         """Return the plan for a request."""
-        if (reason := bypass_reason(case)) is not None:
+        if (reason := bypass_reason(plan_input)) is not None:
             return Decision(Bypass(reason))
-        if (reason := small_reason(case)) is not None:
-            return Decision(Forward(reason), view=await self._shortener.shorten_small(case))
-        is_forced, policy = case.mode == "force", case.caller.policy
-        record = await self._checkpoints.in_use(case)
-        view = await self._shortener.shorten(case, record)
-        plan = decide(view.conversation, case.limits, policy, active_checkpoint(record), force=is_forced)
+        if (reason := small_reason(plan_input)) is not None:
+            return Decision(Forward(reason), view=await self._shortener.shorten_small(plan_input))
+        is_forced, policy = plan_input.mode == "force", plan_input.caller.policy
+        record = await self._checkpoints.in_use(plan_input)
+        view = await self._shortener.shorten(plan_input, record)
+        plan = decide(view.conversation, plan_input.limits, policy, active_checkpoint(record), force=is_forced)
         if isinstance(plan, Compact):
-            plan = await self._without_futile_model(case, plan, record, force=is_forced)
-        if plan == Forward("nothing_to_compact") and case.has_stored_items:
+            plan = await self._without_futile_model(plan_input, plan, record, force=is_forced)
+        if plan == Forward("nothing_to_compact") and plan_input.has_stored_items:
             return Decision(Bypass("stored_items"))
         return Decision(plan, record, view)
 
-    async def check_stability(self, case: PlanInput, decision: Decision) -> Decision:
+    async def check_stability(self, plan_input: PlanInput, decision: Decision) -> Decision:
         """Return the decision, without a model if summaries of the history are lost as soon as they are made."""
         plan = decision.plan
-        if not isinstance(plan, Compact) or case.mode == "force":
+        if not isinstance(plan, Compact) or plan_input.mode == "force":
             return decision
-        root = await self._stability.lost_since(case, decision.record)
+        root = await self._stability.lost_since(plan_input, decision.record)
         if root is None:
             return decision
         return replace(decision, plan=replace(plan, with_model=False), unstable_root=root)
 
     async def _without_futile_model(
-        self, case: PlanInput, plan: Compact, record: Record | None, *, force: bool
+        self, plan_input: PlanInput, plan: Compact, record: Record | None, *, force: bool
     ) -> Plan:
         """Return the plan. It has no model if recent summaries did not help, or if this one gained nothing before."""
-        tag, tokens = case.chain.tag, case.request.tokens
+        tag, tokens = plan_input.chain.tag, plan_input.request.tokens
         reason = None
         if not await self._lineages.may_gain(tag, record, tokens):
             reason = "no_gain"
-        elif not (force or await self._lineages.may_ask_model(tag, record, case.limits.budget, tokens)):
+        elif not (force or await self._lineages.may_ask_model(tag, record, plan_input.limits.budget, tokens)):
             reason = "ineffective"
         if reason is None:
             return plan
@@ -128,33 +128,33 @@ class Planner:
         return Forward(reason) if plan.standing is None else Reuse(plan.standing, reason)
 
 
-def bypass_reason(case: PlanInput) -> str | None:
+def bypass_reason(plan_input: PlanInput) -> str | None:
     """Return the reason why a request must not be changed; None if it may be."""
-    if (reason := case.request.settings.passthrough) is not None:
+    if (reason := plan_input.request.settings.passthrough) is not None:
         return reason
-    if case.mode == "off":
+    if plan_input.mode == "off":
         return "off"
-    if case.mode != "force" and case.request.settings.reactive is not None:
-        return case.request.settings.reactive
-    return "refused" if not case.is_copied and case.fits_whole else None
+    if plan_input.mode != "force" and plan_input.request.settings.reactive is not None:
+        return plan_input.request.settings.reactive
+    return "refused" if not plan_input.is_copied and plan_input.fits_whole else None
 
 
-def small_reason(case: PlanInput) -> str | None:
+def small_reason(plan_input: PlanInput) -> str | None:
     """Return the reason to send a request unchanged without reading the store; None if it may need more."""
-    if case.mode == "force" or case.overflowed:
+    if plan_input.mode == "force" or plan_input.overflowed:
         return None
-    if case.is_far_below(case.request.tokens):
+    if plan_input.is_far_below(plan_input.request.tokens):
         return "below_floor"
-    if needs_attention(case.conversation, case.limits, case.caller.policy):
+    if needs_attention(plan_input.conversation, plan_input.limits, plan_input.caller.policy):
         return None
-    return "below_floor" if case.limits.known else "unknown_window"
+    return "below_floor" if plan_input.limits.known else "unknown_window"
 
 
-def prompt_or_original(case: PlanInput, prompt: Prompt) -> Prompt:
+def prompt_or_original(plan_input: PlanInput, prompt: Prompt) -> Prompt:
     """Return the prompt, or the unchanged request if that has no more tokens.
 
     A forced record may have more tokens than its span. So may a record that was made for a larger model.
     """
-    if prompt.record is None or prompt.tokens < case.request.tokens:
+    if prompt.record is None or prompt.tokens < plan_input.request.tokens:
         return prompt
-    return structs.replace(untouched_prompt(case.request, "none", "no_gain", prompt.view), waited=prompt.waited)
+    return structs.replace(untouched_prompt(plan_input.request, "none", "no_gain", prompt.view), waited=prompt.waited)

@@ -79,23 +79,25 @@ class PointerResolver:
         self._found = found
         self._fail_open = fail_open
 
-    async def restore(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
+    async def restore(self, plan_input: PlanInput, record: Record | None, view: PromptView) -> PromptView:
         """Return the view with the texts that its pointers refer to and that the prompt does not have.
 
         The same view is returned if it has no pointer, or after an internal error.
         """
-        if case.caller.policy.dereference == "off":
+        if plan_input.caller.policy.dereference == "off":
             return view
         no_suspects: Sequence[int] = ()
         covered = record.covered if record else 0
-        suspects = self._fail_open.call(lambda: _suspects(case, covered), no_suspects)
+        suspects = self._fail_open.call(lambda: _suspects(plan_input, covered), no_suspects)
         if not suspects:
             return view
-        return await self._fail_open.run(self._workers.run(self._restore, case, record, view, suspects), view)
+        return await self._fail_open.run(self._workers.run(self._restore, plan_input, record, view, suspects), view)
 
-    def _restore(self, case: PlanInput, record: Record | None, view: PromptView, suspects: Sequence[int]) -> PromptView:
-        earlier = _Earlier(case)
-        pointers = [self._pointers_at(case, position, earlier) for position in suspects]
+    def _restore(
+        self, plan_input: PlanInput, record: Record | None, view: PromptView, suspects: Sequence[int]
+    ) -> PromptView:
+        earlier = _Earlier(plan_input)
+        pointers = [self._pointers_at(plan_input, position, earlier) for position in suspects]
         covered = record.covered if record else 0
         unresolved = sum(of_message.unresolved for of_message in pointers)
         texts = {
@@ -110,15 +112,15 @@ class PointerResolver:
         def sent_before(position: int) -> int:
             return tokens_before - conversation.tokens_from[position]
 
-        is_gone = _GonePredicate(case, view, covered)
+        is_gone = _GonePredicate(plan_input, view, covered)
         weighed = [text.weighed for text in texts.values()]
-        chosen = choose(weighed, covered, is_gone, sent_before, _room(case))
+        chosen = choose(weighed, covered, is_gone, sent_before, _room(plan_input))
         without_texts = replace(view, unresolved=unresolved)
         if not (chosen.wholes or chosen.shorts):
             return replace(without_texts, conversation=conversation.with_spans(chosen.spans))
         chosen_pointers = (*chosen.wholes, *chosen.shorts)
         short = _with_texts(
-            case,
+            plan_input,
             without_texts,
             {of_message: (texts[of_message[:2]].short, of_message.short) for of_message in chosen_pointers},
             chosen.spans,
@@ -128,20 +130,20 @@ class PointerResolver:
             return small
         forms = {of_message: (texts[of_message[:2]].whole, of_message.whole) for of_message in chosen.wholes}
         forms |= {of_message: (texts[of_message[:2]].short, of_message.short) for of_message in chosen.shorts}
-        return replace(_with_texts(case, without_texts, forms, chosen.spans), smaller=small)
+        return replace(_with_texts(plan_input, without_texts, forms, chosen.spans), smaller=small)
 
-    def _pointers_at(self, case: PlanInput, position: int, earlier: _Earlier) -> _Pointers:
+    def _pointers_at(self, plan_input: PlanInput, position: int, earlier: _Earlier) -> _Pointers:
         """Return the pointers among the results of a message. They are cached by all messages up to it."""
-        key = case.chain.digests[position + 1], case.request.encoding, case.caller.policy.secrets
+        key = plan_input.chain.digests[position + 1], plan_input.request.encoding, plan_input.caller.policy.secrets
         cached = self._found.get(key)
         # Digests omit clock times in results, which are restored as they are now.
-        if cached is not None and cached.mark == mark_of(case, cached.sources):
+        if cached is not None and cached.mark == mark_of(plan_input, cached.sources):
             return cached
         texts: list[_Text] = []
         sources: list[int] = []
         unresolved = 0
-        for number, result in enumerate(case.request.contents_at(position)):
-            call = None if result.answers is None or result.error else call_of(case, position, number)
+        for number, result in enumerate(plan_input.request.contents_at(position)):
+            call = None if result.answers is None or result.error else call_of(plan_input, position, number)
             pointer = None if call is None else pointer_in(result.text, call[1])
             if call is None or pointer is None:
                 continue
@@ -149,19 +151,19 @@ class PointerResolver:
             if referent is None:
                 unresolved += 1
             elif referent.place.position >= 0:
-                texts.append(self._text(case, position, number, result.text, pointer, referent))
+                texts.append(self._text(plan_input, position, number, result.text, pointer, referent))
                 sources += referent.sources
-        made_now = _Pointers(tuple(texts), unresolved, tuple(sources), mark_of(case, sources))
+        made_now = _Pointers(tuple(texts), unresolved, tuple(sources), mark_of(plan_input, sources))
         size = _KEY_BYTES + sum(2 * len(text.whole) + 2 * len(text.short) for text in texts)
         self._found.keep(key, made_now, size)
         return made_now
 
     def _text(
-        self, case: PlanInput, position: int, number: int, text: str, pointer: Pointer, referent: Referent
+        self, plan_input: PlanInput, position: int, number: int, text: str, pointer: Pointer, referent: Referent
     ) -> _Text:
-        count = partial(self._tokenizer.count, encoding=case.request.encoding)
+        count = partial(self._tokenizer.count, encoding=plan_input.request.encoding)
         full, short = whole_text(referent, pointer.rest), short_text(referent, pointer.rest)
-        short = full if short == full else case.allowed_text(short)
+        short = full if short == full else plan_input.allowed_text(short)
         pointer_tokens = count(text)
         weighed = Weighed(position, number, referent.place, count(full) - pointer_tokens, count(short) - pointer_tokens)
         return _Text(weighed, full, short)
@@ -170,12 +172,12 @@ class PointerResolver:
 class _GonePredicate:
     """A predicate: True if a referent is no longer unchanged in the prompt."""
 
-    def __init__(self, case: PlanInput, view: PromptView, covered: int) -> None:
+    def __init__(self, plan_input: PlanInput, view: PromptView, covered: int) -> None:
         """Create a predicate for this view, after a record of `covered` messages."""
-        self._case = case
+        self._case = plan_input
         self._view = view
         self._covered = covered
-        conversation = case.conversation
+        conversation = plan_input.conversation
         self._sent = {*conversation.rules(covered), *conversation.repeated_messages(covered)} if covered else set()
 
     def __call__(self, place: Place) -> bool:
@@ -189,26 +191,26 @@ class _GonePredicate:
         return _result_in(self._case, raw, place) != self._case.request.contents_at(place.position)[place.number].text
 
 
-def _result_in(case: PlanInput, raw: bytes, place: Place) -> str | None:
+def _result_in(plan_input: PlanInput, raw: bytes, place: Place) -> str | None:
     """Return the text of a result in a message with other bytes; None without it."""
-    read = case.request.dialect.items.utterances
-    tools = case.request.conversation.tools_answered[place.position]
+    read = plan_input.request.dialect.items.utterances
+    tools = plan_input.request.conversation.tools_answered[place.position]
     items = json_array.split_items(raw)
     utterances = [utterance for item in items for utterance in read(json_array.decode(item), place.position, tools)]
     results = [utterance.text for utterance in utterances if utterance.answers is not None]
     return results[place.number] if place.number < len(results) else None
 
 
-def _suspects(case: PlanInput, covered: int) -> Sequence[int]:
+def _suspects(plan_input: PlanInput, covered: int) -> Sequence[int]:
     """Return the positions of sent messages with results that may hold a pointer, ascending.
 
     Only the newest `_MOST_POINTERS` are returned.
     """
-    request = case.request
-    text, spans, head = request.parsed.text, request.parsed.spans, case.conversation.head_length
+    request = plan_input.request
+    text, spans, head = request.parsed.text, request.parsed.spans, plan_input.conversation.head_length
     if head + covered >= len(spans):
         return []
-    body = case.conversation.body
+    body = plan_input.conversation.body
     positions: set[int] = set()
     for piece in HOLDS:
         offset = text.find(piece, spans[head + covered][0])
@@ -227,9 +229,9 @@ def _index_at(spans: Sequence[tuple[int, int]], offset: int) -> int:
 class _Earlier:
     """The messages of one request that pointers may refer to, each read and judged once."""
 
-    def __init__(self, case: PlanInput) -> None:
+    def __init__(self, plan_input: PlanInput) -> None:
         """Create a reader of this request's messages."""
-        self._case = case
+        self._case = plan_input
         self._exchanges: dict[int, list[Exchange]] = {}
         self._judged: dict[tuple[int, str], tuple[Done, ...]] = {}
 
@@ -238,12 +240,12 @@ class _Earlier:
 
         place: the position of the pointer. made: the position of its call, and the call.
         """
-        case = self._case
+        plan_input = self._case
         if pointer.block is None:
             needle = needle_of(pointer.asked)
             return referent_of(pointer.asked, self._calls_before(place, *made, needle), self._judge)
-        for position in _positions_with(case, place.position, b"Contents of ", from_head=True):
-            for utterance in case.request.utterances(position, position + 1):
+        for position in _positions_with(plan_input, place.position, b"Contents of ", from_head=True):
+            for utterance in plan_input.request.utterances(position, position + 1):
                 if (block := block_in(utterance.text, pointer.block)) is not None:
                     return Referent(Place(position, -1), "shown", block, (position,))
         return None
@@ -272,9 +274,15 @@ class _Earlier:
         return self._judged[key]
 
 
-def _positions_with(case: PlanInput, end_position: int, needle: bytes, *, from_head: bool = False) -> Iterator[int]:
+def _positions_with(
+    plan_input: PlanInput, end_position: int, needle: bytes, *, from_head: bool = False
+) -> Iterator[int]:
     """Yield the positions of messages before one that hold these bytes, the newest first; all for no bytes."""
-    head, spans, text = case.conversation.head_length, case.request.parsed.spans, case.request.parsed.text
+    head, spans, text = (
+        plan_input.conversation.head_length,
+        plan_input.request.parsed.spans,
+        plan_input.request.parsed.text,
+    )
     if not needle:
         yield from range(end_position - 1, -1, -1)
         return
@@ -285,26 +293,30 @@ def _positions_with(case: PlanInput, end_position: int, needle: bytes, *, from_h
         yield index - head
 
 
-def _room(case: PlanInput) -> int:
+def _room(plan_input: PlanInput) -> int:
     """Return the most tokens of a prompt with restored texts.
 
     Neither a requested maximum output nor a calibration changes it, as for other frozen contents.
     """
-    window, policy = case.route.window, case.caller.policy
-    budget: Budget = case.limits.budget if window is None else usable_input(window.tokens, None, exact=True)
-    return budget.with_fixed(case.conversation.fixed_tokens).at(policy.overflow_threshold)
+    window, policy = plan_input.route.window, plan_input.caller.policy
+    budget: Budget = plan_input.limits.budget if window is None else usable_input(window.tokens, None, exact=True)
+    return budget.with_fixed(plan_input.conversation.fixed_tokens).at(policy.overflow_threshold)
 
 
 def _with_texts(
-    case: PlanInput, view: PromptView, forms: Mapping[Weighed, tuple[str, int]], spans: Sequence[Span]
+    plan_input: PlanInput, view: PromptView, forms: Mapping[Weighed, tuple[str, int]], spans: Sequence[Span]
 ) -> PromptView:
     """Return the view with these texts in place of pointers. Each form is a text and the tokens it adds."""
     results = {Place(pointer.position, pointer.number): form for pointer, form in forms.items()}
-    changed = with_results(case, view, Step.RESTORED, results)
+    changed = with_results(plan_input, view, Step.RESTORED, results)
     restored = tuple(
-        Restored(case.conversation.index(pointer.position), case.conversation.index(pointer.referent.position), gain)
+        Restored(
+            plan_input.conversation.index(pointer.position),
+            plan_input.conversation.index(pointer.referent.position),
+            gain,
+        )
         for pointer, (_, gain) in sorted(forms.items())
-        if Step.RESTORED in changed.steps.get(case.conversation.index(pointer.position), ())
+        if Step.RESTORED in changed.steps.get(plan_input.conversation.index(pointer.position), ())
     )
     conversation: Conversation = changed.conversation.with_spans(spans)
     return replace(changed, conversation=conversation, restored=restored)

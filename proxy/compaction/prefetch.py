@@ -35,17 +35,17 @@ _LONGEST_RESULT = 700
 _USED_WINDOW = 0.7
 
 
-def is_worth_following(case: PlanInput, sent: Prompt) -> bool:
+def is_worth_following(plan_input: PlanInput, sent: Prompt) -> bool:
     """Return True if a prompt is large enough to prepare something for the next request.
 
     Also if its record is not needed yet, since its use is noted.
     """
-    limits, policy = case.limits, case.caller.policy
+    limits, policy = plan_input.limits, plan_input.caller.policy
     if limits.real is None:
         return False
     if sent.record is not None and sent.record.making.trigger == "background":
         return True
-    if case.is_far_below(sent.tokens):
+    if plan_input.is_far_below(sent.tokens):
         return False
     is_half_full = sent.tokens >= limits.real.at(_WORTH_FOLLOWING)
     return is_half_full or (policy.economy > 0 and sent.tokens >= limits.budget.at(policy.economy_from))
@@ -89,96 +89,102 @@ class Prefetch:
             )
         )
 
-    async def after(self, case: PlanInput, sent: Prompt, usage: Usage | None) -> None:
+    async def after(self, plan_input: PlanInput, sent: Prompt, usage: Usage | None) -> None:
         """Prepare for the next request after the response to a prompt (R3's double check, part 2).
 
         usage: the tokens that the upstream billed.
         """
-        if case.is_let_through:
+        if plan_input.is_let_through:
             return
         # A request below the floor was sent without reading the store.
-        case = replace(case, chain=await self._sessions.epochs.place(case.chain, stores=True))
-        policy = case.caller.policy
-        prompt, total = _shares(case, sent, usage)
+        plan_input = replace(plan_input, chain=await self._sessions.epochs.place(plan_input.chain, stores=True))
+        policy = plan_input.caller.policy
+        prompt, total = _shares(plan_input, sent, usage)
         if sent.record is not None:
             await self._sessions.lineages.note_share(
-                case.chain.tag,
+                plan_input.chain.tag,
                 sent.record,
                 share=prompt,
                 threshold=policy.compaction_threshold,
-                history_tokens=case.request.tokens,
+                history_tokens=plan_input.request.tokens,
             )
-        target = case.summarizer
+        target = plan_input.summarizer
         if target is None or self._summarizer.is_cooling_down(target) or sent.warning == "unstable_history":
             return
-        view = sent.view or PromptView(case.conversation)
-        if positions := _worth_an_excerpt(case, sent, view):
-            await self._excerpt_writer.prepare(case, target, positions)
-        limits, standing = case.limits, active_checkpoint(sent.record)
-        plan = decide_economy(view.conversation, limits, policy, standing, case.route.price)
+        view = sent.view or PromptView(plan_input.conversation)
+        if positions := _worth_an_excerpt(plan_input, sent, view):
+            await self._excerpt_writer.prepare(plan_input, target, positions)
+        limits, standing = plan_input.limits, active_checkpoint(sent.record)
+        plan = decide_economy(view.conversation, limits, policy, standing, plan_input.route.price)
         if plan is None and total >= soft_share(limits.budget, policy):
             plan = decide_ahead(view.conversation, limits, policy, standing)
         if plan is not None:
-            await self._compact(case, view, plan, sent.record, target)
+            await self._compact(plan_input, view, plan, sent.record, target)
 
     async def _compact(
-        self, case: PlanInput, view: PromptView, plan: Compact, in_use: Record | None, target: SummaryTarget
+        self, plan_input: PlanInput, view: PromptView, plan: Compact, in_use: Record | None, target: SummaryTarget
     ) -> None:
         """Make a summary that no request waits for, unless a newer one than the prompt's exists."""
-        budget = case.limits.budget
-        standing = await self._checkpoints.newest(case)
+        budget = plan_input.limits.budget
+        standing = await self._checkpoints.newest(plan_input)
         if (standing and standing.digest) != (in_use and in_use.digest):
             return
-        if not await self._sessions.lineages.may_ask_model(case.chain.tag, standing, budget, case.request.tokens):
+        if not await self._sessions.lineages.may_ask_model(
+            plan_input.chain.tag, standing, budget, plan_input.request.tokens
+        ):
             return
-        if await self._stability.lost_since(case, standing) is not None:
+        if await self._stability.lost_since(plan_input, standing) is not None:
             return
-        started = self._sessions.lineages.first_seen(case.chain.first_link)
-        rebuild = await self._is_rebuilt(case, standing, target, plan)
-        job = Job(case, view, plan, standing or case.carried, target, started, _DEADLINE, rebuild)
+        started = self._sessions.lineages.first_seen(plan_input.chain.first_link)
+        rebuild = await self._is_rebuilt(plan_input, standing, target, plan)
+        job = Job(plan_input, view, plan, standing or plan_input.carried, target, started, _DEADLINE, rebuild)
         await self._compactor.prefetch(job)
 
-    async def _is_rebuilt(self, case: PlanInput, standing: Record | None, target: SummaryTarget, plan: Compact) -> bool:
+    async def _is_rebuilt(
+        self, plan_input: PlanInput, standing: Record | None, target: SummaryTarget, plan: Compact
+    ) -> bool:
         """Return True if enough summaries of summaries follow each other, and a new one is affordable."""
         if (
             standing is None
-            or case.carried is not None
+            or plan_input.carried is not None
             or not (standing.generation >= _REBUILD_AT or standing.making.truncated)
         ):
             return False
         return may_rebuild(
-            await self._sessions.lineages.of(case.chain.tag, standing),
-            case.limits.budget,
-            case.caller.policy.compaction_threshold,
-            history_tokens=case.request.tokens,
-            calls=_calls(case, target, plan.cut.position),
+            await self._sessions.lineages.of(plan_input.chain.tag, standing),
+            plan_input.limits.budget,
+            plan_input.caller.policy.compaction_threshold,
+            history_tokens=plan_input.request.tokens,
+            calls=_calls(plan_input, target, plan.cut.position),
         )
 
 
-def _shares(case: PlanInput, sent: Prompt, usage: Usage | None) -> tuple[float, float]:
+def _shares(plan_input: PlanInput, sent: Prompt, usage: Usage | None) -> tuple[float, float]:
     """Return the shares of M of the prompt, and of prompt and response: by usage, else by our estimate."""
-    budget, real = case.limits.budget, case.usable_input()
+    budget, real = plan_input.limits.budget, plan_input.usable_input()
     if usage is None or real is None:
         estimated = budget.share(sent.tokens)
         return estimated, estimated
-    billed = real.with_fixed(int(budget.fixed * case.calibration))
+    billed = real.with_fixed(int(budget.fixed * plan_input.calibration))
     return billed.share(usage.prompt_tokens), billed.share(usage.prompt_tokens + usage.completion_tokens)
 
 
-def _worth_an_excerpt(case: PlanInput, sent: Prompt, view: PromptView) -> list[int]:
+def _worth_an_excerpt(plan_input: PlanInput, sent: Prompt, view: PromptView) -> list[int]:
     """Return the positions of messages of the next batch that are likely to be sent in a short form.
 
     A message is not likely to if the next request already needs its short form, or if a compaction covers it first.
     """
-    room = case.limits.budget.at(soft_share(case.limits.budget, case.caller.policy)) - sent.tokens
-    conversation = case.conversation
+    room = plan_input.limits.budget.at(soft_share(plan_input.limits.budget, plan_input.caller.policy)) - sent.tokens
+    conversation = plan_input.conversation
     average = conversation.kept_tokens(0) / len(conversation.units)
     soon = max(message.tokens for message in conversation.body) + average
     return [coming.position for coming in view.next if soon <= coming.wait <= room]
 
 
-def _calls(case: PlanInput, target: SummaryTarget, cut: int) -> int:
+def _calls(plan_input: PlanInput, target: SummaryTarget, cut: int) -> int:
     """Return the number of calls that a summary of body[:cut] may take. Tool results count as shortened."""
-    sizes = (min(m.tokens, _LONGEST_RESULT) if m.role == "tool" else m.tokens for m in case.conversation.body[:cut])
-    parts = ceil(sum(sizes) * target.calibration / (_USED_WINDOW * (target.window or case.limits.budget.window)))
+    sizes = (
+        min(m.tokens, _LONGEST_RESULT) if m.role == "tool" else m.tokens for m in plan_input.conversation.body[:cut]
+    )
+    parts = ceil(sum(sizes) * target.calibration / (_USED_WINDOW * (target.window or plan_input.limits.budget.window)))
     return parts + 1 if parts > 1 else 1

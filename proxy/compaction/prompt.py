@@ -66,24 +66,29 @@ def untouched_prompt(request: CountedRequest, outcome: Outcome, reason: str, vie
 
 
 def build_prompt(
-    case: PlanInput, view: PromptView, record: Record | None, outcome: Outcome, reason: str, most: int | None = None
+    plan_input: PlanInput,
+    view: PromptView,
+    record: Record | None,
+    outcome: Outcome,
+    reason: str,
+    most: int | None = None,
 ) -> Prompt:
     """Return the request with a record in place of its oldest part, and with the changed messages of a view.
 
     most: the most tokens with restored texts; None for all that fits.
     """
-    view = _view_that_fits(case, view, record, most)
+    view = _view_that_fits(plan_input, view, record, most)
     if record is None and not view.replaced:
-        return untouched_prompt(case.request, outcome, reason, view)
+        return untouched_prompt(plan_input.request, outcome, reason, view)
     tokens = tokens_with(view.conversation, active_checkpoint(record))
     copy = Copy(record.covered if record else 0, record.text if record else None, view.replaced)
-    return Prompt(body_of(case, copy, case.experience.shape), tokens, outcome, reason, record, view, copy)
+    return Prompt(body_of(plan_input, copy, plan_input.experience.shape), tokens, outcome, reason, record, view, copy)
 
 
-def _view_that_fits(case: PlanInput, view: PromptView, record: Record | None, most: int | None) -> PromptView:
+def _view_that_fits(plan_input: PlanInput, view: PromptView, record: Record | None, most: int | None) -> PromptView:
     """Return the view with as many of the restored texts as there is room for."""
     if most is None:
-        most = case.limits.real.usable if case.limits.real is not None else None
+        most = plan_input.limits.real.usable if plan_input.limits.real is not None else None
     while (
         most is not None
         and view.smaller is not None
@@ -93,55 +98,55 @@ def _view_that_fits(case: PlanInput, view: PromptView, record: Record | None, mo
     return view
 
 
-def reshaped_prompts(case: PlanInput, prompt: Prompt) -> Iterator[tuple[Shape, Prompt]]:
+def reshaped_prompts(plan_input: PlanInput, prompt: Prompt) -> Iterator[tuple[Shape, Prompt]]:
     """Yield the prompt in the other shapes of its record, each with a different body."""
     if prompt.copy is None:
         return
     bodies = {prompt.body}
     for shape in SHAPES:
-        body = with_output(case, body_of(case, prompt.copy, shape), prompt.max_output)
+        body = with_output(plan_input, body_of(plan_input, prompt.copy, shape), prompt.max_output)
         if body not in bodies:
             bodies.add(body)
             yield shape, replace(prompt, body=body)
 
 
-def with_output(case: PlanInput, body: bytes, limit: int | None) -> bytes:
+def with_output(plan_input: PlanInput, body: bytes, limit: int | None) -> bytes:
     """Return a body with this output limit, or unchanged if it is None."""
     if limit is None:
         return body
-    return case.request.dialect.with_output(body, case.request.settings.output_key, limit)
+    return plan_input.request.dialect.with_output(body, plan_input.request.settings.output_key, limit)
 
 
-def body_of(case: PlanInput, copy: Copy, shape: Shape) -> bytes:
+def body_of(plan_input: PlanInput, copy: Copy, shape: Shape) -> bytes:
     """Return the body of a rewritten request. With a record it may get cache marks (`adds_marks`)."""
-    request = case.request
+    request = plan_input.request
     if copy.text is None:
-        return request.dialect.rebuild(request.body, request.parsed, case.conversation.indexes, copy.replaced)
-    items = assemble(case.conversation, copy.covered, copy.text, shape)
-    return request.dialect.rebuild(request.body, request.parsed, items, copy.replaced, is_marked=adds_marks(case))
+        return request.dialect.rebuild(request.body, request.parsed, plan_input.conversation.indexes, copy.replaced)
+    items = assemble(plan_input.conversation, copy.covered, copy.text, shape)
+    return request.dialect.rebuild(request.body, request.parsed, items, copy.replaced, is_marked=adds_marks(plan_input))
 
 
-def adds_marks(case: PlanInput) -> bool:
+def adds_marks(plan_input: PlanInput) -> bool:
     """Return True if a prompt with a record gets cache marks: the client sets none, and its provider needs them."""
-    is_allowed = case.caller.policy.cache_marks == "on" and case.experience.takes_marks
-    is_possible = case.request.dialect.breakpoints is not None
-    return is_allowed and is_possible and not may_be_cached(case.request.body, case.request.settings.model)
+    is_allowed = plan_input.caller.policy.cache_marks == "on" and plan_input.experience.takes_marks
+    is_possible = plan_input.request.dialect.breakpoints is not None
+    return is_allowed and is_possible and not may_be_cached(plan_input.request.body, plan_input.request.settings.model)
 
 
-def unmarked_prompt(case: PlanInput, prompt: Prompt) -> Prompt | None:
+def unmarked_prompt(plan_input: PlanInput, prompt: Prompt) -> Prompt | None:
     """Return the prompt without the proxy's cache marks; None if it has none."""
-    if prompt.copy is None or prompt.copy.text is None or not adds_marks(case):
+    if prompt.copy is None or prompt.copy.text is None or not adds_marks(plan_input):
         return None
-    case = replace(case, experience=replace(case.experience, takes_marks=False))
-    body = with_output(case, body_of(case, prompt.copy, case.experience.shape), prompt.max_output)
+    plan_input = replace(plan_input, experience=replace(plan_input.experience, takes_marks=False))
+    body = with_output(plan_input, body_of(plan_input, prompt.copy, plan_input.experience.shape), prompt.max_output)
     return replace(prompt, body=body)
 
 
-def unsealed_prompt(case: RoutedRequest, prompt: Prompt) -> Prompt | None:
+def unsealed_prompt(plan_input: RoutedRequest, prompt: Prompt) -> Prompt | None:
     """Return the prompt without sealed reasoning; None if it has none."""
-    dialect = case.request.dialect
+    dialect = plan_input.request.dialect
     change = dialect.without_sealed
-    if change is None or not case.request.history.is_signed:
+    if change is None or not plan_input.request.history.is_signed:
         return None
     parsed = json_array.parse(readable(prompt.body), dialect.array)
     if parsed is None:

@@ -54,32 +54,34 @@ class Recall:
     _indexes: Cache[tuple[str, Secrets], Index]
     _sent: Cache[tuple[str, Secrets], _SentText]
 
-    async def quote(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
+    async def quote(self, plan_input: PlanInput, record: Record | None, view: PromptView) -> PromptView:
         """Return the view with quotations before the questions after the record."""
-        settings = case.caller.policy.recall
-        if record is None or settings.mode != "quote" or case.route.window is None:
+        settings = plan_input.caller.policy.recall
+        if record is None or settings.mode != "quote" or plan_input.route.window is None:
             return view
-        budget = budget_for(_room(case, case.route.window.tokens), settings)
-        digests, key_end = case.chain.digests, (case.request.encoding, case.caller.policy.secrets)
-        keys = {at: (digests[at + 1], record.digest, budget, *key_end) for at in _open_questions(case, record)}
+        budget = budget_for(_room(plan_input, plan_input.route.window.tokens), settings)
+        digests, key_end = plan_input.chain.digests, (plan_input.request.encoding, plan_input.caller.policy.secrets)
+        keys = {at: (digests[at + 1], record.digest, budget, *key_end) for at in _open_questions(plan_input, record)}
         cached = {at: self._quotations.get(key) for at, key in keys.items()}
         quotations_by_position = {at: quotation.quotation for at, quotation in cached.items() if quotation is not None}
         if len(quotations_by_position) < len(keys):
-            cached_index = self._indexes.get((record.digest, case.caller.policy.secrets))
+            cached_index = self._indexes.get((record.digest, plan_input.caller.policy.secrets))
             index, quotations_by_position = await self._workers.run(
-                self._find_quotations, case, record, budget, [*keys], quotations_by_position, cached_index
+                self._find_quotations, plan_input, record, budget, [*keys], quotations_by_position, cached_index
             )
-            self._keep(case, record, index, {keys[at]: quotation for at, quotation in quotations_by_position.items()})
+            self._keep(
+                plan_input, record, index, {keys[at]: quotation for at, quotation in quotations_by_position.items()}
+            )
         quotations = {
-            case.conversation.index(at): quotation
+            plan_input.conversation.index(at): quotation
             for at, quotation in quotations_by_position.items()
             if quotation is not None
         }
-        return view.with_quotations(case.request, quotations) if quotations else view
+        return view.with_quotations(plan_input.request, quotations) if quotations else view
 
     def _find_quotations(
         self,
-        case: PlanInput,
+        plan_input: PlanInput,
         record: Record,
         budget: int,
         questions: list[int],
@@ -90,55 +92,61 @@ class Recall:
 
         No passage is quoted twice.
         """
-        index = index or _index(case, record)
-        count = partial(self._tokenizer.count, encoding=case.request.encoding)
+        index = index or _index(plan_input, record)
+        count = partial(self._tokenizer.count, encoding=plan_input.request.encoding)
         quotations: dict[int, Quotation | None] = {}
         quoted_passages: set[Passage] = set()
         unknown = [at for at in questions if at not in known]
-        end, texts = self._texts_sent(case, record, unknown[0])
+        end, texts = self._texts_sent(plan_input, record, unknown[0])
         for at in questions:
-            if at in known or case.has_tools_in_text:
+            if at in known or plan_input.has_tools_in_text:
                 quotations[at] = known.get(at)
             else:
-                texts += (without_accents(utterance.text) for utterance in case.utterances(end, at))
+                texts += (without_accents(utterance.text) for utterance in plan_input.utterances(end, at))
                 end = at
                 text = "\n".join(
-                    utterance.text for utterance in case.utterances(at, at + 1) if utterance.voice == "person"
+                    utterance.text for utterance in plan_input.utterances(at, at + 1) if utterance.voice == "person"
                 )
                 quotations[at] = quotation(
                     index, text, texts, quoted_passages, language=record.language, budget=budget, count=count
                 )
             quoted_passages.update(quoted.passages if (quoted := quotations[at]) else ())
-        sent = _SentText(end, case.chain.digests[end], texts)
-        self._sent.keep((record.digest, case.caller.policy.secrets), sent, _KEY_BYTES + sum(map(len, texts)))
+        sent = _SentText(end, plan_input.chain.digests[end], texts)
+        self._sent.keep((record.digest, plan_input.caller.policy.secrets), sent, _KEY_BYTES + sum(map(len, texts)))
         return index, quotations
 
-    def _texts_sent(self, case: PlanInput, record: Record, before: int) -> tuple[int, list[str]]:
+    def _texts_sent(self, plan_input: PlanInput, record: Record, before: int) -> tuple[int, list[str]]:
         """Return a position up to `before` and the texts sent up to it, cached if the last request began alike."""
-        sent = self._sent.get((record.digest, case.caller.policy.secrets))
-        if sent is None or sent.position > before or case.chain.digests[sent.position] != sent.digest:
+        sent = self._sent.get((record.digest, plan_input.caller.policy.secrets))
+        if sent is None or sent.position > before or plan_input.chain.digests[sent.position] != sent.digest:
             return record.covered, [without_accents(record.text)]
         return sent.position, [*sent.texts]
 
-    def _keep(self, case: PlanInput, record: Record, index: Index, quotations: Mapping[_Key, Quotation | None]) -> None:
+    def _keep(
+        self, plan_input: PlanInput, record: Record, index: Index, quotations: Mapping[_Key, Quotation | None]
+    ) -> None:
         for key, quoted in quotations.items():
             if quoted is not None and self._quotations.get(key) is None:
-                model = case.request.settings.model
-                self._observe(Recalled(case.caller.tenant, case.route.name, model, len(quoted.passages), quoted.tokens))
+                model = plan_input.request.settings.model
+                self._observe(
+                    Recalled(
+                        plan_input.caller.tenant, plan_input.route.name, model, len(quoted.passages), quoted.tokens
+                    )
+                )
             self._quotations.keep(
                 key, _PrecedingMessage(quoted), _KEY_BYTES + (0 if quoted is None else 4 * len(quoted.text))
             )
-        self._indexes.keep((record.digest, case.caller.policy.secrets), index, _GROWTH * index.size)
+        self._indexes.keep((record.digest, plan_input.caller.policy.secrets), index, _GROWTH * index.size)
 
 
-def _room(case: PlanInput, window: int) -> int:
+def _room(plan_input: PlanInput, window: int) -> int:
     """Return M for a request without a maximum output. Neither that nor a calibration changes frozen content."""
-    return usable_input(window, None, exact=True).with_fixed(case.conversation.fixed_tokens).movable
+    return usable_input(window, None, exact=True).with_fixed(plan_input.conversation.fixed_tokens).movable
 
 
-def _open_questions(case: PlanInput, record: Record) -> list[int]:
+def _open_questions(plan_input: PlanInput, record: Record) -> list[int]:
     """Return the positions of user messages after a record that had no response when it was made."""
-    conversation = case.conversation
+    conversation = plan_input.conversation
     units = conversation.units[bisect_left(conversation.units, record.covered) :]
     if not units:
         return []
@@ -148,7 +156,7 @@ def _open_questions(case: PlanInput, record: Record) -> list[int]:
     return [at for at in user_positions if at >= max(since, record.covered)]
 
 
-def _index(case: PlanInput, record: Record) -> Index:
+def _index(plan_input: PlanInput, record: Record) -> Index:
     """Return the index of all messages that a record covers, without the text of a carried record."""
-    carried = case.carried.covered - 1 if case.carried else None
-    return Index(utterance for utterance in case.utterances(0, record.covered) if utterance.position != carried)
+    carried = plan_input.carried.covered - 1 if plan_input.carried else None
+    return Index(utterance for utterance in plan_input.utterances(0, record.covered) if utterance.position != carried)

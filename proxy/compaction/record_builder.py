@@ -54,7 +54,7 @@ class RecordBuilder:
 
     def _count(self, job: Job) -> CountTokens:
         """Return a function that counts the tokens of a text. Each text of the job is counted once."""
-        encoding, counted = job.case.request.encoding, job.counted
+        encoding, counted = job.plan_input.request.encoding, job.counted
 
         def count(text: str) -> int:
             if text not in counted:
@@ -80,15 +80,15 @@ class RecordBuilder:
             if record is None:
                 ended = _failed_event(job, result, self._clock(), _ms_since(started), bill)
             else:
-                case = job.case
+                plan_input = job.plan_input
                 ended = ended_by(
                     record,
-                    tenant=case.caller.tenant,
-                    session=case.chain.name,
-                    label=case.label or None,
-                    for_model=case.request.settings.model[:MAX_NAME],
+                    tenant=plan_input.caller.tenant,
+                    session=plan_input.chain.name,
+                    label=plan_input.label or None,
+                    for_model=plan_input.request.settings.model[:MAX_NAME],
                 )
-            observe_traced(self._observe, ended, job.case.route.trace)
+            observe_traced(self._observe, ended, job.plan_input.route.trace)
         return record
 
     async def _worthwhile(self, job: Job, bill: Bill) -> Record:
@@ -102,7 +102,7 @@ class RecordBuilder:
         return record
 
     async def _record_by_model(self, job: Job, target: SummaryTarget, bill: Bill) -> Record:
-        caller = job.case.caller
+        caller = job.plan_input.caller
         if not self._spending.allows(caller.tenant, caller.summary_tokens_per_day):
             return await self._without_model(job, bill, "over_budget")
         if self._summarizer.is_cooling_down(target):
@@ -150,7 +150,9 @@ def _fitted_job(job: Job, count: CountTokens) -> Job:
     The record's size is estimated from the newly covered tokens, so every replica computes the same cut. A record that
     replaces a late summary covers what was planned.
     """
-    if job.plan.target is None or (job.target is None and job.plan.with_model and job.case.summarizer is not None):
+    if job.plan.target is None or (
+        job.target is None and job.plan.with_model and job.plan_input.summarizer is not None
+    ):
         return job
     if not may_be_fitted(job.plan, job.cooled.conversation, job.policy):
         return job
@@ -168,12 +170,12 @@ def _title(started: float, ended: float) -> str:
 
 
 def _started_event(job: Job, at: float) -> CompactionStarted:
-    case, plan, target = job.case, job.plan, job.target
+    plan_input, plan, target = job.plan_input, job.plan, job.target
     return CompactionStarted(
         at=at,
-        tenant=case.caller.tenant,
-        session=case.chain.name,
-        label=case.label or None,
+        tenant=plan_input.caller.tenant,
+        session=plan_input.chain.name,
+        label=plan_input.label or None,
         trigger=plan.trigger,
         upstream=target.name if target else None,
         model=target.model if target else None,
@@ -210,17 +212,17 @@ def _used(job: Job) -> float:
 
 
 def _failed_event(job: Job, result: str, at: float, ms: float, bill: Bill) -> CompactionEnded:
-    case, plan, cut, target, spent = job.case, job.plan, job.plan.cut, job.target, bill.spent
+    plan_input, plan, cut, target, spent = job.plan_input, job.plan, job.plan.cut, job.target, bill.spent
     return CompactionEnded(
         at=at,
-        tenant=case.caller.tenant,
-        session=case.chain.name,
-        label=case.label or None,
+        tenant=plan_input.caller.tenant,
+        session=plan_input.chain.name,
+        label=plan_input.label or None,
         trigger=plan.trigger,
         result=result,
         reason=bill.reason or result,
         ms=ms,
-        for_model=case.request.settings.model[:MAX_NAME],
+        for_model=plan_input.request.settings.model[:MAX_NAME],
         upstream=target.name if target else None,
         model=target.model if target else None,
         used=_used(job),
@@ -244,8 +246,8 @@ def _failed_event(job: Job, result: str, at: float, ms: float, bill: Bill) -> Co
 
 
 def _refusal_reasons(job: Job, bill: Bill) -> tuple[str, ...]:
-    case = job.case
-    if case.summarizer is None and case.route.is_login and job.policy.summarizer.model != NO_MODEL:
+    plan_input = job.plan_input
+    if plan_input.summarizer is None and plan_input.route.is_login and job.policy.summarizer.model != NO_MODEL:
         return ("login",)
     return tuple(bill.refused[:_MOST_REASONS])
 

@@ -17,15 +17,15 @@ from proxy.dialects import json_array
 _FAR = 256
 
 
-def call_of(case: PlanInput, position: int, number: int) -> tuple[int, ToolCall] | None:
+def call_of(plan_input: PlanInput, position: int, number: int) -> tuple[int, ToolCall] | None:
     """Return the call that a result answers, and the position of its message; None if there is none."""
-    body = case.conversation.body
+    body = plan_input.conversation.body
     name = body[position].results[number]
     for call_position in range(position - 1, max(-1, position - _FAR), -1):
         if any(call.id == name for call in body[call_position].calls):
             calls = (
                 call
-                for utterance in case.request.utterances(call_position, call_position + 1)
+                for utterance in plan_input.request.utterances(call_position, call_position + 1)
                 for call in utterance.calls
             )
             answered = next((call for call in calls if call.id == name), None)
@@ -33,9 +33,9 @@ def call_of(case: PlanInput, position: int, number: int) -> tuple[int, ToolCall]
     return None
 
 
-def exchanges_at(case: PlanInput, call_position: int) -> Iterator[Exchange]:
+def exchanges_at(plan_input: PlanInput, call_position: int) -> Iterator[Exchange]:
     """Yield the calls of a message with their results."""
-    request, body = case.request, case.conversation.body
+    request, body = plan_input.request, plan_input.conversation.body
     near = range(call_position + 1, min(len(body), call_position + _FAR))
     for call in (
         call for utterance in request.utterances(call_position, call_position + 1) for call in utterance.calls
@@ -51,26 +51,28 @@ def exchanges_at(case: PlanInput, call_position: int) -> Iterator[Exchange]:
         yield Exchange(call, call_position, result_position, number, answer)
 
 
-def mark_of(case: PlanInput, positions: Sequence[int]) -> int:
+def mark_of(plan_input: PlanInput, positions: Sequence[int]) -> int:
     """Return a hash of the bytes of these messages. Digests omit clock times in results."""
     hashed = xxhash.xxh3_64()
     for position in positions:
-        hashed.update(case.request.readable_bytes(case.conversation.index(position)))
+        hashed.update(plan_input.request.readable_bytes(plan_input.conversation.index(position)))
     return hashed.intdigest()
 
 
-def with_results(case: PlanInput, view: PromptView, step: Step, forms: Mapping[Place, tuple[str, int]]) -> PromptView:
+def with_results(
+    plan_input: PlanInput, view: PromptView, step: Step, forms: Mapping[Place, tuple[str, int]]
+) -> PromptView:
     """Return the view with these texts in place of results. Each form is a text and the tokens it adds."""
     by_message: dict[MessageIndex, dict[int, tuple[str, int]]] = {}
     for place, form in forms.items():
-        by_message.setdefault(case.conversation.index(place.position), {})[place.number] = form
+        by_message.setdefault(plan_input.conversation.index(place.position), {})[place.number] = form
     rewritten = {}
     for index, forms_by_number in by_message.items():
-        raw = view.replaced.get(index) or bytes(case.request.message_bytes(index))
+        raw = view.replaced.get(index) or bytes(plan_input.request.message_bytes(index))
         *silent, main_item = json_array.split_items(raw)
-        results = len(case.request.messages[index].results)
+        results = len(plan_input.request.messages[index].results)
         texts = [forms_by_number[number][0] if number in forms_by_number else None for number in range(results)]
-        new_bytes = b",".join([*silent, case.request.dialect.items.with_texts(main_item, texts)])
+        new_bytes = b",".join([*silent, plan_input.request.dialect.items.with_texts(main_item, texts)])
         if new_bytes == raw:  # its dialect has no place for a text there
             continue
         tokens = view.conversation.messages[index].tokens + sum(gain for _, gain in forms_by_number.values())

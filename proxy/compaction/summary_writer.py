@@ -194,7 +194,7 @@ class SummaryWriter:
                 text = await self._summarize(work, call, tokens)
         except SummarizerOverflowError as error:
             target, stated = work.target, error.stated
-            self._windows.saw_overflow(target.place, stated, tokens, work.job.case.chain.session)
+            self._windows.saw_overflow(target.place, stated, tokens, work.job.plan_input.chain.session)
             if stated.limit is None:
                 work.is_tight = True
                 return Overflow()
@@ -224,12 +224,12 @@ class SummaryWriter:
         if isinstance(call, SummarizeCall) and call.parts == 1:
             return await self._validated_answer(work, prompt, room, await self._aligned_answer(work, prompt))
         content = b"\0".join(
-            (work.job.case.caller.scope, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
+            (work.job.plan_input.caller.scope, work.target.model.encode(), prompt.system.encode(), prompt.user.encode())
         )
-        if (stored := await self._records.recall_part(work.job.case.chain.tag, content)) is not None:
-            return work.job.case.allowed_text(stored)
+        if (stored := await self._records.recall_part(work.job.plan_input.chain.tag, content)) is not None:
+            return work.job.plan_input.allowed_text(stored)
         summary = await self._validated_answer(work, prompt, room)
-        await self._records.keep_part(work.job.case.chain.tag, content, summary)
+        await self._records.keep_part(work.job.plan_input.chain.tag, content, summary)
         return summary
 
     async def _validated_answer(
@@ -247,7 +247,7 @@ class SummaryWriter:
             self._summarizer.note_failure(work.target, "invalid")
             raise SummarizerError("invalid", verdict.reason)
         # A session's own prompt, which may be the source, holds more than transcripts do.
-        return work.job.case.allowed_text(verdict.text)
+        return work.job.plan_input.allowed_text(verdict.text)
 
     async def _aligned_answer(self, work: _SharedWork, prompt: Prompt) -> Valid | Invalid | None:
         """Return the response at the end of the session's own prompt; None if that is not used or failed."""
@@ -288,7 +288,7 @@ class SummaryWriter:
 
     async def _ask_aligned(self, work: _SharedWork, prompt: Prompt, body: bytes) -> Valid | Invalid:
         target = work.target
-        headers = for_questions(work.job.case.route.headers, target.dialect.questions.HEADERS, is_aligned=True)
+        headers = for_questions(work.job.plan_input.route.headers, target.dialect.questions.HEADERS, is_aligned=True)
         answer = await self._summarizer.send(replace(target, headers=headers), body, work.deadline, is_aligned=True)
         # Unlike the transcript, the prompt has complete results.
         seen = replace(prompt, user=f"{prompt.user}\n{body.decode(errors='replace')}")
@@ -320,7 +320,7 @@ class SummaryWriter:
     def _validate(self, work: _SharedWork, prompt: Prompt, answer: SummaryAnswer) -> tuple[Valid | Invalid, Tokens]:
         tokens = work.count(prompt.user)
         used = answer.usage or Tokens(tokens, work.count(answer.text[:100_000]))
-        self._spending.add(work.job.case.caller.tenant, used.prompt + used.output)
+        self._spending.add(work.job.plan_input.caller.tenant, used.prompt + used.output)
         verdict = validate(
             answer,
             source=prompt.user,
@@ -360,12 +360,12 @@ def _continuity(job: Job, room: int, count: CountTokens) -> Continuity:
 def _aligned_body(work: _SharedWork, instruction: str) -> bytes | None:
     """Return the session's prompt up to the cut with an added instruction; None if it cannot be cached."""
     job = work.job
-    request, conversation = job.case.request, job.cooled.conversation
+    request, conversation = job.plan_input.request, job.cooled.conversation
     if not may_be_cached(request.body, request.settings.model):
         return None
     items: Sequence[Item] = conversation.indexes
-    if job.parent is not None and job.parent is not job.case.carried:
-        items = assemble(conversation, job.covered, job.parent.text, job.case.experience.shape)
+    if job.parent is not None and job.parent is not job.plan_input.carried:
+        items = assemble(conversation, job.covered, job.parent.text, job.plan_input.experience.shape)
     end = conversation.index(job.plan.cut.position)
     upto = [item for item in items if isinstance(item, Injected | MergedMessage | UserWords | Rules) or item < end]
     body = request.dialect.rebuild(request.body, request.parsed, [*upto, Injected(instruction)], job.cooled.replaced)

@@ -41,47 +41,49 @@ class ThinkingRemover:
         self._uses = Shelf(sealed, Use, Cache(memory, "thinking"))
         self._forms = short_forms
 
-    async def use(self, case: PlanInput, record: Record | None) -> Use | None:
+    async def use(self, plan_input: PlanInput, record: Record | None) -> Use | None:
         """Return the use of the prompt after this record; None if its thinking is not bound.
 
         It is stored before the prompt is first sent.
         """
-        if not case.binds_thinking:
+        if not plan_input.binds_thinking:
             return None
-        key = _key(case, record)
+        key = _key(plan_input, record)
         stored = await self._known_use(key)
         if stored is not None or record is None:
             return stored or Use()
-        length = len(case.conversation.body)
+        length = len(plan_input.conversation.body)
         return self._uses.keep(key, await self._uses.put_new(key, Use(length, length)))
 
-    async def remove(self, case: PlanInput, record: Record | None, view: PromptView, use: Use | None) -> PromptView:
+    async def remove(
+        self, plan_input: PlanInput, record: Record | None, view: PromptView, use: Use | None
+    ) -> PromptView:
         """Return the conversation without the thinking that was made after another prompt."""
         if use is None:
             return view
         front = _front(view)
         if front != use.front:
             # Only cuts show a change, so short forms that were not sent before must not be part of it.
-            use = Use(use.first, len(case.conversation.body), front)
-            await self._uses.put(_key(case, record), use)
-        return await self._without(case, record, view, use.since)
+            use = Use(use.first, len(plan_input.conversation.body), front)
+            await self._uses.put(_key(plan_input, record), use)
+        return await self._without(plan_input, record, view, use.since)
 
-    async def remove_all(self, case: PlanInput, record: Record | None, view: PromptView) -> PromptView:
+    async def remove_all(self, plan_input: PlanInput, record: Record | None, view: PromptView) -> PromptView:
         """Return the conversation without any thinking, permanently, after a rejection."""
-        length = len(case.conversation.body)
-        await self._uses.put(_key(case, record), Use(length, length, _front(view)))
-        return await self._without(case, record, view, length)
+        length = len(plan_input.conversation.body)
+        await self._uses.put(_key(plan_input, record), Use(length, length, _front(view)))
+        return await self._without(plan_input, record, view, length)
 
-    async def is_removed(self, case: PlanInput) -> bool:
+    async def is_removed(self, plan_input: PlanInput) -> bool:
         """Return True if requests without a record have already lost their thinking."""
-        return await self._known_use(_key(case, None)) is not None
+        return await self._known_use(_key(plan_input, None)) is not None
 
     async def _known_use(self, key: str) -> Use | None:
         """Return the stored use, which another replica may have raised, else the cached one."""
         (stored,) = await self._uses.look_up([key])
         return self._uses.recall(key) if stored is None else self._uses.keep(key, stored)
 
-    async def _without(self, case: PlanInput, record: Record | None, view: PromptView, since: int) -> PromptView:
+    async def _without(self, plan_input: PlanInput, record: Record | None, view: PromptView, since: int) -> PromptView:
         covered = record.covered if record else 0
         conversation = view.conversation
         anchors = (*conversation.loading(covered), *conversation.repeated_messages(covered))
@@ -89,13 +91,17 @@ class ThinkingRemover:
         bound = [conversation.index(i) for i in sent if conversation.body[i].signed == "bound"]
         if not bound:
             return view
-        return await self._forms.rewritten(case, view, Step.THINKING, partial(_without_thinking, case, view, bound))
+        return await self._forms.rewritten(
+            plan_input, view, Step.THINKING, partial(_without_thinking, plan_input, view, bound)
+        )
 
 
-def _without_thinking(case: PlanInput, view: PromptView, bound: list[MessageIndex]) -> dict[MessageIndex, bytes]:
-    dialect = case.request.dialect
+def _without_thinking(plan_input: PlanInput, view: PromptView, bound: list[MessageIndex]) -> dict[MessageIndex, bytes]:
+    dialect = plan_input.request.dialect
     return {
-        i: dialect.rewritten(view.replaced.get(i) or case.request.message_bytes(i), dialect.items.without_thinking)
+        i: dialect.rewritten(
+            view.replaced.get(i) or plan_input.request.message_bytes(i), dialect.items.without_thinking
+        )
         for i in bound
     }
 
@@ -108,5 +114,5 @@ def _front(view: PromptView) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _key(case: PlanInput, record: Record | None) -> str:
-    return f"lineage:{{{case.chain.tag}}}:use:{record.digest if record else 'none'}"
+def _key(plan_input: PlanInput, record: Record | None) -> str:
+    return f"lineage:{{{plan_input.chain.tag}}}:use:{record.digest if record else 'none'}"

@@ -86,9 +86,9 @@ class Attempts:
         Returns the original rejection if nothing helps.
         """
         answer, sent = refused
-        if not answer.is_refusal or (case := attempt.case) is None or not case.retries:
+        if not answer.is_refusal or (plan_input := attempt.plan_input) is None or not plan_input.retries:
             return refused
-        stated, most = stated_excess(case, *refused), None
+        stated, most = stated_excess(plan_input, *refused), None
         if stated is None:
             answer, sent = await self._retry_capped(attempt, refused)
             stated, most = answer.overflow, sent.max_output
@@ -106,12 +106,12 @@ class Attempts:
             return refused
         if attempt.may_get_notes:  # the original has the same items
             return refused
-        case = attempt.case
-        if case is None or sent.body is case.request.body or not case.fits_whole:
+        plan_input = attempt.plan_input
+        if plan_input is None or sent.body is plan_input.request.body or not plan_input.fits_whole:
             return refused
-        if answer.media is not None and case.request.history.has_media:
+        if answer.media is not None and plan_input.request.history.has_media:
             return refused  # the original has more media
-        original = untouched_prompt(case.request, "failed-open", "refused")
+        original = untouched_prompt(plan_input.request, "failed-open", "refused")
         try:
             second = await self._send(attempt, original)
         except ProxyError:
@@ -119,12 +119,12 @@ class Attempts:
         if second.overflow is not None:
             return refused
         if second.response.status < _FAILED and not second.error:
-            self._windows.saw_copy_refused(case.place)
-            upstream_and_model, status = _upstream_and_model(case), answer.response.status
+            self._windows.saw_copy_refused(plan_input.place)
+            upstream_and_model, status = _upstream_and_model(plan_input), answer.response.status
             self._observe(
                 note(
                     "copy_refused",
-                    case.caller.tenant,
+                    plan_input.caller.tenant,
                     **upstream_and_model,
                     status=status,
                     words=words_of(answer.error),
@@ -169,51 +169,56 @@ class Attempts:
                 most = sent.max_output  # nothing shows that more output could fit next to a smaller prompt
             self._learn(attempt, *refusal)
         if sent is not attempt.first:
-            case = attempt.counted
-            self._observe(note("max_iterations", case.caller.tenant, case.chain.name, retries=case.retries))
+            plan_input = attempt.counted
+            self._observe(
+                note("max_iterations", plan_input.caller.tenant, plan_input.chain.name, retries=plan_input.retries)
+            )
         return None
 
     async def _next_prompt(self, attempt: Attempt, step: Retry[Prompt], most: int | None) -> Prompt | None:
         """Return the prompt of a retry. After an internal error, it is the last one without half of the history."""
-        case = attempt.counted
+        plan_input = attempt.counted
         if step.lowers_output:
             lowered = self._fail_open.call(
-                lambda: self._prompt_builder.with_less_output(case, step.refused, step.stated), None
+                lambda: self._prompt_builder.with_less_output(plan_input, step.refused, step.stated), None
             )
             is_more = lowered is None or most is None or lowered.max_output is None or lowered.max_output < most
             return lowered if is_more else None
-        with waiting(attempt.exchange, case, self._fail_open):
-            retry = self._prompt_builder.retry(case, step.refused, step.stated, attempt=step.attempt)
+        with waiting(attempt.exchange, plan_input, self._fail_open):
+            retry = self._prompt_builder.retry(plan_input, step.refused, step.stated, attempt=step.attempt)
             smaller = await self._fail_open.run(retry, _FAULT, attempt.received.timeout)
             if smaller is _FAULT:
-                smaller = await self._fail_open.run(self._prompt_builder.halve(case, step.refused), None)
+                smaller = await self._fail_open.run(self._prompt_builder.halve(plan_input, step.refused), None)
         if smaller is not None:
             attempt.waited += smaller.waited
             refuse_lost_pins(attempt, smaller)
         if smaller is None or most is None or (smaller.max_output is not None and smaller.max_output <= most):
             return smaller
         prompt = smaller
-        return self._fail_open.call(lambda: self._prompt_builder.with_capped_output(case, prompt, most), None) or prompt
+        return (
+            self._fail_open.call(lambda: self._prompt_builder.with_capped_output(plan_input, prompt, most), None)
+            or prompt
+        )
 
     def _learn(self, attempt: Attempt, sent: Prompt, stated: StatedLimit) -> None:
-        case = attempt.counted
-        if case.request.settings.is_partial:  # its size is not that of the body
+        plan_input = attempt.counted
+        if plan_input.request.settings.is_partial:  # its size is not that of the body
             stated = replace(stated, input_tokens=None)
 
         def learn() -> PlanInput:
-            self._windows.saw_overflow(case.place, stated, sent.tokens, case.chain.session)
-            return with_newest_lessons(case, attempt.active.router)
+            self._windows.saw_overflow(plan_input.place, stated, sent.tokens, plan_input.chain.session)
+            return with_newest_lessons(plan_input, attempt.active.router)
 
-        attempt.routed = self._fail_open.call(learn, case)
+        attempt.routed = self._fail_open.call(learn, plan_input)
 
     def _learn_size(self, attempt: Attempt, step: Retry[Prompt]) -> None:
-        case = attempt.counted
+        plan_input = attempt.counted
 
         def learn() -> PlanInput:
-            self._windows.saw_shrunk(case.place, case.chain.session, step.stated, step.refused.tokens)
-            return with_newest_lessons(case, attempt.active.router)
+            self._windows.saw_shrunk(plan_input.place, plan_input.chain.session, step.stated, step.refused.tokens)
+            return with_newest_lessons(plan_input, attempt.active.router)
 
-        attempt.routed = self._fail_open.call(learn, case)
+        attempt.routed = self._fail_open.call(learn, plan_input)
 
     async def _retry_capped(self, attempt: Attempt, refused: Sent) -> Sent:
         """Send the prompt with the most output that the rejection allows.
@@ -231,9 +236,9 @@ class Attempts:
             return answer, sent
         return refused if answer.response.status >= _FAILED or answer.error else (answer, sent)
 
-    def _capped_prompt(self, case: PlanInput, answer: UpstreamAnswer, sent: Prompt) -> Prompt | None:
+    def _capped_prompt(self, plan_input: PlanInput, answer: UpstreamAnswer, sent: Prompt) -> Prompt | None:
         most = most_output(answer.response.status, answer.error) if answer.error else None
-        return None if most is None else self._prompt_builder.with_capped_output(case, sent, most)
+        return None if most is None else self._prompt_builder.with_capped_output(plan_input, sent, most)
 
     async def _deliver(self, attempt: Attempt, prompt: Prompt) -> Sent:
         """Send a prompt. If its form is rejected, send it in another form."""
@@ -241,20 +246,22 @@ class Attempts:
         refusal = await self._send(attempt, prompt)
         if not refusal.is_refusal and attempt.routed is not None and prompt.tokens > SMALL_PROMPT:
             self._windows.saw_taken(attempt.routed.place, prompt.tokens)
-        if not refusal.is_refusal or (case := attempt.case) is None:
+        if not refusal.is_refusal or (plan_input := attempt.plan_input) is None:
             return refusal, prompt
-        if refusal.overflow is not None and not self._is_plausible(case, prompt, refusal.overflow):
+        if refusal.overflow is not None and not self._is_plausible(plan_input, prompt, refusal.overflow):
             is_empty = refusal.response.status < _FAILED and refusal.overflow.action == "outsized"
             return structs.replace(refusal, overflow=None, error=b"" if is_empty else refusal.error), prompt
         if refuses_thinking(refusal.error, refusal.response.header):  # its error text may mention a signature too
             return await self._without_thinking(attempt, refusal, prompt)
-        is_signed = case.request.history.is_signed and not attempt.may_get_notes  # a compaction item is sealed too
+        is_signed = (
+            plan_input.request.history.is_signed and not attempt.may_get_notes
+        )  # a compaction item is sealed too
         if refuses_sealed(refusal.error) and is_signed and prompt.warning != "reasoning_removed":
             return await self._without_sealed(attempt, refusal, prompt)
         if b"cache_control" in refusal.error or not refuses_roles(refusal.error):
             return await self._without_marks(attempt, refusal, prompt)
         alternatives: list[tuple[Shape, Prompt]] = self._fail_open.call(
-            lambda: list(reshaped_prompts(case, prompt)), []
+            lambda: list(reshaped_prompts(plan_input, prompt)), []
         )
         for shape, alternative in alternatives:
             try:
@@ -262,8 +269,8 @@ class Attempts:
             except ProxyError:
                 break
             if not refuses_roles(answer.error):
-                self._windows.saw_shape(case.place, shape)
-                self._observe(note("shape", case.caller.tenant, upstream=case.route.name, shape=shape))
+                self._windows.saw_shape(plan_input.place, shape)
+                self._observe(note("shape", plan_input.caller.tenant, upstream=plan_input.route.name, shape=shape))
                 return answer, alternative
         return refusal, prompt
 
@@ -278,12 +285,12 @@ class Attempts:
 
     async def _without_sealed(self, attempt: Attempt, refusal: UpstreamAnswer, prompt: Prompt) -> Sent:
         """Send the prompt without sealed reasoning of another account, now and later in its session."""
-        case = attempt.counted
-        without = await self._fail_open.run(self._prompt_builder.without_sealed(case, prompt), None)
+        plan_input = attempt.counted
+        without = await self._fail_open.run(self._prompt_builder.without_sealed(plan_input, prompt), None)
         if without is None:
             return refusal, prompt
-        self._windows.saw_sealed_refused(case.place, case.chain.session)
-        self._observe(note("thinking_removed", case.caller.tenant, **_upstream_and_model(case)))
+        self._windows.saw_sealed_refused(plan_input.place, plan_input.chain.session)
+        self._observe(note("thinking_removed", plan_input.caller.tenant, **_upstream_and_model(plan_input)))
         try:
             return await self._deliver(attempt, without)
         except ProxyError:
@@ -291,10 +298,10 @@ class Attempts:
 
     async def _without_marks(self, attempt: Attempt, refusal: UpstreamAnswer, prompt: Prompt) -> Sent:
         """Send the prompt without the proxy's cache marks, and learn if they were rejected."""
-        case = attempt.counted
+        plan_input = attempt.counted
         if refusal.overflow is not None or refusal.response.status not in REFUSED:
             return refusal, prompt
-        unmarked = self._fail_open.call(lambda: unmarked_prompt(case, prompt), None)
+        unmarked = self._fail_open.call(lambda: unmarked_prompt(plan_input, prompt), None)
         if unmarked is None:
             return refusal, prompt
         try:
@@ -303,31 +310,35 @@ class Attempts:
             return refusal, prompt
         if answer.overflow is None and answer.response.status in REFUSED:
             return refusal, prompt
-        self._fail_open.call(lambda: self._windows.saw_marks_refused(case.place), None)
-        attempt.routed = self._fail_open.call(lambda: with_newest_lessons(case, attempt.active.router), case)
+        self._fail_open.call(lambda: self._windows.saw_marks_refused(plan_input.place), None)
+        attempt.routed = self._fail_open.call(
+            lambda: with_newest_lessons(plan_input, attempt.active.router), plan_input
+        )
         return answer, unmarked
 
-    def _is_plausible(self, case: PlanInput, prompt: Prompt, stated: StatedLimit) -> bool:
+    def _is_plausible(self, plan_input: PlanInput, prompt: Prompt, stated: StatedLimit) -> bool:
         """Return True if a rejection is plausible for the prompt's size.
 
         It is not if the cache serves most of the prompt.
         """
-        if stated.is_uncached and self._windows.was_answered_lately(case.place, case.chain.session):
+        if stated.is_uncached and self._windows.was_answered_lately(plan_input.place, plan_input.chain.session):
             return False
-        window = case.route.window
-        largest = case.real_tokens(self._windows.largest_answered(case.place))
-        return is_plausible(stated, case.real_tokens(prompt.tokens), window.tokens if window else None, largest)
+        window = plan_input.route.window
+        largest = plan_input.real_tokens(self._windows.largest_answered(plan_input.place))
+        return is_plausible(stated, plan_input.real_tokens(prompt.tokens), window.tokens if window else None, largest)
 
     async def _without_thinking(self, attempt: Attempt, refusal: UpstreamAnswer, prompt: Prompt) -> Sent:
         """Send the prompt without thinking, which is bound to the prompt it was made for."""
-        case = attempt.counted
-        self._fail_open.call(lambda: self._windows.saw_thinking_bound(case.place), None)
-        attempt.routed = case = self._fail_open.call(lambda: with_newest_lessons(case, attempt.active.router), case)
+        plan_input = attempt.counted
+        self._fail_open.call(lambda: self._windows.saw_thinking_bound(plan_input.place), None)
+        attempt.routed = plan_input = self._fail_open.call(
+            lambda: with_newest_lessons(plan_input, attempt.active.router), plan_input
+        )
         timeout = attempt.received.timeout
-        without = await self._fail_open.run(self._prompt_builder.without_thinking(case, prompt), None, timeout)
+        without = await self._fail_open.run(self._prompt_builder.without_thinking(plan_input, prompt), None, timeout)
         if without is None:
             return refusal, prompt
-        self._observe(note("thinking_removed", case.caller.tenant, **_upstream_and_model(case)))
+        self._observe(note("thinking_removed", plan_input.caller.tenant, **_upstream_and_model(plan_input)))
         try:
             return await self._send(attempt, without), without
         except ProxyError:
@@ -340,33 +351,37 @@ class Attempts:
         """
         headers, received, issued = attempt.route.headers, attempt.received.body, attempt.caller.issued
         is_metered = issued is not None and issued.limits.count_tokens
-        if (prompt.body is received and not is_metered) or (case := attempt.case) is None:
+        if (prompt.body is received and not is_metered) or (plan_input := attempt.plan_input) is None:
             return await self._request(attempt, headers, received)
-        is_changed = prompt.body is not case.request.body or case.request.dropped_tokens > 0 or case.request.is_ours
+        is_changed = (
+            prompt.body is not plan_input.request.body
+            or plan_input.request.dropped_tokens > 0
+            or plan_input.request.is_ours
+        )
         is_received = prompt.body is received or not is_changed
         if is_received and not is_metered:
             return await self._request(attempt, headers, received)
         # If any part is rewritten, the body is sent uncompressed.
         plain = without(headers, b"content-encoding")
-        asking = self._fail_open.call(lambda: self._asking(case, prompt, is_metered=is_metered), None)
+        asking = self._fail_open.call(lambda: self._asking(plan_input, prompt, is_metered=is_metered), None)
         if asking is not None:
             # Usage that the client did not request is removed again, which compressed events do not allow.
             answer = await self._request(attempt, _uncompressed(plain), asking)
             if not refuses_usage(answer.error):
                 return structs.replace(answer, hides_usage=answer.is_plain_event_stream)
-            self._windows.saw_usage_refused(case.place)
+            self._windows.saw_usage_refused(plan_input.place)
         return await self._request(attempt, *((headers, received) if is_received else (plain, prompt.body)))
 
-    def _asking(self, case: PlanInput, prompt: Prompt, *, is_metered: bool) -> bytes | None:
+    def _asking(self, plan_input: PlanInput, prompt: Prompt, *, is_metered: bool) -> bytes | None:
         """Return the prompt with a request for usage; None if the stream reports it anyway or must not be asked."""
-        fields = case.request.settings.usage_fields
-        if not fields or not self._windows.experience(case.place).tells_usage:
+        fields = plan_input.request.settings.usage_fields
+        if not fields or not self._windows.experience(plan_input.place).tells_usage:
             return None
         if prompt.copy is not None:
             return json_array.with_fields(prompt.body, fields, without=())
         # A larger body would block the event loop, so its usage is estimated.
-        is_asked = is_metered and len(case.request.body) <= _MOST_ASKED
-        return json_array.with_fields(case.request.body, fields, without=()) if is_asked else None
+        is_asked = is_metered and len(plan_input.request.body) <= _MOST_ASKED
+        return json_array.with_fields(plan_input.request.body, fields, without=()) if is_asked else None
 
     async def _request(self, attempt: Attempt, headers: Headers, body: bytes) -> UpstreamAnswer:
         if (routed := attempt.routed) is not None:
@@ -405,6 +420,6 @@ def _uncompressed(headers: Headers) -> Headers:
     return [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
 
 
-def _upstream_and_model(case: PlanInput) -> dict[str, str]:
+def _upstream_and_model(plan_input: PlanInput) -> dict[str, str]:
     """Return the fields of a log event that name the upstream and the model."""
-    return {"upstream": case.route.name, "model": case.request.settings.model}
+    return {"upstream": plan_input.route.name, "model": plan_input.request.settings.model}

@@ -137,86 +137,94 @@ class CompactionAnswers:
             raise InvalidRequestError("The request cannot be read with its compaction items in place.")
         return structs.replace(read, is_ours=True)
 
-    async def _with_body(self, received: Received, case: PlanInput, read: CountedRequest) -> PlanInput:
+    async def _with_body(self, received: Received, plan_input: PlanInput, read: CountedRequest) -> PlanInput:
         """Return the plan input with another request in place of its own."""
-        dropped = case.request.received_tokens - read.tokens
+        dropped = plan_input.request.received_tokens - read.tokens
         request = structs.replace(read, dropped_tokens=max(0, dropped))
-        routed = routed_request(request, case.caller, case.mode, case.label, case.route, case.experience)
+        routed = routed_request(
+            request, plan_input.caller, plan_input.mode, plan_input.label, plan_input.route, plan_input.experience
+        )
         return await self._engine.prompt_builder.place(with_lessons(routed, received.active.router))
 
     async def edit(
-        self, received: Received, case: PlanInput, compaction: ClientCompaction
+        self, received: Received, plan_input: PlanInput, compaction: ClientCompaction
     ) -> tuple[ClientCompaction, PlanInput]:
         """Edit the request as its client asks: clear old results, and add an item if it is long enough."""
         settled = compaction.settled
-        compaction, case = await self.clear_results(received, case, compaction)
-        if settled.asked.how is None or not await self.is_due(case, settled):
-            return compaction, case
-        made_item = await self.make(case, settled)
-        expanded = self._engine.clients.expander.expand_settled(case.request, made_item.item)
-        read = expanded.carried_in(await self._reread(received, case.request, expanded.body))
-        return replace(compaction, made=made_item), await self._with_body(received, case, read)
+        compaction, plan_input = await self.clear_results(received, plan_input, compaction)
+        if settled.asked.how is None or not await self.is_due(plan_input, settled):
+            return compaction, plan_input
+        made_item = await self.make(plan_input, settled)
+        expanded = self._engine.clients.expander.expand_settled(plan_input.request, made_item.item)
+        read = expanded.carried_in(await self._reread(received, plan_input.request, expanded.body))
+        return replace(compaction, made=made_item), await self._with_body(received, plan_input, read)
 
     async def clear_results(
-        self, received: Received, case: PlanInput, compaction: ClientCompaction
+        self, received: Received, plan_input: PlanInput, compaction: ClientCompaction
     ) -> tuple[ClientCompaction, PlanInput]:
         """Clear the old results that the client wants cleared."""
-        clearing, request = compaction.settled.asked.clearing, case.request
+        clearing, request = compaction.settled.asked.clearing, plan_input.request
         if clearing is None:
-            return compaction, case
-        budget = case.limits.budget
+            return compaction, plan_input
+        budget = plan_input.limits.budget
         cleared = await self._engine.workers.run(lambda: clear(request, clearing, budget))
         if cleared is None:
-            return compaction, case
+            return compaction, plan_input
         read = structs.replace(await self._reread(received, request, cleared.body), carried=request.carried)
-        return replace(compaction, cleared=cleared), await self._with_body(received, case, read)
+        return replace(compaction, cleared=cleared), await self._with_body(received, plan_input, read)
 
-    async def verdict(self, case: PlanInput, compaction: ClientCompaction) -> tuple[Outcome, str] | None:
+    async def verdict(self, plan_input: PlanInput, compaction: ClientCompaction) -> tuple[Outcome, str] | None:
         """Return outcome and reason of a request that is answered with a compaction or cleared; None for any other."""
         if compaction.how in AT_ONCE:
             return "applied", "client_request"
-        if compaction.how is not None and await self.is_due(case, compaction.settled):
+        if compaction.how is not None and await self.is_due(plan_input, compaction.settled):
             return "applied", "client_threshold"
         return None
 
-    async def is_due(self, case: PlanInput, settled: Settled) -> bool:
+    async def is_due(self, plan_input: PlanInput, settled: Settled) -> bool:
         """Return True if the request gets an item.
 
         It does at the client's threshold, at the policy's, or after a record that the client does not know.
         """
-        decision = await self._engine.planner.plan(case)
+        decision = await self._engine.planner.plan(plan_input)
         if isinstance(decision.plan, Compact):
             return True
-        if decision.record is not None and self._engine.clients.maker.fits_in_tail(case, decision.record):
+        if decision.record is not None and self._engine.clients.maker.fits_in_tail(plan_input, decision.record):
             return True
         threshold = settled.asked.threshold
         if threshold is None:
             return False
-        conversation = decision.view.conversation if decision.view else case.conversation
-        return case.real_tokens(tokens_with(conversation, active_checkpoint(decision.record))) >= threshold
+        conversation = decision.view.conversation if decision.view else plan_input.conversation
+        return plan_input.real_tokens(tokens_with(conversation, active_checkpoint(decision.record))) >= threshold
 
-    async def make(self, case: PlanInput, settled: Settled) -> MadeItem:
+    async def make(self, plan_input: PlanInput, settled: Settled) -> MadeItem:
         """Make an item for the history of a request."""
-        made_item = await self._engine.clients.maker.make(case, settled, settled.asked.instructions)
-        self._observe(case.route, case.caller.tenant, case.request.settings.model, "made")
-        engine, model = self._engine, case.request.settings.model
-        listing = engine.sessions.add(case.caller, case.chain, case.label, model, made_item.item.record)
+        made_item = await self._engine.clients.maker.make(plan_input, settled, settled.asked.instructions)
+        self._observe(plan_input.route, plan_input.caller.tenant, plan_input.request.settings.model, "made")
+        engine, model = self._engine, plan_input.request.settings.model
+        listing = engine.sessions.add(
+            plan_input.caller, plan_input.chain, plan_input.label, model, made_item.item.record
+        )
         engine.background.start("enroll", listing)
         return made_item
 
     async def answer_alone(
-        self, exchange: Exchange, case: PlanInput, compaction: ClientCompaction, headers: Callable[[], Headers]
+        self, exchange: Exchange, plan_input: PlanInput, compaction: ClientCompaction, headers: Callable[[], Headers]
     ) -> ClientCompaction:
         """Write a response that is only a compaction. Returns the compaction with the item."""
-        compacting = case.request.dialect.compacting
+        compacting = plan_input.request.dialect.compacting
         assert compacting is not None  # noqa: S101 - the dialect had to parse the request
-        if case.request.settings.stream and compaction.how != "endpoint":
-            return await self._stream(exchange, case, compaction, headers)
-        made_item = compaction.made or await self.make(case, compaction.settled)
+        if plan_input.request.settings.stream and compaction.how != "endpoint":
+            return await self._stream(exchange, plan_input, compaction, headers)
+        made_item = compaction.made or await self.make(plan_input, compaction.settled)
         compaction = replace(compaction, made=made_item)
-        answer = compaction.answer(case.request.dialect)
-        endpoint = case.request.dialect.compact_endpoint if compaction.how == "endpoint" else None
-        body = endpoint.answer_of(answer, _kept_user_items(case)) if endpoint is not None else compacting.whole(answer)
+        answer = compaction.answer(plan_input.request.dialect)
+        endpoint = plan_input.request.dialect.compact_endpoint if compaction.how == "endpoint" else None
+        body = (
+            endpoint.answer_of(answer, _kept_user_items(plan_input))
+            if endpoint is not None
+            else compacting.whole(answer)
+        )
         length = (b"content-length", b"%d" % len(body))
         if exchange.is_begun_by_sign:
             return compaction
@@ -225,24 +233,24 @@ class CompactionAnswers:
         return compaction
 
     async def _stream(
-        self, exchange: Exchange, case: PlanInput, compaction: ClientCompaction, headers: Callable[[], Headers]
+        self, exchange: Exchange, plan_input: PlanInput, compaction: ClientCompaction, headers: Callable[[], Headers]
     ) -> ClientCompaction:
         """Write the response as events. The first ones are sent immediately."""
-        dialect = case.request.dialect
+        dialect = plan_input.request.dialect
         compacting = dialect.compacting
         assert compacting is not None  # noqa: S101 - the dialect had to parse the request
         started = compaction.answer(dialect)
         await exchange.start(
             200, [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *headers()]
         )
-        has_progress = case.summarizer is not None and compaction.made is None
+        has_progress = plan_input.summarizer is not None and compaction.made is None
         opening = b"".join(compacting.opening(started)) + (compacting.progress(started) if has_progress else b"")
         await exchange.write(opening, more=True)
-        keep_alive = keep_alive_of(exchange, case)
+        keep_alive = keep_alive_of(exchange, plan_input)
         try:
             if keep_alive is not None:
                 keep_alive.start(1)
-            made_item = compaction.made or await self.make(case, compaction.settled)
+            made_item = compaction.made or await self.make(plan_input, compaction.settled)
             if keep_alive is not None:
                 keep_alive.stop()
         except Exception:
@@ -323,14 +331,14 @@ def _check_whole(request: CountedRequest, settled: Settled) -> None:
         raise refusal
 
 
-def _kept_user_items(case: PlanInput) -> list[Mapping[str, object]]:
+def _kept_user_items(plan_input: PlanInput) -> list[Mapping[str, object]]:
     """Return the user's newest messages as items, in order."""
-    request, endpoint = case.request, case.request.dialect.compact_endpoint
+    request, endpoint = plan_input.request, plan_input.request.dialect.compact_endpoint
     assert endpoint is not None  # noqa: S101 - only its requests get here
-    remaining = min(_MOST_KEPT, int(_KEPT_SHARE * case.limits.budget.movable))
+    remaining = min(_MOST_KEPT, int(_KEPT_SHARE * plan_input.limits.budget.movable))
     items: list[Mapping[str, object]] = []
-    for position in reversed(case.conversation.users):
-        index, message = case.conversation.index(position), case.conversation.body[position]
+    for position in reversed(plan_input.conversation.users):
+        index, message = plan_input.conversation.index(position), plan_input.conversation.body[position]
         is_ours = request.carried is not None and request.carried.index == index
         item = json_array.decode(json_array.split_items(request.readable_bytes(index))[-1])
         if is_ours or (repeated := endpoint.kept_user(item)) is None:

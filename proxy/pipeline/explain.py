@@ -58,13 +58,13 @@ class ExplainEndpoint:
         if not request:
             reason = await self._preparer.unread_reason(received)
             return Explanation(head.model_of(received.body), caller.policy_name, "bypass", reason)
-        case = plan_input_of(head, router, caller, received.mode, request)
+        plan_input = plan_input_of(head, router, caller, received.mode, request)
         if not request.compacts:
-            return await explain(self._engine, case, request)
-        compaction, case = await self._preparer.without_compaction(received, case)
+            return await explain(self._engine, plan_input, request)
+        compaction, plan_input = await self._preparer.without_compaction(received, plan_input)
         engine = self._engine.read_only()
-        explained = await explain(engine, case, case.request)
-        verdict = await CompactionAnswers(engine).verdict(await engine.prompt_builder.place(case), compaction)
+        explained = await explain(engine, plan_input, plan_input.request)
+        verdict = await CompactionAnswers(engine).verdict(await engine.prompt_builder.place(plan_input), compaction)
         return explained if verdict is None else replace(explained, outcome=verdict[0], reason=verdict[1])
 
 

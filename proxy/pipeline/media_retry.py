@@ -51,12 +51,17 @@ class MediaRetry:
         try:
             return await self._deliver(attempt, attempt.first)
         except UpstreamConnectionError as error:
-            case, prompt = attempt.case, attempt.first
-            if error.cause not in _DISCONNECTS or case is None or not case.retries or len(prompt.body) < _LARGE:
+            plan_input, prompt = attempt.plan_input, attempt.first
+            if (
+                error.cause not in _DISCONNECTS
+                or plan_input is None
+                or not plan_input.retries
+                or len(prompt.body) < _LARGE
+            ):
                 raise
             fewer = None
-            if is_mostly_media(case, prompt):
-                fewer = await self._with_fewer(attempt, replace(case, newest_media_only=True), prompt)
+            if is_mostly_media(plan_input, prompt):
+                fewer = await self._with_fewer(attempt, replace(plan_input, newest_media_only=True), prompt)
             if fewer is None:
                 raise
             return await self._deliver(attempt, fewer)
@@ -69,18 +74,20 @@ class MediaRetry:
         rejected one, or with as many media, is too large from then on. A rejection of a single image teaches nothing.
         """
         answer, sent = refused
-        if not answer.is_refusal or (case := attempt.case) is None or not case.retries:
+        if not answer.is_refusal or (plan_input := attempt.plan_input) is None or not plan_input.retries:
             return refused
-        if (refusal := _media_refusal(case, answer, sent)) is None:
+        if (refusal := _media_refusal(plan_input, answer, sent)) is None:
             return refused
         is_learned = self._learn(attempt, refusal)
-        is_of_texts = refusal.what == "bytes" and not is_mostly_media(case, sent)
-        if is_of_texts or not case.request.history.has_media:
+        is_of_texts = refusal.what == "bytes" and not is_mostly_media(plan_input, sent)
+        if is_of_texts or not plan_input.request.history.has_media:
             return refused
         first_refusal = refusal
-        upstream_and_model = {"upstream": case.route.name, "model": case.request.settings.model}
+        upstream_and_model = {"upstream": plan_input.route.name, "model": plan_input.request.settings.model}
         self._observe(
-            note("media_refused", case.caller.tenant, **upstream_and_model, what=refusal.what, limit=refusal.limit)
+            note(
+                "media_refused", plan_input.caller.tenant, **upstream_and_model, what=refusal.what, limit=refusal.limit
+            )
         )
         for newest_only in (False, True) if is_learned else (True,):
             fewer = await self._with_fewer(attempt, replace(attempt.counted, newest_media_only=newest_only), sent)
@@ -90,7 +97,7 @@ class MediaRetry:
                 answer, sent = await self._deliver(attempt, fewer)
             except ProxyError:
                 return refused
-            if (refusal := _media_refusal(case, answer, sent)) is None:
+            if (refusal := _media_refusal(plan_input, answer, sent)) is None:
                 if first_refusal.limit is None and answer.response.status in _SUCCESS:
                     self._learn(
                         attempt,
@@ -100,22 +107,22 @@ class MediaRetry:
             self._learn(attempt, refusal)
         return refused
 
-    async def _with_fewer(self, attempt: Attempt, case: PlanInput, refused: Prompt) -> Prompt | None:
-        building = self._prompt_builder.with_fewer_media(case, refused)
+    async def _with_fewer(self, attempt: Attempt, plan_input: PlanInput, refused: Prompt) -> Prompt | None:
+        building = self._prompt_builder.with_fewer_media(plan_input, refused)
         return await self._fail_open.run(building, None, attempt.received.timeout)
 
     def _learn(self, attempt: Attempt, refusal: MediaRefusal) -> bool:
         """Learn the limit of a rejection. Returns True if it has one of bytes or images."""
-        case = attempt.counted
+        plan_input = attempt.counted
         if refusal.limit is None or refusal.what not in ("bytes", "pictures"):
             return False
         learned = MediaLimits(**{refusal.what: refusal.limit})
 
         def learn() -> PlanInput:
-            self._windows.saw_media_limit(case.place, learned)
-            return with_newest_lessons(case, attempt.active.router)
+            self._windows.saw_media_limit(plan_input.place, learned)
+            return with_newest_lessons(plan_input, attempt.active.router)
 
-        attempt.routed = self._fail_open.call(learn, case)
+        attempt.routed = self._fail_open.call(learn, plan_input)
         return True
 
 
@@ -126,17 +133,17 @@ def _less_than_refused(kind: What, refused: Prompt, answered: Prompt) -> int:
     return len(media_left(refused, answered.view.media if answered.view else ())) - 1
 
 
-def stated_excess(case: PlanInput, answer: UpstreamAnswer, sent: Prompt) -> StatedLimit | None:
+def stated_excess(plan_input: PlanInput, answer: UpstreamAnswer, sent: Prompt) -> StatedLimit | None:
     """Return the stated limit of a rejected long prompt: of tokens, or of bytes if they are mostly text."""
     refusal, weight = answer.media, len(sent.body)
     if answer.overflow is not None or refusal is None or refusal.what != "bytes" or weight < _LEAST_BODY:
         return answer.overflow
-    if (refusal.limit is not None and refusal.limit >= weight) or is_mostly_media(case, sent):
+    if (refusal.limit is not None and refusal.limit >= weight) or is_mostly_media(plan_input, sent):
         return None
     return StatedLimit(learnable=False, share_of_bytes=(refusal.limit or weight) / weight)
 
 
-def _media_refusal(case: PlanInput, answer: UpstreamAnswer, sent: Prompt) -> MediaRefusal | None:
+def _media_refusal(plan_input: PlanInput, answer: UpstreamAnswer, sent: Prompt) -> MediaRefusal | None:
     """Return the media limit that a response states. An overflow may mean media too if the prompt has few tokens."""
     overflow, media = answer.overflow, answer.media
     if overflow is None or overflow.action == "inspect":
@@ -144,7 +151,7 @@ def _media_refusal(case: PlanInput, answer: UpstreamAnswer, sent: Prompt) -> Med
     # A rejection that names tokens and a body's size means tokens, unless it states a number of bytes.
     if media is not None and (media.what != "bytes" or media.limit is not None):
         return media
-    window = case.route.window
+    window = plan_input.route.window
     if overflow.limit is not None or window is None or len(sent.body) < _LARGE_PROMPT:
         return None
-    return MediaRefusal("bytes") if case.real_tokens(sent.tokens) < window.tokens / 2 else None
+    return MediaRefusal("bytes") if plan_input.real_tokens(sent.tokens) < window.tokens / 2 else None

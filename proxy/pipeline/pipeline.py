@@ -258,10 +258,12 @@ class Pipeline:
         routed, sent, sessions = attempt.routed, attempt.first, self._engine.sessions
         if routed is None or (sent.copy is None and routed.is_far_below(sent.tokens)):
             return
-        case = attempt.counted
-        if not _may_be_stored(case, sent) or not sessions.is_news(case.chain, sent.record):
+        plan_input = attempt.counted
+        if not _may_be_stored(plan_input, sent) or not sessions.is_news(plan_input.chain, sent.record):
             return
-        listing = sessions.add(case.caller, case.chain, case.label, case.request.settings.model, sent.record)
+        listing = sessions.add(
+            plan_input.caller, plan_input.chain, plan_input.label, plan_input.request.settings.model, sent.record
+        )
         self._engine.background.start("enroll", listing)
 
 
@@ -280,9 +282,9 @@ def _refuse_if_closed(attempt: Attempt) -> None:
     refuse_lost_pins(attempt, attempt.first)
     if attempt.first.outcome != "failed-open":
         return
-    case = attempt.case
-    if case is None or not case.limits.known or not case.fits_whole:
-        raise errors.CompactionFailedError(attempt.first.reason, case.chain.name if case else "")
+    plan_input = attempt.plan_input
+    if plan_input is None or not plan_input.limits.known or not plan_input.fits_whole:
+        raise errors.CompactionFailedError(attempt.first.reason, plan_input.chain.name if plan_input else "")
 
 
 def _refuses_foreign_item(attempt: Attempt, response: UpstreamAnswer) -> bool:
@@ -299,19 +301,19 @@ def _reword_overflow(attempt: Attempt, response: UpstreamAnswer, headers: Header
     stated = response.overflow
     if stated is None or attempt.caller.policy.overflow_error == "upstream":
         return
-    case = attempt.case
-    if case is None or case.is_let_through:
+    plan_input = attempt.plan_input
+    if plan_input is None or plan_input.is_let_through:
         return
     window = attempt.route.window
-    tokens = stated.input_tokens or case.request.received_tokens
+    tokens = stated.input_tokens or plan_input.request.received_tokens
     limit = stated.limit or (window.tokens if window else None)
-    dialect = case.request.dialect
+    dialect = plan_input.request.dialect
     message = dialect.answers.TOO_LONG_FOR_IT
     if limit is not None:
         message = dialect.answers.TOO_LONG.format(limit=limit, tokens=max(tokens, limit + 1))
     raise errors.ContextLengthError(message, dialect.array.name, headers)
 
 
-def _may_be_stored(case: PlanInput, sent: Prompt) -> bool:
+def _may_be_stored(plan_input: PlanInput, sent: Prompt) -> bool:
     """Return True if part of the conversation may be in the store now or soon."""
-    return not case.is_let_through and (sent.copy is not None or is_worth_following(case, sent))
+    return not plan_input.is_let_through and (sent.copy is not None or is_worth_following(plan_input, sent))

@@ -101,45 +101,51 @@ class Preparer:
     ) -> Attempt:
         """Plan a request that may have to be compacted. started, read: the times when reading began and ended."""
         async with within(received.timeout):
-            case = with_lessons(routed, received.active.router)
-            with waiting(received.exchange, case, self._fail_open):
-                case = await self._engine.prompt_builder.place(case)
+            plan_input = with_lessons(routed, received.active.router)
+            with waiting(received.exchange, plan_input, self._fail_open):
+                plan_input = await self._engine.prompt_builder.place(plan_input)
                 placed = time.perf_counter()
-                prompt = await self._engine.prompt_builder.first(case)
-        return make_attempt(received, case.route, prompt, case, template, _stages(prompt, started, read, placed))
+                prompt = await self._engine.prompt_builder.first(plan_input)
+        return make_attempt(
+            received, plan_input.route, prompt, plan_input, template, _stages(prompt, started, read, placed)
+        )
 
     async def _prepare_compaction(self, received: Received, routed: RoutedRequest, settled: Settled) -> Attempt:
         """Plan a request whose client asks for a compaction or sends back an item."""
         started, dialect, router = time.perf_counter(), routed.request.dialect, received.active.router
         compaction = compaction_of(settled, routed.request, received.exchange)
         if received.head.is_compact and compaction.how is None:
-            case = await self._engine.prompt_builder.place(with_lessons(routed, router))
-            prompt = Prompt(case.request.body, case.request.tokens, "bypass", "provider_compaction")
-            return make_attempt(received, routed.route, prompt, case, compaction=compaction)
+            plan_input = await self._engine.prompt_builder.place(with_lessons(routed, router))
+            prompt = Prompt(plan_input.request.body, plan_input.request.tokens, "bypass", "provider_compaction")
+            return make_attempt(received, routed.route, prompt, plan_input, compaction=compaction)
         if settled.passed and compaction.how is not None:
-            case = await self._engine.prompt_builder.place(with_lessons(routed, router))
-            if await self._compaction.is_due(case, settled):  # an item of the proxy cannot hold items from elsewhere
+            plan_input = await self._engine.prompt_builder.place(with_lessons(routed, router))
+            if await self._compaction.is_due(
+                plan_input, settled
+            ):  # an item of the proxy cannot hold items from elsewhere
                 return await self.prepare(received, passes_foreign=False)
         routed = replace(
             routed, route=route_for_settled(routed.route, dialect) if routed.request.is_ours else routed.route
         )
         if compaction.how in AT_ONCE:
-            case = await self._engine.prompt_builder.place(with_lessons(routed, router))
+            plan_input = await self._engine.prompt_builder.place(with_lessons(routed, router))
             prompt = Prompt(
-                case.request.body, case.request.tokens, "applied", "client_request", warning=settled.warning
+                plan_input.request.body, plan_input.request.tokens, "applied", "client_request", warning=settled.warning
             )
-            return make_attempt(received, case.route, prompt, case, compaction=compaction)
+            return make_attempt(received, plan_input.route, prompt, plan_input, compaction=compaction)
         if settled.asked != NOTHING:
             async with within(received.timeout):
-                case = with_lessons(routed, router)
-                with waiting(received.exchange, case, self._fail_open):
-                    case = await self._engine.prompt_builder.place(case)
-                    compaction, case = await self._compaction.edit(received, case, compaction)
+                plan_input = with_lessons(routed, router)
+                with waiting(received.exchange, plan_input, self._fail_open):
+                    plan_input = await self._engine.prompt_builder.place(plan_input)
+                    compaction, plan_input = await self._compaction.edit(received, plan_input, compaction)
             if compaction.made is not None:
-                prompt = Prompt(case.request.body, case.request.tokens, "applied", "client_threshold")
-                prompt = await self._engine.prompt_builder.with_pins(case, replace(prompt, warning=settled.warning))
-                return make_attempt(received, case.route, prompt, case, compaction=compaction)
-            routed = case
+                prompt = Prompt(plan_input.request.body, plan_input.request.tokens, "applied", "client_threshold")
+                prompt = await self._engine.prompt_builder.with_pins(
+                    plan_input, replace(prompt, warning=settled.warning)
+                )
+                return make_attempt(received, plan_input.route, prompt, plan_input, compaction=compaction)
+            routed = plan_input
         attempt = await self._prepare_prompt(received, routed, None, started, started)
         prompt = attempt.prompt
         if prompt.outcome == "none" and compaction.cleared is not None:
@@ -155,22 +161,22 @@ class Preparer:
             if request is None:
                 return _untouched(received, "bypass", await self.unread_reason(received))
             head, router = received.head, received.active.router
-            case = plan_input_of(head, router, received.caller, received.mode, request)
+            plan_input = plan_input_of(head, router, received.caller, received.mode, request)
             compaction = None
             if request.compacts:
-                compaction, case = await self.without_compaction(received, case)
-            prompt = await self._engine.read_only().prompt_builder.place_and_build(case)
-            return make_attempt(received, case.route, prompt, case, compaction=compaction)
+                compaction, plan_input = await self.without_compaction(received, plan_input)
+            prompt = await self._engine.read_only().prompt_builder.place_and_build(plan_input)
+            return make_attempt(received, plan_input.route, prompt, plan_input, compaction=compaction)
 
-    async def without_compaction(self, received: Received, case: PlanInput) -> tuple[ClientCompaction, PlanInput]:
+    async def without_compaction(self, received: Received, plan_input: PlanInput) -> tuple[ClientCompaction, PlanInput]:
         """Return the client's compaction, and the request without it, to be counted or explained."""
         compactions = CompactionAnswers(self._engine.read_only())
-        request, settled = await compactions.settle(received, case.request, case.route)
-        case = plan_input_of(received.head, received.active.router, received.caller, received.mode, request)
+        request, settled = await compactions.settle(received, plan_input.request, plan_input.route)
+        plan_input = plan_input_of(received.head, received.active.router, received.caller, received.mode, request)
         if request.is_ours:
-            case = replace(case, route=route_for_settled(case.route, request.dialect))
+            plan_input = replace(plan_input, route=route_for_settled(plan_input.route, request.dialect))
         compaction = compaction_of(settled, request, received.exchange)
-        return await compactions.clear_results(received, case, compaction)
+        return await compactions.clear_results(received, plan_input, compaction)
 
     async def _check_readable(self, received: Received) -> None:
         """Raise an error if a request that must be read cannot be read."""

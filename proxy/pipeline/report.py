@@ -84,13 +84,13 @@ def item_headers(how: Literal["made", "read"]) -> Headers:
 
 
 @contextmanager
-def waiting(exchange: Exchange, case: PlanInput, fail_open: FailOpen) -> Iterator[None]:
+def waiting(exchange: Exchange, plan_input: PlanInput, fail_open: FailOpen) -> Iterator[None]:
     """Write keep-alives to a streaming client if the block takes longer than an interval of its policy."""
-    signs = keep_alive_of(exchange, case)
+    signs = keep_alive_of(exchange, plan_input)
     if signs is None:
         yield
         return
-    signs.start(1, _pending(case, "compacting", fail_open))
+    signs.start(1, _pending(plan_input, "compacting", fail_open))
     try:
         yield
     finally:

@@ -152,20 +152,20 @@ class Attempt(msgspec.Struct, eq=False):
         return self.compaction is not None and self.compaction.settled.passed > 0 and not is_closed
 
     @property
-    def case(self) -> PlanInput | None:
+    def plan_input(self) -> PlanInput | None:
         """Return the request with everything that its plan depends on; None if it was not read."""
         routed = self.routed
         if routed is None or isinstance(routed, PlanInput):
             return routed
-        self.routed = case = with_lessons(routed, self.active.router)
-        return case
+        self.routed = plan_input = with_lessons(routed, self.active.router)
+        return plan_input
 
     @property
     def counted(self) -> PlanInput:
         """Return the plan input. The request must have been read."""
-        case = self.case
-        assert case is not None  # noqa: S101 - only a read request is sent again
-        return case
+        plan_input = self.plan_input
+        assert plan_input is not None  # noqa: S101 - only a read request is sent again
+        return plan_input
 
     def count_try(self, url: str) -> None:
         """Count a request to the upstream."""

@@ -163,4 +163,4 @@ async def test_a_key_for_a_server_of_ones_own_opens_what_such_servers_have(tmp_p
             assert (await ask(address, method, target, body=body)).status == 200, target
         assert len(behind.calls) == len(LOCAL)
         refused = await ask(address, "DELETE", "/api/delete")
-        assert "DELETE /api/delete is not among" in refused.body.decode()
+        assert "DELETE /api/delete is not allowed" in refused.body.decode()

@@ -38,7 +38,7 @@ async def test_a_summary_is_written_validated_stored_and_found_again() -> None:
         assert "Never touch config/prod.yaml." not in record.text  # it is the anchor, and stands behind the record
         assert record.making.algorithm == "single"
         assert record.making.model == "gpt-4o"
-        assert await one.records.find(work.case.chain, [work.plan.cut.position]) == record
+        assert await one.records.find(work.plan_input.chain, [work.plan.cut.position]) == record
         assert await one.compactor.checkpoint(work) == record
     assert len(model.asked) == 1
 
@@ -74,7 +74,7 @@ async def test_a_failing_summarizer_is_never_stored_and_never_needed(answer: tup
         optional = await job(one.target())
         with pytest.raises(CompactionError, match=reason):
             await one.compactor.checkpoint(optional)
-        assert await one.records.find(optional.case.chain, [optional.plan.cut.position]) is None
+        assert await one.records.find(optional.plan_input.chain, [optional.plan.cut.position]) is None
         record = await one.compactor.checkpoint(replace(optional, plan=replace(optional.plan, must=True)))
         assert record.making.algorithm == "deterministic"
         assert "bash({}) -> says: " in record.text
@@ -317,7 +317,7 @@ async def test_a_waiter_gives_up_after_join_wait_and_forwards(monkeypatch: pytes
     store = MemoryStore()
     async with replica(Model(), store) as one:
         work = await job(one.target())
-        await store.lock(f"lock:{place_key(work.case.chain, work.plan.cut.position)}", "a dead replica", 60)
+        await store.lock(f"lock:{place_key(work.plan_input.chain, work.plan.cut.position)}", "a dead replica", 60)
         with pytest.raises(CompactionError, match="pending"):
             await one.compactor.checkpoint(work)
 
@@ -335,7 +335,7 @@ async def test_a_waiter_takes_over_when_the_lock_is_given_up_without_a_record() 
     store = Telling()
     async with replica(model := Model(), store) as one, asyncio.timeout(30):
         work = await job(one.target(), must=True)
-        lock = f"lock:{place_key(work.case.chain, work.plan.cut.position)}"
+        lock = f"lock:{place_key(work.plan_input.chain, work.plan.cut.position)}"
         await store.lock(lock, "a replica whose client leaves", 60)
         waiting = asyncio.create_task(one.compactor.checkpoint(work))
         await refused.wait()
@@ -351,16 +351,16 @@ async def test_the_loser_of_a_race_sends_the_winners_text() -> None:
         work = await job(None, must=True)
         mine = await one.compactor.checkpoint(work)
         late = msgspec.structs.replace(mine, text="written later")
-        assert await other.records.publish(work.case.chain, late) == mine
+        assert await other.records.publish(work.plan_input.chain, late) == mine
 
 
 async def test_a_record_of_another_prefix_is_kept_nowhere() -> None:
     async with replica(Model()) as one, replica(Model(), store := MemoryStore()) as other:
         work = await job(None, must=True)
         strange = msgspec.structs.replace(await one.compactor.checkpoint(work), digest="00" * 32)
-        assert await other.records.publish(work.case.chain, strange) == strange
-        assert other.records.recall(work.case.chain, [strange.covered]) is None
-        assert await store.get_many([place_key(work.case.chain, strange.covered)]) == [None]
+        assert await other.records.publish(work.plan_input.chain, strange) == strange
+        assert other.records.recall(work.plan_input.chain, [strange.covered]) is None
+        assert await store.get_many([place_key(work.plan_input.chain, strange.covered)]) == [None]
 
 
 async def test_a_deterministic_record_needs_no_model_and_no_lock() -> None:
@@ -397,7 +397,7 @@ async def test_the_next_generation_continues_from_the_last() -> None:
 
 def record_key(work: Job) -> str:
     """Return where the record of a job is stored."""
-    return f"cp:{{{work.case.chain.tag}}}:{VERSION}:{work.digest.hex()}"
+    return f"cp:{{{work.plan_input.chain.tag}}}:{VERSION}:{work.digest.hex()}"
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ async def test_a_damaged_record_is_a_miss(damage: Callable[[bytes], bytes]) -> N
     async with replica(Model(), store) as one:
         work = await job(None)
         await one.compactor.checkpoint(work)
-        place, key = place_key(work.case.chain, work.plan.cut.position), record_key(work)
+        place, key = place_key(work.plan_input.chain, work.plan.cut.position), record_key(work)
         at, value = await store.get_many([place, key])
         assert at is not None
         assert value is not None
@@ -422,7 +422,7 @@ async def test_a_damaged_record_is_a_miss(damage: Callable[[bytes], bytes]) -> N
         await broken.put(place, at, 60)
         await broken.put(key, damage(value), 60)
         fresh = RecordStore(SealedStore(broken, Sealer(None), 60))
-        assert await fresh.find(work.case.chain, [work.plan.cut.position]) is None
+        assert await fresh.find(work.plan_input.chain, [work.plan.cut.position]) is None
 
 
 @pytest.mark.requirement("R0 10.2", "R0 10.3", "R1 4.6 covered", "R1 8", "R4 3.3")
@@ -435,7 +435,9 @@ async def test_a_record_that_is_not_of_this_prefix_or_version_is_a_miss(change: 
         key = record_key(work)
         await store.put(key, Sealer(None).seal(key, msgspec.json.encode(record)), 60)
         assert (
-            await RecordStore(SealedStore(store, Sealer(None), 60)).find(work.case.chain, [work.plan.cut.position])
+            await RecordStore(SealedStore(store, Sealer(None), 60)).find(
+                work.plan_input.chain, [work.plan.cut.position]
+            )
             is None
         )
 
@@ -456,11 +458,11 @@ async def test_the_newest_checkpoint_is_found_in_two_round_trips() -> None:
         await one.compactor.checkpoint(newer)
         fresh = RecordStore(SealedStore(store, Sealer(None), 60))
         store.calls = 0
-        found = await fresh.find(newer.case.chain, range(1, len(newer.case.chain.digests)))
+        found = await fresh.find(newer.plan_input.chain, range(1, len(newer.plan_input.chain.digests)))
         assert found is not None
         assert found.covered == newer.plan.cut.position
         assert store.calls == 2
-        assert fresh.recall(newer.case.chain, range(1, len(newer.case.chain.digests))) == found
+        assert fresh.recall(newer.plan_input.chain, range(1, len(newer.plan_input.chain.digests))) == found
 
 
 async def test_a_store_that_is_down_costs_nothing_but_memory() -> None:
@@ -477,7 +479,7 @@ async def test_a_store_that_is_down_costs_nothing_but_memory() -> None:
     async with replica(model := Model(), CircuitBreaker(Failing(), lambda: 0.0)) as one:
         work = await job(one.target())
         record = await one.compactor.checkpoint(work)
-        assert one.records.recall(work.case.chain, [work.plan.cut.position]) == record
+        assert one.records.recall(work.plan_input.chain, [work.plan.cut.position]) == record
     assert len(model.asked) == 1
 
 

@@ -380,7 +380,7 @@ async def test_the_deadline_may_strike_in_the_middle_of_a_bisection() -> None:
         assert len(model.asked) > 2
         assert model.gate is not None
         model.gate.set()
-        assert await one.records.find(work.case.chain, [work.plan.cut.position]) is None
+        assert await one.records.find(work.plan_input.chain, [work.plan.cut.position]) is None
 
 
 def test_work_that_was_called_off_is_called_off_in_every_generation() -> None:

@@ -51,35 +51,38 @@ class Compositions:
         remember(self._emitted, key, state, _SESSIONS)
         return has_changed
 
-    async def tell(self, case: PlanInput, sent: Prompt) -> None:
+    async def tell(self, plan_input: PlanInput, sent: Prompt) -> None:
         """Emit the composition of a prompt. A worker reads all its messages."""
         now = self._clock()
-        self._observe(await self._workers.run(_composition_event, case, sent, now))
-        name = SessionName(case.caller.tenant, case.chain.name, case.label)
-        self._sent_prompts.hold(name, _held_prompt(case, sent, now))
+        self._observe(await self._workers.run(_composition_event, plan_input, sent, now))
+        name = SessionName(plan_input.caller.tenant, plan_input.chain.name, plan_input.label)
+        self._sent_prompts.hold(name, _held_prompt(plan_input, sent, now))
 
 
-def _held_prompt(case: PlanInput, sent: Prompt, now: float) -> HeldPrompt:
+def _held_prompt(plan_input: PlanInput, sent: Prompt, now: float) -> HeldPrompt:
     """Return a prompt to hold, without computed values."""
-    bare = structs.replace(case, request=structs.replace(case.request))
-    size = len(case.request.body) + len(sent.body) + _MESSAGE_BYTES * len(case.request.messages)
+    bare = structs.replace(plan_input, request=structs.replace(plan_input.request))
+    size = len(plan_input.request.body) + len(sent.body) + _MESSAGE_BYTES * len(plan_input.request.messages)
     return HeldPrompt(partial(shown_prompt, bare, sent, now), size)
 
 
-def _composition_event(case: PlanInput, prompt: Prompt, now: float) -> PromptComposed:
+def _composition_event(plan_input: PlanInput, prompt: Prompt, now: float) -> PromptComposed:
     sent = sent_with(prompt)
-    messages = [fate.sent_message for fate in fates(case, case.request, sent, indexes_of(case, case.request))]
+    messages = [
+        fate.sent_message
+        for fate in fates(plan_input, plan_input.request, sent, indexes_of(plan_input, plan_input.request))
+    ]
     tokens = Counter[str]()
     for message in messages:
         tokens[_part(message)] += message.after
-    budget, policy, budget_of_window = case.limits.budget, case.caller.policy, case.usable_input()
+    budget, policy, budget_of_window = plan_input.limits.budget, plan_input.caller.policy, plan_input.usable_input()
     return PromptComposed(
         at=now,
-        tenant=case.caller.tenant,
-        session=case.chain.name,
-        label=case.label,
-        media=media_figures(case, prompt),
-        tools=case.request.tools_tokens,
+        tenant=plan_input.caller.tenant,
+        session=plan_input.chain.name,
+        label=plan_input.label,
+        media=media_figures(plan_input, prompt),
+        tools=plan_input.request.tools_tokens,
         head=tokens["head"],
         record=prompt.record.text_tokens if prompt.record and sent.covered else 0,
         cooled=tokens["cooled"],

@@ -39,7 +39,7 @@ class Preview:
     prompt: has the tokens of the largest record that the job may make.
     """
 
-    case: PlanInput
+    plan_input: PlanInput
     decision: Decision
     prompt: Prompt
     job: Job | None = None
@@ -70,12 +70,12 @@ class Preview:
     @property
     def reading(self) -> explanation.Reading | None:
         """Return the tokens read so far that a compaction would remove; None without a policy or a price for that."""
-        case, policy, view = self.case, self.case.caller.policy, self.decision.view
-        if not policy.economy or case.route.price is None:
+        plan_input, policy, view = self.plan_input, self.plan_input.caller.policy, self.decision.view
+        if not policy.economy or plan_input.route.price is None:
             return None
-        conversation, budget = view.conversation if view else case.conversation, case.limits.budget
+        conversation, budget = view.conversation if view else plan_input.conversation, plan_input.limits.budget
         target, standing = target_tokens(conversation, budget, policy), active_checkpoint(self.decision.record)
-        progress = read_so_far(conversation, budget, standing, case.route.price, target)
+        progress = read_so_far(conversation, budget, standing, plan_input.route.price, target)
         if progress is None:
             return None
         return explanation.Reading(progress.read, progress.requests, round(progress.times, 1), policy.economy)
@@ -83,44 +83,50 @@ class Preview:
     @property
     def media(self) -> explanation.MediaLeftOut | None:
         """Return the figures of media if some would be left out; else None."""
-        view, figures = self.prompt.view, media_figures(self.case, self.prompt)
+        view, figures = self.prompt.view, media_figures(self.plan_input, self.prompt)
         if view is None or figures is None or not view.left_out:
             return None
         limits = figures.max_bytes, figures.max_pictures, figures.source, figures.learned_at
         return explanation.MediaLeftOut(figures.received, len(view.left_out), figures.bytes, *limits)
 
 
-async def explain(engine: Engine, case: PlanInput, received: CountedRequest) -> explanation.Explanation:
+async def explain(engine: Engine, plan_input: PlanInput, received: CountedRequest) -> explanation.Explanation:
     """Return what would be done with a request now, and why. Nothing is sent or stored.
 
     received: the request as received. The plan input's may begin after a separator.
     """
     engine = engine.read_only()
-    preview = await preview_request(engine, case)
+    preview = await preview_request(engine, plan_input)
     # The explanation of a request that is left alone shows the plan of mode `on`.
-    prompt = preview.prompt if preview.case.mode == case.mode else await engine.prompt_builder.place_and_build(case)
+    prompt = (
+        preview.prompt
+        if preview.plan_input.mode == plan_input.mode
+        else await engine.prompt_builder.place_and_build(plan_input)
+    )
     verdict = explanation.Verdict(prompt.outcome, prompt.reason)
-    count = partial(engine.tokenizer.count, encoding=case.request.encoding)
+    count = partial(engine.tokenizer.count, encoding=plan_input.request.encoding)
     explained = await engine.workers.run(_explanation, preview, received, verdict, count)
     if preview.decision.record is None:
         return explained
-    lineage = await engine.sessions.lineages.of(preview.case.chain.tag, preview.decision.record)
+    lineage = await engine.sessions.lineages.of(preview.plan_input.chain.tag, preview.decision.record)
     return msgspec.structs.replace(explained, lineage=lineage)
 
 
-async def preview_request(engine: Engine, case: PlanInput) -> Preview:
+async def preview_request(engine: Engine, plan_input: PlanInput) -> Preview:
     """Return what would be done with a request in mode `on`, or in mode `force` if that is its mode."""
     engine = engine.read_only()
-    case = replace(case, mode="on") if case.mode in ("off", "shadow") else case
-    case = await engine.prompt_builder.place(case)
-    decision = await engine.prompt_builder.decision(case)
+    plan_input = replace(plan_input, mode="on") if plan_input.mode in ("off", "shadow") else plan_input
+    plan_input = await engine.prompt_builder.place(plan_input)
+    decision = await engine.prompt_builder.decision(plan_input)
     if not isinstance(decision.plan, Compact):
-        prompt = await engine.prompt_builder.build(case, decision)
-        prompt = await engine.prompt_builder.with_pins(case, engine.prompt_builder.fit_output(case, prompt))
-        return Preview(case, decision, prompt)
-    job = await engine.builder.fit(engine.prompt_builder.job(case, decision.cooled, decision.plan, decision.record))
+        prompt = await engine.prompt_builder.build(plan_input, decision)
+        prompt = await engine.prompt_builder.with_pins(plan_input, engine.prompt_builder.fit_output(plan_input, prompt))
+        return Preview(plan_input, decision, prompt)
+    job = await engine.builder.fit(
+        engine.prompt_builder.job(plan_input, decision.cooled, decision.plan, decision.record)
+    )
     tokens = job.cooled.conversation.fixed_tokens + job.plan.cut.kept + _most_record_tokens(job)
-    return Preview(case, decision, Prompt(b"", tokens, "applied", job.plan.trigger, view=job.cooled), job)
+    return Preview(plan_input, decision, Prompt(b"", tokens, "applied", job.plan.trigger, view=job.cooled), job)
 
 
 def _most_record_tokens(job: Job) -> int:
@@ -132,45 +138,47 @@ def _most_record_tokens(job: Job) -> int:
 def _explanation(
     preview: Preview, received: CountedRequest, verdict: explanation.Verdict, count: CountTokens
 ) -> explanation.Explanation:
-    case, record = preview.case, preview.decision.record
-    window, budget, policy = case.route.window, case.limits.budget, case.caller.policy
+    plan_input, record = preview.plan_input, preview.decision.record
+    window, budget, policy = plan_input.route.window, plan_input.limits.budget, plan_input.caller.policy
     expected = explanation.Verdict(preview.prompt.outcome, preview.prompt.reason)
-    real = case.limits.real
-    indexes = indexes_of(case, received)
+    real = plan_input.limits.real
+    indexes = indexes_of(plan_input, received)
     pinned, actions, files = _carried_entries(preview, count)
     return explanation.Explanation(
-        model=case.request.settings.model,
-        policy=case.caller.policy_name,
+        model=plan_input.request.settings.model,
+        policy=plan_input.caller.policy_name,
         outcome=verdict.outcome,
         reason=verdict.reason,
-        dialect=case.request.dialect.name,
+        dialect=plan_input.request.dialect.name,
         would=None if verdict == expected else expected,
         window=None if window is None else explanation.ExplainedWindow(window.tokens, window.source),
         usable=budget.usable,
         thresholds=explanation.Thresholds(
-            budget.at(attention_floor(policy, is_known=case.limits.known)),
+            budget.at(attention_floor(policy, is_known=plan_input.limits.known)),
             budget.at(soft_share(budget, policy)),
             budget.at(policy.compaction_threshold),
             None if real is None else real.at(policy.overflow_threshold),
         ),
-        tokens_received=case.request.received_tokens,
+        tokens_received=plan_input.request.received_tokens,
         tokens_sent=preview.prompt.tokens,
-        tokens_tools=case.request.tools_tokens,
+        tokens_tools=plan_input.request.tools_tokens,
         record_tokens=preview.record_tokens,
         payoff=preview.payoff,
         reading=preview.reading,
         media=preview.media,
-        cut=None if preview.job is None else _cut(case, preview.job.plan.cut, indexes),
+        cut=None if preview.job is None else _cut(plan_input, preview.job.plan.cut, indexes),
         checkpoint=None if record is None else _checkpoint(record),
-        messages=list(fates(case, received, preview.sent, indexes)),
+        messages=list(fates(plan_input, received, preview.sent, indexes)),
         recalled=list(_recalled_passages(preview, indexes)),
         shortened=list(_shortened_results(preview, indexes)),
         restored=list(_restored_texts(preview, indexes)),
         unresolved=0 if preview.prompt.view is None else preview.prompt.view.unresolved,
         pins=list(_pinned_texts(preview, indexes, count)),
-        pinned=[explanation.Pinned(entry.kind, _index(case, indexes, entry.position), entry.text) for entry in pinned],
+        pinned=[
+            explanation.Pinned(entry.kind, _index(plan_input, indexes, entry.position), entry.text) for entry in pinned
+        ],
         left_out=[
-            explanation.LeftOutText(text.kind, _index(case, indexes, text.position), text.text)
+            explanation.LeftOutText(text.kind, _index(plan_input, indexes, text.position), text.text)
             for text in _left_out(preview, count)
         ],
         actions=actions,
@@ -178,14 +186,14 @@ def _explanation(
     )
 
 
-def _index(case: PlanInput, indexes: Sequence[int], position: int) -> int | None:
+def _index(plan_input: PlanInput, indexes: Sequence[int], position: int) -> int | None:
     """Return the index of a message by its position in the conversation; None if the client left it out."""
-    relative = case.relative(position) if position >= 0 else None
-    return None if relative is None else indexes[case.conversation.head_length + relative]
+    relative = plan_input.relative(position) if position >= 0 else None
+    return None if relative is None else indexes[plan_input.conversation.head_length + relative]
 
 
-def _cut(case: PlanInput, cut: Cut, indexes: Sequence[int]) -> explanation.CutMade:
-    index = indexes[case.conversation.head_length + cut.position]
+def _cut(plan_input: PlanInput, cut: Cut, indexes: Sequence[int]) -> explanation.CutMade:
+    index = indexes[plan_input.conversation.head_length + cut.position]
     rounds = RoundCounts(cut.units_total, cut.units_total - cut.units_kept, cut.units_kept)
     return explanation.CutMade(index, cut.level, cut.strategy, cut.adjustment, cut.adjustment_delta, rounds)
 
@@ -226,16 +234,16 @@ def _restored_texts(preview: Preview, indexes: Sequence[int]) -> Iterator[explan
 
 def _pinned_texts(preview: Preview, indexes: Sequence[int], count: CountTokens) -> Iterator[explanation.PinnedText]:
     """Yield the pinned texts. Before a record is made, they are those that it has room for."""
-    case, job, pins = preview.case, preview.job, preview.prompt.pins
+    plan_input, job, pins = preview.plan_input, preview.job, preview.prompt.pins
     if job is not None:
         texts = texts_for(language_for(job.parent, job.span))
         block = pins_block(job.span.pins.held, texts, job.plan.budget.pins, count)
         missing = {pin.key for pin in block.pins if not pin.text}
     else:
         missing = {pin.key for pin in pins.missing} if pins is not None else set()
-    for pin in all_pins(case):
-        index = None if pin.position == HEAD else _index(case, indexes, pin.position)
-        source = case.allowed_text(pin.source)
+    for pin in all_pins(plan_input):
+        index = None if pin.position == HEAD else _index(plan_input, indexes, pin.position)
+        source = plan_input.allowed_text(pin.source)
         yield explanation.PinnedText(pin.origin, index, source, pin.key not in missing)
 
 
@@ -250,15 +258,15 @@ def _left_out(preview: Preview, count: CountTokens) -> list[LeftOut]:
 
 def _carried_entries(preview: Preview, count: CountTokens) -> tuple[list[Entry], int, int]:
     """Return the user's statements in the record, and its numbers of tool calls and changed files."""
-    case, record, job = preview.case, preview.prompt.record, preview.job
+    plan_input, record, job = preview.plan_input, preview.prompt.record, preview.job
     if job is not None:
         entries, utterances, budget, record = job.statements.entries, job.span.utterances, job.plan.budget, job.parent
     elif record is not None:
-        entries, utterances, budget = list(record.entries), (), case.limits.budget
+        entries, utterances, budget = list(record.entries), (), plan_input.limits.budget
     else:
         return [], 0, 0
-    repeated = case.conversation.anchors(preview.sent.covered)
-    most = min(budget.record, case.caller.policy.ledger.max_tokens)
+    repeated = plan_input.conversation.anchors(preview.sent.covered)
+    most = min(budget.record, plan_input.caller.policy.ledger.max_tokens)
     pinned = ledger.fit([entry for entry in entries if entry.position not in repeated], most, count)
     actions = len(record.actions if record else ()) + len(key_actions(utterances))
     return pinned, actions, len(file_changes(record.files if record else (), utterances))

@@ -68,31 +68,31 @@ def sent_with(prompt: Prompt) -> SentPrompt:
     return SentPrompt(prompt) if prompt.copy is None else SentPrompt(prompt, prompt.copy.covered, prompt.record)
 
 
-def indexes_of(case: PlanInput, received: CountedRequest) -> list[int]:
-    """Return the index in the received request for each message of the case.
+def indexes_of(plan_input: PlanInput, received: CountedRequest) -> list[int]:
+    """Return the index in the received request for each message of the plan input.
 
     Before a separator only the head and instructions stay.
     """
-    first = len(received.messages) - len(case.conversation.body)
+    first = len(received.messages) - len(plan_input.conversation.body)
     always = received.conversation.head_length
     head = [i for i in range(first) if i < always or received.messages[i].role in INSTRUCTION_ROLES]
     return [*head, *range(first, len(received.messages))]
 
 
 def fates(
-    case: PlanInput, received: CountedRequest, sent: SentPrompt, indexes: Sequence[int]
+    plan_input: PlanInput, received: CountedRequest, sent: SentPrompt, indexes: Sequence[int]
 ) -> Iterator[explanation.MessageFate]:
     """Yield the fate of each message in the received request."""
     conversation = received.conversation
     head = conversation.head_length
     case_positions = {index: case_position for case_position, index in enumerate(indexes)}
-    staying = _fates_of_covered(case.conversation, sent.covered)
+    staying = _fates_of_covered(plan_input.conversation, sent.covered)
     for index, message in enumerate(received.messages):
         case_position = case_positions.get(index)
         if case_position is None:
             fate, after, why = _DROPPED
         else:
-            fate, after, why = _fate(case, sent, staying, case_position)
+            fate, after, why = _fate(plan_input, sent, staying, case_position)
         results = conversation.tools_answered[index - head] if index >= head else ()
         tool = ", ".join(filter(None, results)) or ", ".join(call.tool for call in message.calls) or None
         yield explanation.MessageFate(index, message.role, tool, message.tokens, fate, after, why)
@@ -122,10 +122,13 @@ _COMPACTED = "the provider has compacted it: sent unchanged"
 
 
 def _fate(
-    case: PlanInput, sent: SentPrompt, fates_of_covered: Mapping[int, tuple[explanation.Fate, str]], case_position: int
+    plan_input: PlanInput,
+    sent: SentPrompt,
+    fates_of_covered: Mapping[int, tuple[explanation.Fate, str]],
+    case_position: int,
 ) -> tuple[explanation.Fate, int, str]:
     """Return the fate of the plan input's message at this index, its tokens then, and the reason."""
-    conversation = case.conversation
+    conversation = plan_input.conversation
     position = case_position - conversation.head_length
     message = conversation.messages[case_position]
     if position < 0:
@@ -144,7 +147,7 @@ def _fate(
     if not steps or view is None:
         return "kept", tokens, _why_kept(sent)
     quotation = view.quotations.get(MessageIndex(case_position))
-    hot, passages = case.caller.policy.large_messages.hot_rounds, len(quotation.passages) if quotation else 0
+    hot, passages = plan_input.caller.policy.large_messages.hot_rounds, len(quotation.passages) if quotation else 0
     reasons = [step.value.format(hot_rounds=hot, passages=passages) for step in steps]
     if shorter_steps := _SHORTER & {*steps}:
         return "left_out" if shorter_steps == {Step.MEDIA} else "cooled", tokens, ", ".join(reasons)

@@ -25,44 +25,44 @@ _CUT = "\n[… {number:,} characters are not kept …]\n"
 _CHANGED = ("cooled", "left_out")
 
 
-def shown_prompt(case: PlanInput, prompt: Prompt, now: float) -> ShownPrompt:
+def shown_prompt(plan_input: PlanInput, prompt: Prompt, now: float) -> ShownPrompt:
     """Return a prompt for a page, masked as records are. Texts are cut after they are masked."""
     copy, covered = prompt.copy, prompt.copy.covered if prompt.copy else 0
-    reader = _Texts(case, copy)
-    message_fates = fates(case, case.request, sent_with(prompt), indexes_of(case, case.request))
+    reader = _Texts(plan_input, copy)
+    message_fates = fates(plan_input, plan_input.request, sent_with(prompt), indexes_of(plan_input, plan_input.request))
     by_index = {fate.index: fate for fate in message_fates}
-    head_length, items = case.conversation.head_length, _items_of(case, copy)
+    head_length, items = plan_input.conversation.head_length, _items_of(plan_input, copy)
     sent = [reader.message(item, by_index) for item in reversed(items)][::-1]
     replaced = []
     if prompt.record is not None:
-        indexes = range(head_length + min(covered, len(case.conversation.body)) - 1, head_length - 1, -1)
+        indexes = range(head_length + min(covered, len(plan_input.conversation.body)) - 1, head_length - 1, -1)
         covered_indexes = (index for index in indexes if by_index[index].fate == "covered")
         replaced = [reader.original(MessageIndex(index), by_index[index]) for index in covered_indexes][::-1]
     return ShownPrompt(
         at=now,
-        model=case.request.settings.model,
+        model=plan_input.request.settings.model,
         tokens=prompt.tokens,
-        received=case.request.received_tokens,
+        received=plan_input.request.received_tokens,
         covered=covered,
         messages=sent,
-        record=case.allowed_text(copy.text) if copy and copy.text else "",
+        record=plan_input.allowed_text(copy.text) if copy and copy.text else "",
         replaced=replaced,
         is_cut=reader.is_cut,
     )
 
 
-def _items_of(case: PlanInput, copy: Copy | None) -> Sequence[Item]:
+def _items_of(plan_input: PlanInput, copy: Copy | None) -> Sequence[Item]:
     """Return the items of a prompt."""
     if copy is None or copy.text is None:
-        return case.conversation.indexes
-    return assemble(case.conversation, copy.covered, copy.text, case.experience.shape)
+        return plan_input.conversation.indexes
+    return assemble(plan_input.conversation, copy.covered, copy.text, plan_input.experience.shape)
 
 
 class _Texts:
     """Reads the texts of one prompt, the newest first, within the bounds."""
 
-    def __init__(self, case: PlanInput, copy: Copy | None) -> None:
-        self._case = case
+    def __init__(self, plan_input: PlanInput, copy: Copy | None) -> None:
+        self._case = plan_input
         self._replaced = copy.replaced if copy else {}
         self._room = _MOST_OF_PROMPT
         self.is_cut = False

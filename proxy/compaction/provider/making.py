@@ -88,36 +88,38 @@ class ItemMaker:
     _items: ItemSealer
     _clock: Callable[[], float] = time.time
 
-    def fits_in_tail(self, case: PlanInput, record: Record) -> bool:
+    def fits_in_tail(self, plan_input: PlanInput, record: Record) -> bool:
         """Return True if all messages after a record fit into a tail."""
-        room = _room_of(case)
-        return _with_rooms(case.conversation, room).kept_tokens(record.covered) <= room.tail
+        room = _room_of(plan_input)
+        return _with_rooms(plan_input.conversation, room).kept_tokens(record.covered) <= room.tail
 
-    async def make(self, case: PlanInput, settled: Settled, instructions: str = "") -> MadeItem:
+    async def make(self, plan_input: PlanInput, settled: Settled, instructions: str = "") -> MadeItem:
         """Return an item for the history of a request.
 
         instructions: replace the policy's own prompt for the summarizer; empty for none.
         """
         started = self._clock()
         if instructions:
-            case = _with_instructions(case, instructions)
-        standing = await self._checkpoints.newest(case)
-        room = _room_of(case)
-        view = PromptView(_with_rooms(case.conversation, room))
-        record = await self._record(case, view, room, standing or case.carried)
-        tail, anchors = await self._tail(case, view, record.covered, max(_LEAST_TAIL, room.all - record.text_tokens))
-        text = self._readable(case, view, record, room)
+            plan_input = _with_instructions(plan_input, instructions)
+        standing = await self._checkpoints.newest(plan_input)
+        room = _room_of(plan_input)
+        view = PromptView(_with_rooms(plan_input.conversation, room))
+        record = await self._record(plan_input, view, room, standing or plan_input.carried)
+        tail, anchors = await self._tail(
+            plan_input, view, record.covered, max(_LEAST_TAIL, room.all - record.text_tokens)
+        )
+        text = self._readable(plan_input, view, record, room)
         conversation = view.conversation
         indexes = [*conversation.indexes[: conversation.head_length]]
         indexes += [conversation.index(at) for at in conversation.covered_instructions(record.covered)]
         head = [
-            bytes(case.request.message_bytes(at))
+            bytes(plan_input.request.message_bytes(at))
             for at in indexes
             if conversation.messages[at].role in INSTRUCTION_ROLES
         ]
         item = CompactionItem(
             VERSION,
-            case.request.dialect.name,
+            plan_input.request.dialect.name,
             started,
             record,
             _raws(head),
@@ -125,39 +127,44 @@ class ItemMaker:
             anchors,
             settled.covers,
             text_digest(text),
-            (*settled.places, (case.chain.session, case.chain.own_link))[-_MOST_PLACES:],
+            (*settled.places, (plan_input.chain.session, plan_input.chain.own_link))[-_MOST_PLACES:],
         )
-        tokens = record.text_tokens + sum(self._short_forms.tokens(case, raw) for raw in tail)
-        sealed, item = self._seal_item(case, item, tokens)
+        tokens = record.text_tokens + sum(self._short_forms.tokens(plan_input, raw) for raw in tail)
+        sealed, item = self._seal_item(plan_input, item, tokens)
         spent = record.making.spent if record.compacted >= started else Spent()
         return MadeItem(item, text, sealed, tokens, spent)
 
-    async def _record(self, case: PlanInput, view: PromptView, room: _Room, parent: Record | None) -> Record:
+    async def _record(self, plan_input: PlanInput, view: PromptView, room: _Room, parent: Record | None) -> Record:
         covered = parent.covered if parent else 0
         if parent is not None and view.conversation.kept_tokens(covered) <= room.tail:
             return parent
         cut = _cut_of(view.conversation, covered, room.tail)
         if cut is None and parent is not None:
             return parent
-        tokens = tokens_with(case.conversation, active_checkpoint(parent if parent is not case.carried else None))
+        tokens = tokens_with(
+            plan_input.conversation, active_checkpoint(parent if parent is not plan_input.carried else None)
+        )
         position = 0 if cut is None else cut
         cut_made = Cut(position, "L1", "round-boundary", view.conversation.kept_tokens(position))
         plan = Compact(cut_made, room.budget, active_checkpoint(parent), True, "client", tokens)
-        started, deadline = self._lineages.first_seen(case.chain.first_link), case.caller.policy.summarizer.timeout
-        job = Job(case, view, plan, parent, case.summarizer if cut is not None else None, started, deadline)
+        started, deadline = (
+            self._lineages.first_seen(plan_input.chain.first_link),
+            plan_input.caller.policy.summarizer.timeout,
+        )
+        job = Job(plan_input, view, plan, parent, plan_input.summarizer if cut is not None else None, started, deadline)
         # Nothing of an erased session is stored (it has mode `off`). No other request can use an empty record.
-        is_published = cut is not None and case.mode != "off"
+        is_published = cut is not None and plan_input.mode != "off"
         return await (self._compactor.checkpoint(job) if is_published else self._builder.build(job))
 
-    async def _tail(self, case: PlanInput, view: PromptView, covered: int, most: int) -> tuple[list[bytes], int]:
+    async def _tail(self, plan_input: PlanInput, view: PromptView, covered: int, most: int) -> tuple[list[bytes], int]:
         """Return the messages after the record, unchanged or cut to fit, and how many of them were before the cut."""
-        conversation, request = view.conversation, case.request
+        conversation, request = view.conversation, plan_input.request
         anchors = _anchors(conversation, covered)
         positions = [*anchors, *range(covered, len(conversation.body))]
         weight = sum(conversation.body[position].tokens for position in positions)
         if weight > most:
             limits = limits_for(conversation, positions, most, request.harness_shares(positions))
-            view = await self._short_forms.cut(case, view, limits)
+            view = await self._short_forms.cut(plan_input, view, limits)
         raws = []
         for position in positions:
             index = conversation.index(position)
@@ -177,23 +184,23 @@ class ItemMaker:
             anchor_items
         )
 
-    def _readable(self, case: PlanInput, view: PromptView, record: Record, room: _Room) -> str:
+    def _readable(self, plan_input: PlanInput, view: PromptView, record: Record, room: _Room) -> str:
         """Return the record's text with the user's words in the tail.
 
         Some clients send back nothing else of an item.
         """
         conversation, covered = view.conversation, record.covered
-        utterances = case.utterances(covered, len(conversation.body))
-        utterances = [replace(entries, position=case.absolute(entries.position)) for entries in utterances]
-        first_user = None if case.shift else conversation.first_spoken()
-        newer = ledger.said_in(utterances, case.caller.policy.ledger.directives, first_user=first_user).entries
-        positions = {*map(case.absolute, _anchors(conversation, covered)), *(entry.position for entry in newer)}
+        utterances = plan_input.utterances(covered, len(conversation.body))
+        utterances = [replace(entries, position=plan_input.absolute(entries.position)) for entries in utterances]
+        first_user = None if plan_input.shift else conversation.first_spoken()
+        newer = ledger.said_in(utterances, plan_input.caller.policy.ledger.directives, first_user=first_user).entries
+        positions = {*map(plan_input.absolute, _anchors(conversation, covered)), *(entry.position for entry in newer)}
         entries = [entry for entry in ledger.merge(record.entries, newer) if entry.position in positions]
-        return text_with(record, entries, room.all, self._short_forms.counter(case))
+        return text_with(record, entries, room.all, self._short_forms.counter(plan_input))
 
-    def _seal_item(self, case: PlanInput, item: CompactionItem, tokens: int) -> tuple[str, CompactionItem]:
+    def _seal_item(self, plan_input: PlanInput, item: CompactionItem, tokens: int) -> tuple[str, CompactionItem]:
         """Return the sealed item. An item that is long for its expanded tokens loses names and left-out texts."""
-        tenant = case.caller.tenant
+        tenant = plan_input.caller.tenant
         sealed = self._items.seal(tenant, item)
         names = working_set.unpack_names(item.record.uses)
         left_out = item.record.left_out
@@ -206,23 +213,23 @@ class ItemMaker:
         return sealed, item
 
 
-def _with_instructions(case: PlanInput, instructions: str) -> PlanInput:
+def _with_instructions(plan_input: PlanInput, instructions: str) -> PlanInput:
     """Return the plan input of a caller whose policy has these instructions."""
-    policy = case.caller.policy
+    policy = plan_input.caller.policy
     summarizer = policy.summarizer.model_copy(update={"prompt": instructions[:_MOST_INSTRUCTIONS]})
-    caller = replace(case.caller, policy=policy.model_copy(update={"summarizer": summarizer}))
-    return structs.replace(case, caller=caller)
+    caller = replace(plan_input.caller, policy=policy.model_copy(update={"summarizer": summarizer}))
+    return structs.replace(plan_input, caller=caller)
 
 
-def _room_of(case: PlanInput) -> _Room:
-    budget = case.limits.budget
-    weight = case.conversation.tokens_from[0]
+def _room_of(plan_input: PlanInput) -> _Room:
+    budget = plan_input.limits.budget
+    weight = plan_input.conversation.tokens_from[0]
     most = max(min(_LEAST_RECORD, weight // 2) + _LEAST_TAIL, int(_SHARE * weight))
     injected = max(min(_LEAST_RECORD, weight // 2), int(_RECORD * most))
     record = min(budget.record, injected)
     budget = replace(budget, record=record, names=min(budget.names, injected - record), rules=int(_RULES * most))
-    pins = min(case.pins_tokens, int(_PINS * weight))
-    budget = with_pins(budget, pins, case.caller.policy.pins.budget_ratio)
+    pins = min(plan_input.pins_tokens, int(_PINS * weight))
+    budget = with_pins(budget, pins, plan_input.caller.policy.pins.budget_ratio)
     tail = min(most - injected, int(_TAIL_SHARE * budget.movable), _MOST_TAIL)
     return _Room(budget, most + budget.pins, max(_LEAST_TAIL, tail))
 
