@@ -1,1 +1,1 @@
-"""config.yaml: read, checked, explained where it is wrong, and read again while the proxy runs."""
+"""The config file: parsing, validation, problem reports and reloads."""

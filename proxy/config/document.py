@@ -1,4 +1,4 @@
-"""Reads one YAML file into plain values: each with its line, `${NAME}` filled in, and all of it within bounds."""
+"""Parse a YAML file into plain values with line numbers, `${NAME}` filled in, within fixed bounds."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -35,25 +35,25 @@ _SCALARS: Mapping[str, tuple[re.Pattern[str], Callable[[str], object]]] = {
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _REFERENCE = re.compile(rf"\$\$\{{|\$\{{(?:(?P<name>{_NAME})(?P<fallback>:-[^}}]*)?\}})?")
 _WHOLE = re.compile(rf"os\.environ/(?P<name>{_NAME})")
-# How other programs write a variable: a part of an address, or a whole value.
+# Syntax of variables in other programs: a part of an address, or a complete value.
 _SHELL = re.compile(rf"\${_NAME}")
 _FOREIGN = re.compile(
     rf"\$\({_NAME}\)|%{_NAME}%|\{{(?:env|file):[^{{}}]+\}}|\{{\{{.*\}}\}}"
     rf"|<[A-Za-z_][\w-]*>|(?:env|secrets?|process\.env)[.:]{_NAME}|os\.(?:environ|getenv)\b.*|ENV\[.*\]",
     re.ASCII,
 )
-# What stands in front of a variable in a longer value: `Bearer `, `token=`.
+# The text before a variable in a longer value: `Bearer `, `token=`.
 _SCHEME = re.compile(r"[\w-]{1,30}[ =:][ ]{0,2}")
 _IN_BRACES = re.compile(r"\{(?:env|file):[^{}]+\}")
 _PARTS = re.compile(r"[:/@ ]")
 
-# ruamel.yaml's messages quote the file: `<block end>` and single characters may stay, more may be secret.
+# ruamel.yaml's messages quote the file. `<block end>` and single characters may stay, longer quotes may be secret.
 _QUOTED = re.compile(r""" (?:'(?!<[a-z ]+>'|\\.')(?:\\.|[^'\\]){2,}'|"(?:\\.|[^"\\]){2,}")""")
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a file says: its values, the line of each, and what was wrong with single ones."""
+    """The values of a file, the line of each, and the problems of single values."""
 
     file: str
     values: Mapping[str, object]
@@ -62,7 +62,7 @@ class Document:
 
 
 def read_config(path: Path) -> str:
-    """The text of a config file, or a ConfigError that says why it cannot be had."""
+    """Return the text of a config file. Raises ConfigError with the reason if it cannot be read."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -82,7 +82,7 @@ def read_config(path: Path) -> str:
 
 
 def parse(text: str, file: str, env: Mapping[str, str]) -> Document:
-    """The values of a YAML text, with the variables of `env` filled in."""
+    """Parse a YAML text and fill in the variables of `env`. Raises ConfigError."""
     root = _compose(text, file)
     if root is None or str(root.tag).endswith(":null"):
         raise _fatal(file, "is empty; write at least one section, or name no file to use the built-in defaults")
@@ -102,7 +102,7 @@ def _line(node: Node) -> int:
 
 
 class _Composer(Composer):
-    """A composer that refuses too many values or levels: it recurses once a level and keeps every node."""
+    """A composer that refuses too many values or levels: it recurses once per level and keeps every node."""
 
     nodes = 0
 
@@ -134,7 +134,7 @@ def _compose(text: str, file: str) -> Node | None:
     try:
         root: Node | None = yaml.compose(text)
     except ReaderError:
-        raise _fatal(file, "holds a control character that YAML does not allow; remove it") from None
+        raise _fatal(file, "contains a control character that YAML does not allow; remove it") from None
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
         message = _QUOTED.sub("", error.problem or "it cannot be parsed")
@@ -144,7 +144,10 @@ def _compose(text: str, file: str) -> Node | None:
 
 @dataclass(slots=True)
 class _NodeReader:
-    """Turns nodes into values; aliases are expanded here, so the values are counted here."""
+    """Convert nodes into values.
+
+    Aliases are expanded here, so the values are counted here.
+    """
 
     file: str
     env: Mapping[str, str]
@@ -195,7 +198,7 @@ class _NodeReader:
 
     def text(self, text: str, at: Location) -> str:
         if _is_foreign_variable(text):
-            self.report(self.lines[at], at, "would be used as it is written; here a variable is written ${NAME}")
+            self.report(self.lines[at], at, "would be used literally; write a variable as ${NAME}")
         try:
             return interpolate(text, self.env)
         except InterpolationError as error:
@@ -207,7 +210,7 @@ class _NodeReader:
 
 
 def _is_foreign_variable(text: str) -> bool:
-    """Return True if a value names a variable in the way of a shell or of another program."""
+    """Return True if a value contains a variable in the syntax of a shell or of another program."""
     if any(map(_SHELL.fullmatch, _PARTS.split(text))):
         return True
     if _IN_BRACES.search(text):
@@ -222,10 +225,11 @@ class InterpolationError(ValueError):
 
 
 def interpolate(text: str, env: Mapping[str, str]) -> str:
-    """Fill in `${NAME}`, `${NAME:-default}` (also for an empty variable, as in a shell) and a whole `os.environ/NAME`.
+    """Fill in `${NAME}`, `${NAME:-default}` and a complete `os.environ/NAME`.
 
-    A variable that is unset or empty is the content of the file that NAME_FILE names, as containers are given secrets.
-    `$${` stands for a literal `${`. What is filled in stays text: it can add no keys and no further references.
+    The default also replaces an empty variable, as in a shell. An unset or empty variable takes the content of the file
+    in NAME_FILE, as containers receive secrets. `$${` is a literal `${`. The inserted text stays text: it adds no keys
+    and no further references.
     """
     if whole := _WHOLE.fullmatch(text):
         return _variable(whole["name"], None, env)
@@ -252,7 +256,7 @@ def _variable(name: str, fallback: str | None, env: Mapping[str, str]) -> str:
 
 
 def _content(name: str, env: Mapping[str, str]) -> str | None:
-    """Of the file that this variable names, without the end of its last line; None if there is no such variable."""
+    """Return the content of the file that this variable names, without the last line end; None without the variable."""
     if not (file := env.get(name)):
         return None
     try:

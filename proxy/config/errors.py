@@ -1,4 +1,4 @@
-"""What is wrong with a config file: one line a problem, with file, line, YAML path and the way out, never a value."""
+"""Problems of a config file, one line each: file, line, YAML path and the remedy, never a value."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from policies.settings import PolicySettings
 Location = tuple[str | int, ...]
 """Keys and list positions from the top of the file down to one value."""
 
-# pydantic's error types in plain words. Nothing here shows what was written: it may be a secret.
+# pydantic's error types in plain words. The texts never show the value: it may be a secret.
 _PLAIN = {
     "missing": "is required",
     "int_type": "must be a whole number",
@@ -49,12 +49,13 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "telemetry.trail": "the requests of a session are always kept in the store",
     "telemetry.traces.propagate": "upstreams always get the traceparent of a traced request",
 }
-"""What holds instead of each setting of an earlier release; `*` is any name. docs/upgrading.md has the same rows."""
+"""The behavior that replaces each setting of an earlier release. `*` is any name. docs/upgrading.md has the same rows.
+"""
 
 
 _ROUTER = (
     "an upstream has one address and one key; for several keys, fallbacks or weights put a router, such as LiteLLM's"
-    " proxy, behind Concertina and name it as the upstream"
+    " proxy, after Concertina and name it as the upstream"
 )
 _OF_A_ROUTER = frozenset(
     {
@@ -62,12 +63,15 @@ _OF_A_ROUTER = frozenset(
         *("fallback", "fallbacks", "retries", "weight", "weights", "load_balance", "routing", "router_settings"),
     }
 )
-"""Keys that people write into an upstream, a model or at the top who want what a router does."""
+"""Keys of a router that people write into an upstream, into a model or at the top."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong; `path` is empty when it concerns the file as a whole."""
+    """One problem of a config file.
+
+    path: empty if the problem concerns the whole file.
+    """
 
     file: str
     line: int | None
@@ -75,25 +79,27 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
+        """Return `FILE:LINE: PATH: MESSAGE`."""
         where = self.file if self.line is None else f"{self.file}:{self.line}"
         return ": ".join(part for part in (where, self.path, self.message) if part)
 
 
 class ConfigError(Exception):
-    """A config that cannot be used, with everything that is wrong with it."""
+    """A config that cannot be used, with all its problems."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
+        """Create an error with these problems, sorted by line."""
         self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
         super().__init__("\n".join(map(str, self.problems)))
 
 
 def dotted_path(location: Location) -> str:
-    """The YAML path as people write it: `tenants.acme.keys[0]`."""
+    """Return a YAML path in the usual notation: `tenants.acme.keys[0]`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{shown_key(part)}" for part in location).lstrip(".")
 
 
 def shown_key(key: str) -> str:
-    """A key of the file, fit for one line; one that looks like an API key is only hinted at."""
+    """Return a key of the file that fits into one line. A key that looks like an API key is shortened to `sk-…`."""
     if key.startswith("sk-"):
         return "sk-…"
     printable = "".join(character if character.isprintable() else "�" for character in key)
@@ -104,7 +110,7 @@ _NO_MERGE = "a policy takes another's settings by `extends: NAME`; write anythin
 
 
 def plain(error: ErrorDetails, model: type[BaseModel]) -> str:
-    """pydantic's error about a value of `model`, in plain words and with the way out."""
+    """Return pydantic's error about a value of `model` in plain words, with the remedy."""
     if error["type"] == "extra_forbidden":
         *above, key = error["loc"]
         if str(key) == "<<":
@@ -124,27 +130,30 @@ def _path_of_any_name(location: Location) -> str:
     return ".".join(parts)
 
 
-def suggest(given: str, known: Iterable[str], these: str) -> str:
-    """The one name that was probably meant, or all that are known."""
+def suggest(given: str, known: Iterable[str], label: str) -> str:
+    """Return the name that was probably meant, or all known names.
+
+    label: the text before the list of known names.
+    """
     names = sorted(known)
     if close := difflib.get_close_matches(given[:64], names, n=1):
         return f"did you mean '{shown_key(close[0])}'?"
-    return f"{these}: {', '.join(map(shown_key, names)) or 'none'}"
+    return f"{label}: {', '.join(map(shown_key, names)) or 'none'}"
 
 
 def _keys(model: type[BaseModel]) -> set[str]:
-    """Keys that a section may have in the file, where a policy may also extend another."""
+    """Return the keys that a section may have in the file. A policy may also extend another."""
     keys = {field.alias or name for name, field in model.model_fields.items()}
     return {*keys, "extends"} if model is PolicySettings else keys
 
 
 def _model_at(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel]:
-    """The model that describes the section at a location of the file."""
+    """Return the model of the section at a location of the file."""
     parts = iter(location)
     for part in parts:
         annotation = model.model_fields[str(part)].annotation
         models = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
         model = next(kind for kind in models if issubclass(kind, BaseModel))
-        if model is not annotation:  # a mapping or a list of them: the next part is a name or a position
+        if model is not annotation:  # a mapping or a list of models: the next part is a name or a position
             next(parts)
     return model

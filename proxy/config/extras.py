@@ -1,8 +1,8 @@
-"""Parts of the package that are installed apart, and how."""
+"""Install instructions for the package's optional extras."""
 
 
 def missing_extra(name: str) -> str:
-    """Return how to install an extra that is not there: where the package is a clone, as README says."""
+    """Return how to install a missing extra if the package is a clone, as README describes."""
     return (
         f"the extra {name} is not installed; in the repository: `uv tool install '.[{name}]'`,"
         f" `pipx install --force '.[{name}]'`, or `pip install '.[{name}]'` in a virtual environment"

@@ -1,4 +1,4 @@
-"""What a config names by `module:function`."""
+"""Import functions that a config names as `module:function`."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -6,14 +6,14 @@ from typing import Any
 
 
 def import_function(name: str) -> Callable[..., Any]:
-    """The function of this name. Raises ValueError: it is none, or its module cannot be imported."""
+    """Return the function with this name. Raises ValueError if it is no function or cannot be imported."""
     module, _, attribute = name.partition(":")
     if not (module and attribute):
         raise ValueError("must be written module:function")
     try:
-        found: object = getattr(import_module(module), attribute, None)
+        function: object = getattr(import_module(module), attribute, None)
     except Exception as error:
         raise ValueError(f"{module} cannot be imported: {type(error).__name__}: {error}") from error
-    if callable(found):
-        return found
+    if callable(function):
+        return function
     raise ValueError(f"{module} has no function {attribute}")

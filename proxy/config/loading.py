@@ -1,4 +1,4 @@
-"""Loads the config: reads the file, resolves policies, checks references, and reports everything wrong at once."""
+"""Load the config: read the file, resolve policies, check references and report all problems at once."""
 
 import hashlib
 import re
@@ -23,7 +23,7 @@ from proxy.runtime.descriptors import requests_that_fit
 
 __all__ = ["Config", "ConfigError", "json_schema", "load", "load_text", "notes", "preset_names"]
 
-# What holds where a file says nothing; a file's own keys are laid over `server` and `store`.
+# The values that apply without a file. A file's own keys override those of `server` and `store`.
 EMBEDDED = """\
 server: {admin_token: "${CONCERTINA_ADMIN_TOKEN:-}", drain_delay: "${CONCERTINA_DRAIN_DELAY:-0s}"}
 store:
@@ -35,14 +35,14 @@ upstreams:
   anthropic: {base_url: "https://api.anthropic.com/v1", auth: x-api-key}
 """
 
-# Names travel in headers, metrics and logs; one that looks like an API key is taken for a slip of the pen.
+# Names are used in headers, metrics and logs. One that looks like an API key is a typing error.
 _NAME = re.compile(r"(?!sk-)[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _NAME_RULE = "a name has 1 to 64 letters, digits, dots, dashes or underscores, and is not an API key"
 
 Pattern = tuple[str | None, ...]
-"""Where values of one kind stand in a file; None: under any name or position."""
+"""The locations of values of one kind in a file. None matches any name or position."""
 
-# Which values must be the name of something else, by what they name.
+# Values that must be the name of something else, by the kind of that thing.
 _REFERENCES: Mapping[str, tuple[Pattern, ...]] = {
     "upstream": (
         ("models", None, "upstream"),
@@ -53,17 +53,20 @@ _REFERENCES: Mapping[str, tuple[Pattern, ...]] = {
 }
 _KEYS: tuple[Pattern, ...] = (("tenants", None, "keys", None), ("tenants", None, "viewer_keys", None))
 
-# Characters of an admin token: a shorter one may be guessed, or stand in a request by chance.
+# The minimum length of an admin token: a shorter one can be guessed, or occur in a request by chance.
 _LEAST_CHARACTERS = 16
 _MAKE_ONE = "make one of its own with `openssl rand -hex 32`"
 
 _PROVIDER_IDLE = "has no effect without provider: litellm; add that, or remove this"
 
-_NO_QUERY = "must not have a query with provider: litellm, which makes its own; remove it"
+_NO_QUERY = "must not have a query with provider: litellm, which builds its own; remove it"
 
 
 class _NativeApi(NamedTuple):
-    """A server with an API of its own beside one that is understood. spoken: how the address of the latter looks."""
+    """A server with an API of its own and one that the proxy speaks.
+
+    spoken: the form of the address of the spoken API.
+    """
 
     name: str
     host: re.Pattern[str]
@@ -100,37 +103,39 @@ _NATIVE = (
 
 _SECTIONS = frozenset(Config.model_fields)
 
-# Clients name everything below it, and may ask for several APIs.
+# Clients choose every path below it, and may use several APIs.
 _AZURES = re.compile(r"\.(?:openai|services\.ai|cognitiveservices)\.azure\.(?:com|us|cn)$")
-# What clients and the proxy itself append to a base_url.
+# Paths that clients and the proxy append to a base_url.
 _PATHS = "|".join(re.escape("/".join(dialect.path)) for dialect in DIALECTS)
-_TOO_MUCH = re.compile(rf"(?<=/v1)/v1$|/(?:{_PATHS}|completions|embeddings|models)$")
-_OF_A_REPLICA = {"host", "port", "workers"}
+_EXTRA_SUFFIX = re.compile(rf"(?<=/v1)/v1$|/(?:{_PATHS}|completions|embeddings|models)$")
+_REPLICA_SETTINGS = {"host", "port", "workers"}
 
 
 def digest_of(config: Config) -> str:
-    """What replicas with the same config have in common: secrets count only as being set, and what each has of its own,
-    as its port, not at all."""
-    return hashlib.sha256(config.model_dump_json(exclude={"server": _OF_A_REPLICA}).encode()).hexdigest()[:16]
+    """Return a digest that replicas with the same config share.
+
+    Secrets count only as set or unset. A replica's own settings, such as its port, do not count.
+    """
+    return hashlib.sha256(config.model_dump_json(exclude={"server": _REPLICA_SETTINGS}).encode()).hexdigest()[:16]
 
 
 def load(path: Path | None, env: Mapping[str, str]) -> Config:
-    """The config of a file (None: the built-in defaults) with the variables of `env`, or a ConfigError."""
+    """Load the config of a file, or the built-in defaults without a path. Raises ConfigError."""
     return load_text(*(("built-in defaults", EMBEDDED) if path is None else (str(path), read_config(path))), env)
 
 
 def load_text(file: str, text: str, env: Mapping[str, str]) -> Config:
-    """The config that the text of a file makes; `file` is its name in messages."""
+    """Load the config from the text of a file. `file` is its name in messages. Raises ConfigError."""
     embedded = parse(EMBEDDED, "built-in defaults", env)
     document = parse(text, file, env)
     return _Loading(document, env).config(_with_embedded(document.values, embedded.values))
 
 
 def _with_embedded(given: Mapping[str, object], embedded: Mapping[str, object]) -> dict[str, object]:
-    """The file's sections (an empty one is none), and what holds where it says nothing."""
+    """Return the file's sections over the built-in defaults. An empty section counts as missing."""
     values = {name: section for name, section in given.items() if section not in (None, {}) or name not in _SECTIONS}
     for name in ("server", "store"):
-        values[name] = _laid_over(embedded[name], values.get(name, {}))
+        values[name] = _merge(embedded[name], values.get(name, {}))
     values.setdefault("upstreams", embedded["upstreams"])
     values.setdefault("policies", {})
     tenants = values.get("tenants", {})
@@ -139,13 +144,13 @@ def _with_embedded(given: Mapping[str, object], embedded: Mapping[str, object]) 
     return values
 
 
-def _laid_over(base: object, top: object) -> object:
+def _merge(base: object, top: object) -> object:
     return base | top if isinstance(base, dict) and isinstance(top, dict) else top
 
 
 @dataclass(slots=True)
 class _Loading:
-    """One file on its way to a Config: every check reports, and only the end decides."""
+    """The checks that turn one file into a Config. Every check reports, and the end decides."""
 
     document: Document
     env: Mapping[str, str]
@@ -160,7 +165,7 @@ class _Loading:
             values["policies"], groundless = resolve(entries, self.report)
         self.check_names(values)
         self.check_references("upstream", values["upstreams"])
-        self.check_references("policy", _laid_over(entries, values["policies"]))
+        self.check_references("policy", _merge(entries, values["policies"]))
         self.check_keys()
         config = self.validate(values, groundless)
         if config is not None:
@@ -173,14 +178,14 @@ class _Loading:
         return config
 
     def report(self, location: Location, message: str) -> None:
-        """Note a problem; the first one of a value says enough."""
+        """Add a problem. Only the first problem of a value is kept."""
         lines = self.document.lines
         line = next((lines[location[:end]] for end in range(len(location), 0, -1) if location[:end] in lines), None)
         path = dotted_path(location)
         self.problems.setdefault(path, Problem(self.document.file, line, path, message))
 
     def validate(self, values: Mapping[str, object], groundless: frozenset[str]) -> Config | None:
-        """The config as far as types, bounds and known keys go."""
+        """Validate types, bounds and known keys, and return the config; None if there are problems."""
         try:
             return Config.model_validate(values)
         except ValidationError as invalid:
@@ -191,52 +196,54 @@ class _Loading:
             return None
 
     def follows(self, location: Location, groundless: frozenset[str]) -> bool:
-        """Whether a policy's error only follows from one that is reported where it was made: in what it extends."""
+        """Return True if a policy's error repeats one that is reported for the policy that it extends."""
         if len(location) < 2 or location[0] != "policies":
             return False
         inherited = location not in self.document.lines
         return inherited or (len(location) == 2 and location[1] in groundless)
 
     def check_names(self, values: Mapping[str, object]) -> None:
-        """Names must be fit for headers, metrics and logs."""
+        """Report names that are not fit for headers, metrics and logs."""
         for section in ("upstreams", "policies", "tenants"):
             for name in _names(values.get(section)):
                 if not _NAME.fullmatch(name):
                     self.report((section, name), _NAME_RULE)
 
     def check_references(self, kind: str, section: object) -> None:
-        """Every name of an upstream or a policy must be one that the file (or a preset) defines."""
+        """Report references to upstreams or policies that neither the file nor a preset defines."""
         if not isinstance(section, dict):
             return
-        for location, name in (found for pattern in _REFERENCES[kind] for found in self.texts(pattern)):
+        for location, name in (match for pattern in _REFERENCES[kind] for match in self.texts(pattern)):
             if name not in section:
                 self.report(location, f"no {kind} has this name; {suggest(name, section, 'known names')}")
 
     def check_keys(self) -> None:
-        """A key belongs to one tenant and one purpose, and `default` stands for callers without one."""
+        """Report keys with two owners or purposes, and keys of `default`, which serves clients without one."""
         owners: dict[str, Location] = {}
-        for location, key in (found for pattern in _KEYS for found in self.texts(pattern)):
-            first = owners.setdefault(key.lower(), location)
+        for location, key in (match for pattern in _KEYS for match in self.texts(pattern)):
+            owner = owners.setdefault(key.lower(), location)
             if location[1:3] == (DEFAULT, "keys"):
-                self.report(location[:3], "must be empty: this tenant stands for callers without a known key")
-            elif first != location:
-                line = self.document.lines[first]
-                self.report(location, f"is the same key as {dotted_path(first)} in line {line}; remove one of them")
+                self.report(location[:3], "must be empty: this tenant serves clients without a known key")
+            elif owner != location:
+                line = self.document.lines[owner]
+                self.report(location, f"is the same key as {dotted_path(owner)} in line {line}; remove one of them")
 
     def check_admin_token(self, config: Config) -> None:
-        """Report an admin token that is too short, or a key too: it is refused as a key for the upstream."""
+        """Report an admin token that is too short or also an API key: the proxy never sends it upstream."""
         token = config.server.admin_token.get_secret_value()
         if 0 < len(token) < _LEAST_CHARACTERS:
             text = f"has fewer than {_LEAST_CHARACTERS} characters, so it may be guessed; {_MAKE_ONE}"
             self.report(("server", "admin_token"), text)
         digest = f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
-        own = {upstream.api_key.get_secret_value() for upstream in config.upstreams.values()}
-        theirs = {tenant.api_key.get_secret_value() for tenant in config.tenants.values()}
-        if token and (token in own | theirs or any(digest in tenant.keys for tenant in config.tenants.values())):
+        upstream_keys = {upstream.api_key.get_secret_value() for upstream in config.upstreams.values()}
+        tenant_keys = {tenant.api_key.get_secret_value() for tenant in config.tenants.values()}
+        if token and (
+            token in upstream_keys | tenant_keys or any(digest in tenant.keys for tenant in config.tenants.values())
+        ):
             self.report(("server", "admin_token"), f"is an API key too; {_MAKE_ONE}")
 
     def check_providers(self, config: Config) -> None:
-        """Whose language an upstream speaks is for litellm alone."""
+        """Report settings that only fit, or do not fit, upstreams with provider: litellm."""
         for name, upstream in config.upstreams.items():
             if upstream.provider != "litellm" and upstream.litellm_provider is not None:
                 self.report(("upstreams", name, "litellm_provider"), _PROVIDER_IDLE)
@@ -244,7 +251,7 @@ class _Loading:
                 self.report(("upstreams", name, "base_url"), _NO_QUERY)
 
     def check_proxies(self, config: Config) -> None:
-        """A proxy of the environment that cannot be used must not be gone around in silence."""
+        """Report a proxy of the environment that cannot be used. It must not be bypassed silently."""
         for name, upstream in config.upstreams.items():
             try:
                 upstream.egress(self.env)
@@ -252,7 +259,7 @@ class _Loading:
                 self.report(("upstreams", name, "proxy"), str(error))
 
     def check_encodings(self, config: Config) -> None:
-        """A tokenizer.json must be one; it is read again, and kept, at the first request that needs it."""
+        """Report a tokenizer.json that cannot be used. It is loaded at the first request that needs it."""
         for index, rule in enumerate(config.models):
             if rule.encoding is None or not is_file(rule.encoding):
                 continue
@@ -263,17 +270,17 @@ class _Loading:
                 self.report(("models", index, "encoding"), message)
 
     def texts(self, pattern: Pattern) -> Iterator[tuple[Location, str]]:
-        """Every text in the file whose location matches."""
+        """Yield every text in the file whose location matches."""
         for location, value in _leaves(self.document.values, ()):
             if isinstance(value, str) and _matches(location, pattern):
                 yield location, value
 
 
 def _matches(location: Location, pattern: Pattern) -> bool:
-    return len(location) == len(pattern) and all(map(_fits, pattern, location))
+    return len(location) == len(pattern) and all(map(_matches_part, pattern, location))
 
 
-def _fits(wanted: str | None, part: str | int) -> bool:
+def _matches_part(wanted: str | None, part: str | int) -> bool:
     return wanted in (None, part)
 
 
@@ -293,37 +300,37 @@ def _leaves(value: object, at: Location) -> Iterator[tuple[Location, object]]:
 
 
 def notes(config: Config) -> tuple[str, ...]:
-    """What an operator should know about a config that is valid."""
-    return (*_beyond_limits(config), *_odd_paths(config), *_exposure_notes(config))
+    """Return hints for the operator about a valid config."""
+    return (*_limit_notes(config), *_path_notes(config), *_exposure_notes(config))
 
 
 def unshared_problem(config: Config) -> str | None:
-    """What is wrong where workers could not find each other's records; None where they can."""
+    """Return the problem if workers could not share their records; None if they can."""
     if config.server.workers == 1 or not config.store.url.startswith("memory:"):
         return None
     return (
-        f"server.workers: {config.server.workers}, but store.url is memory://, which every process has for itself;"
+        f"server.workers: {config.server.workers}, but store.url is memory://, which processes do not share;"
         " use sqlite:///PATH or redis://, or one worker"
     )
 
 
-def _beyond_limits(config: Config) -> Iterator[str]:
+def _limit_notes(config: Config) -> Iterator[str]:
     wanted, fit = config.server.max_requests, requests_that_fit()
     if wanted is not None and fit is not None and wanted > fit:
         yield (
-            f"server.max_requests: {wanted}, but the files that this process may open are enough for {fit};"
+            f"server.max_requests: {wanted}, but the open file limit of this process allows {fit};"
             " raise the hard limit (ulimit -Hn, systemd's LimitNOFILE), or leave this unset"
         )
     wanted_bytes, limit = config.server.max_buffered_bytes, memory_limit()
     fit_bytes = buffered_that_fit(limit, config.server.workers)
     if wanted_bytes is not None and limit is not None and fit_bytes is not None and fit_bytes < wanted_bytes:
         yield (
-            f"server.max_buffered_bytes: {wanted_bytes}, but the {limit >> 20} MB that this container may take are"
-            f" enough for {fit_bytes}, which holds; give it more memory, set less, or leave this unset"
+            f"server.max_buffered_bytes: {wanted_bytes}, but the container's limit of {limit >> 20} MB is"
+            f" enough for {fit_bytes}, which is used; raise the limit, set less, or leave this unset"
         )
 
 
-def _odd_paths(config: Config) -> Iterator[str]:
+def _path_notes(config: Config) -> Iterator[str]:
     for name, upstream in config.upstreams.items():
         url, mark, query = upstream.base_url.partition("?")
         if upstream.provider != "openai":
@@ -331,39 +338,39 @@ def _odd_paths(config: Config) -> Iterator[str]:
         host = urlsplit(url).hostname or ""
         native = next((row for row in _NATIVE if row.host.search(host) and not row.spoken.search(url)), None)
         if native is not None:
-            told = f"{native.name}, whose requests pass and are never compacted"
-            yield f"upstreams.{name}.base_url: {told}; {native.instead}"
+            problem = f"{native.name}, whose requests are relayed and never compacted"
+            yield f"upstreams.{name}.base_url: {problem}; {native.instead}"
             continue
         if not urlsplit(url).path and not _AZURES.search(urlsplit(url).hostname or ""):
-            yield f"upstreams.{name}.base_url: has no path, which is /v1 with most servers: {url}/v1"
-        elif found := _TOO_MUCH.search(url):
-            whole = url[: found.start()] + mark + query
-            yield f"upstreams.{name}.base_url: requests go to paths below it, so it ends before {found[0]}: {whole}"
+            yield f"upstreams.{name}.base_url: has no path; most servers need /v1: {url}/v1"
+        elif suffix := _EXTRA_SUFFIX.search(url):
+            shortened = url[: suffix.start()] + mark + query
+            yield f"upstreams.{name}.base_url: paths are appended to it; remove {suffix[0]}: {shortened}"
         elif "/openai/deployments/" in url and "api-version=" not in query:
-            yield f"upstreams.{name}.base_url: Azure wants a version with a deployment: {url}?api-version=..."
+            yield f"upstreams.{name}.base_url: Azure needs a version with a deployment: {url}?api-version=..."
 
 
 def _exposure_notes(config: Config) -> Iterator[str]:
     keyed = any(tenant.keys for tenant in config.tenants.values())
     if config.store.url.startswith("redis") and not config.store.secret.get_secret_value():
-        yield "store.secret: empty, so whoever can write to the store can guess where sessions lie; set one"
+        yield "store.secret: empty, so a client that can write to the store can guess the keys of sessions; set one"
     if config.closed and not keyed:
-        yield "closed: no tenant has keys here, so only issued ones are let in; `concertina keys add` issues them"
+        yield "closed: no tenant has keys here, so only issued keys are accepted; `concertina keys add` issues them"
     if config.closed:
         return
     if keyed:
-        yield "closed: false, so callers without a known key are served too, as tenant 'default'"
+        yield "closed: false, so clients without a known key are served as tenant 'default'"
     if config.server.host in LOOPBACK:
         return
     if config.tenants[DEFAULT].api_key.get_secret_value():
-        yield "tenants.default.api_key: anyone who reaches the proxy can spend it; set closed: true"
+        yield "tenants.default.api_key: every client that reaches the proxy can spend it; set closed: true"
     for name, upstream in config.upstreams.items():
         if upstream.api_key.get_secret_value():
-            yield f"upstreams.{name}.api_key: anyone who reaches the proxy can spend it; set closed: true"
+            yield f"upstreams.{name}.api_key: every client that reaches the proxy can spend it; set closed: true"
 
 
 class _FileSchema(GenerateJsonSchema):
-    """In a file every number and boolean may also be a variable, `"${NAME}"`."""
+    """A schema in which every number and boolean may also be a variable, `"${NAME}"`."""
 
     def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:
         return _or_variable(super().int_schema(schema))
@@ -380,7 +387,10 @@ def _or_variable(schema: JsonSchemaValue) -> JsonSchemaValue:
 
 
 def json_schema() -> dict[str, object]:
-    """JSON Schema of a config file, for editors: nothing is required, and policies may extend one another."""
+    """Return the JSON Schema of a config file, for editors.
+
+    Nothing is required, and policies may extend one another.
+    """
     schema = Config.model_json_schema(schema_generator=_FileSchema)
     name = {"type": "string", "description": f"A preset ({', '.join(preset_names())}) or another policy of the file."}
     schema["$defs"]["PolicySettings"]["properties"][EXTENDS] = name

@@ -1,4 +1,4 @@
-"""Presets, and what it means that one policy extends another."""
+"""Presets, and the resolution of policies that extend others."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, reduce
@@ -15,7 +15,7 @@ EXTENDS = "extends"
 
 
 class Layer(NamedTuple):
-    """One policy of the file: what it is laid over, and its own keys."""
+    """One policy of the file: the name that it extends, and its own keys."""
 
     base: str | None
     own: Mapping[str, object]
@@ -23,7 +23,7 @@ class Layer(NamedTuple):
 
 @cache
 def presets() -> Mapping[str, Mapping[str, object]]:
-    """The policies that come with the proxy, by name: what each changes about the defaults."""
+    """Return the built-in policies by name, each with its differences from the defaults."""
     folder = files("policies") / "presets"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
     return MappingProxyType(
@@ -32,12 +32,15 @@ def presets() -> Mapping[str, Mapping[str, object]]:
 
 
 def preset_names() -> tuple[str, ...]:
-    """Names that `extends` and a tenant's `policy` always know."""
+    """Return the names that `extends` and a tenant's `policy` always accept."""
     return tuple(presets())
 
 
 def resolve(entries: Mapping[str, object], report: Report) -> tuple[dict[str, object], frozenset[str]]:
-    """Every policy and preset with what it extends laid under it, and the names whose base could not be had."""
+    """Resolve every policy and preset over what it extends.
+
+    Also return the names of policies whose base is missing.
+    """
     layers = {name: layer for name, entry in entries.items() if (layer := _layer(name, entry, report))}
     resolved: dict[str, object] = {name: dict(preset) for name, preset in presets().items()}
     broken = set()
@@ -50,20 +53,22 @@ def resolve(entries: Mapping[str, object], report: Report) -> tuple[dict[str, ob
 
 
 def origins(name: str, entries: Mapping[str, object]) -> dict[str, str]:
-    """Where each setting of a policy comes from, by its dotted name: a policy of the file, or a preset. The others have
-    the default."""
-    layers = {each: layer for each, entry in entries.items() if (layer := _layer(each, entry, _ignore_problem))}
-    found: dict[str, str] = {}
+    """Return the origin of each setting of a policy by its dotted name: a policy of the file, or a preset.
+
+    Settings that are not in the result have their default.
+    """
+    layers = {policy: layer for policy, entry in entries.items() if (layer := _layer(policy, entry, _ignore_problem))}
+    origin: dict[str, str] = {}
     preset, current = name, name
     while current in layers:
         base, own = layers.pop(current)  # a policy named like a preset extends the preset, not itself
-        found = dict.fromkeys(_dotted_names(own), f"policy {current}") | found
+        origin = dict.fromkeys(_dotted_names(own), f"policy {current}") | origin
         preset = current = base or ""
-    return dict.fromkeys(_dotted_names(presets().get(preset, {})), f"preset {preset}") | found
+    return dict.fromkeys(_dotted_names(presets().get(preset, {})), f"preset {preset}") | origin
 
 
 def _ignore_problem(_location: Location, _message: str) -> None:
-    """Of a config in force every entry is as it should be."""
+    """Do nothing: every entry of a config in force is valid."""
 
 
 def _dotted_names(settings: Mapping[str, object], front: str = "") -> Iterator[str]:
@@ -93,7 +98,7 @@ def _layer(name: str, entry: object, report: Report) -> Layer | None:
 
 
 def _chain(name: str, layers: Mapping[str, Layer], report: Report) -> tuple[list[Mapping[str, object]], bool]:
-    """The settings from `name` down to the last thing it extends, and whether that is all of them."""
+    """Return the settings from `name` down to the end of its chain, and True if the chain is complete."""
     chain: list[Mapping[str, object]] = []
     trail: list[str] = []
     current: str | None = name
@@ -111,12 +116,14 @@ def _chain(name: str, layers: Mapping[str, Layer], report: Report) -> tuple[list
                 report(("policies", name, EXTENDS), f"no preset or policy has this name; {known}")
             return chain, False
     if current == name:
-        report(("policies", name, EXTENDS), f"goes round in a circle: {' -> '.join(map(shown_key, [*trail, name]))}")
+        report(
+            ("policies", name, EXTENDS), f"extends itself in a circle: {' -> '.join(map(shown_key, [*trail, name]))}"
+        )
     return chain, False
 
 
 def _over(base: Mapping[str, object], top: Mapping[str, object]) -> dict[str, object]:
-    """`top` laid over `base`, group by group."""
+    """Return `top` over `base`, group by group."""
     merged = dict(base)
     for key, value in top.items():
         below = merged.get(key)

@@ -1,4 +1,4 @@
-"""Which HTTP proxy stands before an upstream: what its config says, else the environment of the start."""
+"""Choose the HTTP proxy of an upstream: from its config, or else from the environment at the start."""
 
 import base64
 import ipaddress
@@ -11,13 +11,13 @@ from urllib.parse import unquote_to_bytes, urlsplit
 SETTING: Final = "upstreams.*.proxy"
 NONE: Final = frozenset({"none", "off"})
 _NO_PROXY = "no_proxy"
-# For whatever has no variable of its own.
+# For schemes without a variable of their own.
 _ALL = "all_proxy"
 _VARIABLES = frozenset({"http_proxy", "https_proxy", _ALL, _NO_PROXY})
 DEFAULT_PORTS = {"http": 80, "https": 443}
 _SEPARATORS = re.compile(r"[\s,]+")
 _FORM = "must be http://HOST:PORT or http://USER:PASSWORD@HOST:PORT"
-_TLS_TO_PROXY = f"{_FORM}; a proxy that is itself reached over TLS is not supported, name its port for plain HTTP"
+_TLS_TO_PROXY = f"{_FORM}; TLS to the proxy itself is not supported, use its port for plain HTTP"
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -35,27 +35,32 @@ class Proxy:
 
     @property
     def without_credentials(self) -> str:
-        """Its address without its credentials."""
+        """Return the proxy's address without its credentials."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{'***@' if self.authorization else ''}{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Egress:
-    """How an upstream is reached: by a proxy, else directly; `source`: what decided that, empty where nothing did."""
+    """The route to an upstream: through a proxy, or direct.
+
+    source: the setting or variable that decided; empty if none did.
+    """
 
     proxy: Proxy | None
     source: str = ""
 
 
 def variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Those of the environment that concern proxies."""
+    """Return the variables of the environment that concern proxies."""
     return {name: value for name, value in env.items() if name.lower() in _VARIABLES}
 
 
 def parse(text: str, source: str, *, has_scheme: bool = False) -> Proxy:
-    """A proxy by its URL, of which http:// may be left out unless `has_scheme`; raises ValueError, whose text does not
-    show it."""
+    """Parse a proxy's URL. http:// is optional unless `has_scheme`.
+
+    Raises ValueError. Its text does not contain the URL.
+    """
     if has_scheme and "://" not in text:
         raise ValueError(_FORM)
     if not text.isprintable() or " " in text:
@@ -77,10 +82,10 @@ def parse(text: str, source: str, *, has_scheme: bool = False) -> Proxy:
 
 
 def egress_to(base_url: str, setting: str, env: Mapping[str, str]) -> Egress:
-    """How an upstream is reached.
+    """Return the route to an upstream.
 
-    setting: of its config, a URL or one of `NONE`, which wins; empty for the environment. What is on this machine is
-    reached directly unless the config says otherwise. Raises ValueError for a proxy of the environment that is none.
+    setting: of its config, a URL or one of `NONE`, which wins; empty for the environment. A loopback host is reached
+    directly unless the config names a proxy. Raises ValueError for an invalid proxy in the environment.
     """
     if setting:
         return Egress(None if setting.lower() in NONE else parse(setting, SETTING), SETTING)
@@ -91,20 +96,23 @@ def egress_to(base_url: str, setting: str, env: Mapping[str, str]) -> Egress:
         name, url = _variable(env, _ALL)
     if not url:
         return Egress(None)
-    if _is_here(host):
+    if _is_loopback(host):
         return Egress(None, "loopback")
-    excepting, exceptions = _variable(env, _NO_PROXY)
+    variable, exceptions = _variable(env, _NO_PROXY)
     if is_excepted(host, port, exceptions):
-        return Egress(None, excepting)
+        return Egress(None, variable)
     try:
         return Egress(parse(url, name), name)
     except ValueError as error:
-        raise ValueError(f"{name} of the environment {error}; or set this to none, to go without it") from None
+        raise ValueError(f"{name} of the environment {error}; or set this to none, to use no proxy") from None
 
 
 def is_excepted(host: str, port: int, exceptions: str) -> bool:
-    """Whether NO_PROXY names a host: by name, which stands for those below it too, by address or network, with a port
-    or for all; * is every host."""
+    """Return True if NO_PROXY matches a host.
+
+    An entry is a name, which includes all names below it, an address or a network, with or without a port. `*` is every
+    host.
+    """
     address = _address(host)
     entries = filter(None, _SEPARATORS.split(exceptions.lower()))
     return any(entry == "*" or _names(entry, host.lower(), port, address) for entry in entries)
@@ -132,13 +140,13 @@ def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None
 
 def _address(host: str) -> _Address | None:
     try:
-        found = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(host)
     except ValueError:
         return None
-    return getattr(found, "ipv4_mapped", None) or found
+    return getattr(address, "ipv4_mapped", None) or address
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     address = _address(host)
     if address is not None:
         return address.is_loopback or address.is_unspecified
@@ -146,7 +154,7 @@ def _is_here(host: str) -> bool:
 
 
 def _variable(env: Mapping[str, str], name: str) -> tuple[str, str]:
-    """A variable's name as it is spelled there and its value, in lower case first; both empty where it is not set."""
+    """Return a variable's name as spelled in `env` and its value, in lower case first; both empty if unset."""
     for spelled in (name, name.upper()):
         if spelled in env:
             return spelled, env[spelled].strip()

@@ -1,4 +1,4 @@
-"""The config as values: every section's settings with type, default, bounds and one sentence, frozen once loaded."""
+"""The settings of every section with type, default, bounds and description. They are frozen after loading."""
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -47,53 +47,53 @@ _plain = PlainSerializer(dict)
 
 
 class Server(Settings):
-    """Where the proxy listens."""
+    """The listening socket, its limits and timeouts."""
 
     host: Words = "127.0.0.1"
     """Address to listen on; 0.0.0.0 for every interface."""
 
     port: int = Field(default=8795, ge=0, le=65535)
-    """Port to listen on; 0: any free one."""
+    """Port to listen on; 0: any free port."""
 
     workers: int = Field(default=1, ge=1, le=256)
-    """Processes that serve, at most one for each processor; more than one need a store that they share."""
+    """Number of serving processes, at most one per processor. More than one need a store that they share."""
 
     max_body_bytes: int = Field(default=128 * 1024 * 1024, ge=1024)
-    """Bytes that a request body may have, as sent and after decompression."""
+    """Maximum size of a request body in bytes, as sent and after decompression."""
 
     max_buffered_bytes: int | None = Field(default=None, ge=1024)
-    """Bytes that the bodies of all requests in flight may take together, unpacked; further ones get 503. Unset: 512 MB.
-    Less if the container's memory holds less. One body of max_body_bytes always has room. Workers share it evenly."""
+    """Maximum bytes of the bodies of all requests in flight, decompressed; further requests get 503. Unset: 512 MB, or
+    less if the container has less memory. One body of max_body_bytes always fits. Workers share it evenly."""
 
     admin_token: ApiKey = SecretStr("")
-    """Token for /metrics and /admin, of 16 characters or more; empty: one is made at the first start, and this
-    machine may read figures."""
+    """Token for /metrics and /admin, of 16 characters or more. Empty: a token is generated at the first start, and this
+    machine may read figures without it."""
 
     admin: bool = True
-    """Whether there are pages and an API under /admin; /metrics stays."""
+    """Serve the pages and the API under /admin. /metrics is always served."""
 
     max_requests: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Requests that may be under way at once, further ones get 503; unset: 1000, or what open files allow. Workers
-    share it out evenly; a tenant's own limit holds in each of them."""
+    """Maximum requests in flight; further requests get 503. Unset: 1000, or what the open file limit allows. Workers
+    share it evenly. A tenant's own limit applies in each worker."""
 
     header_timeout: Seconds = Field(default=10.0, gt=0, le=3600)
-    """Time for the head of a request to come."""
+    """Timeout for the header block of a request."""
 
     body_timeout: Seconds = Field(default=60.0, gt=0, le=3600)
-    """Time without a byte of a request's body, or of an answer taken, after which it is given up."""
+    """Timeout without a byte of a request body received, or of a response sent."""
 
     idle_timeout: Seconds = Field(default=75.0, gt=0, le=3600)
-    """Time that a client's connection is kept between requests; longer than a load balancer keeps its own to us, so
-    that it never sends into one that we close."""
+    """Time that an idle client connection stays open. Set it longer than the load balancer's own timeout, so that the
+    load balancer never sends into a closed connection."""
 
     request_deadline: Seconds = Field(default=3600.0, gt=0, le=604800)
-    """Time for a request with its whole answer, after which it is ended."""
+    """Deadline for a request and its whole response."""
 
     drain_delay: Seconds = Field(default=0.0, ge=0, le=3600)
-    """Time that connections are still accepted once the process is told to end, while /readyz says 503 already."""
+    """Time to accept connections after the signal to stop. /readyz returns 503 during it."""
 
     drain: Seconds = Field(default=30.0, ge=0, le=3600)
-    """Time that open requests have to finish after that."""
+    """Time for open requests to finish after drain_delay."""
 
 
 def _encryption_key(value: SecretStr) -> SecretStr:
@@ -104,28 +104,28 @@ def _encryption_key(value: SecretStr) -> SecretStr:
 
 
 class StoreConfig(Settings):
-    """Where checkpoints are kept, for how long and how they are protected."""
+    """The store of checkpoints: address, lifetime and encryption."""
 
     url: StoreUrl = Field(default="sqlite:///var/concertina.db", repr=False)
-    """sqlite:///PATH, memory://, redis://HOST:PORT/DB, or Sentinels or a cluster; see docs/redis.md."""
+    """sqlite:///PATH, memory://, redis://HOST:PORT/DB, Sentinels or a cluster; see docs/redis.md."""
 
     ttl: Seconds = Field(default=7 * 86400.0, ge=60, le=366 * 86400.0)
-    """How long a session is kept after its last use."""
+    """Time that a session is kept after its last use."""
 
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/-]{0,64}$")] = ""
-    """What every key in Redis begins with, where others keep theirs there too. Once changed, all sessions are new."""
+    """Prefix of every key in Redis, for a server that others use too. After a change, all sessions are new."""
 
     secret: SecretStr = SecretStr("")
-    """Secret that keeps sessions of different callers apart; replicas that share a store must share it."""
+    """Secret that separates the sessions of different clients. Replicas with one store must have the same secret."""
 
     encryption_key: Annotated[SecretStr, AfterValidator(_encryption_key)] = SecretStr("")
-    """32 bytes in base64 or hex that encrypt what is stored; empty: not encrypted."""
+    """32 bytes in base64 or hex that encrypt stored values; empty: not encrypted."""
 
     retired_keys: tuple[SecretStr, ...] = ()
-    """Encryption keys that are read and not written with: the last one, and the next one before it is used."""
+    """Encryption keys for reading only: the previous one, or the next one before it is used."""
 
     timeout: Seconds = Field(default=0.25, gt=0, le=30)
-    """Time that one store operation may take before the request goes on without it."""
+    """Timeout of one store operation. After it, the request continues without the store."""
 
     @field_validator("retired_keys")
     @classmethod
@@ -140,30 +140,30 @@ class StoreConfig(Settings):
 
     @property
     def encryption_key_bytes(self) -> bytes | None:
-        """The 32 bytes of `encryption_key`, or None when nothing is encrypted."""
+        """Return the 32 bytes of `encryption_key`; None without encryption."""
         return decode_key(self.encryption_key.get_secret_value())
 
     def sealer(self, secret: bytes = b"") -> Sealer:
-        """Return what seals and opens stored values, and those of clients under the secret in force."""
+        """Return the sealer of stored values. With `secret` it seals clients' values under the secret in force."""
         retired = [key for text in self.retired_keys if (key := decode_key(text.get_secret_value())) is not None]
         return Sealer(self.encryption_key_bytes, retired, secret=secret)
 
     def seal(self, store: Store) -> SealedStore:
-        """This store as records are kept in it."""
+        """Return this store with sealed records."""
         return SealedStore(store, self.sealer(), self.ttl)
 
 
 if TYPE_CHECKING:
     Dialect = str
     KeyHeader = str
-else:  # what there is to choose from is the table's to say
+else:  # the table of dialects defines the choices
     Dialect = Literal[table.names()]
     KeyHeader = Literal[table.key_settings()]
 
 
 @lru_cache(1024)
 def _spoken_at(base_url: str) -> tuple[Dialect, ...]:
-    """What is known of an address."""
+    """Return the dialects that are known for an address. Cached, since each request needs it."""
     return table.dialects_of_host(urlsplit(base_url).hostname or "")
 
 
@@ -171,46 +171,46 @@ class Upstream(Settings):
     """A server that answers requests."""
 
     base_url: BaseUrl
-    """Its address up to and including /v1, or a deployment; a query is added to every request. With provider: litellm
-    what litellm calls api_base."""
+    """Its address up to and including /v1, or a deployment. A query is added to every request. With provider: litellm,
+    litellm's api_base."""
 
     api_key: ApiKey = SecretStr("")
-    """Key sent to it; empty: the client's own."""
+    """Key for the upstream; empty: the client's own key is sent."""
 
     auth: KeyHeader = "bearer"
-    """The header of a configured key: `bearer` is Authorization, Anthropic takes x-api-key and Azure api-key."""
+    """The header of a configured key: `bearer` is Authorization. Anthropic uses x-api-key, and Azure api-key."""
 
     headers: StaticHeaders = ()
-    """Headers that every request to it has, ours included; they take the place of a client's."""
+    """Headers of every request to the upstream, including the proxy's own. They replace a client's headers."""
 
     proxy: ProxyUrl = SecretStr("")
-    """HTTP proxy that it is reached by, http://USER:PASSWORD@HOST:PORT, or none; empty: what HTTPS_PROXY, HTTP_PROXY
-    and NO_PROXY say."""
+    """HTTP proxy to the upstream, http://USER:PASSWORD@HOST:PORT, or none. Empty: by HTTPS_PROXY, HTTP_PROXY and
+    NO_PROXY."""
 
     speaks: tuple[Dialect, ...] | None = None
-    """What it answers: chat, responses, messages; unset: by its address what OpenAI and Anthropic do, else all."""
+    """APIs that it serves: chat, responses, messages. Unset: by the address for OpenAI and Anthropic, else all."""
 
     provider: Literal["openai", "litellm"] = "openai"
-    """`openai` relays bytes as they are, `litellm` translates for other providers; it needs the extra `litellm`."""
+    """`openai` relays bytes unchanged. `litellm` translates for other providers and needs the extra `litellm`."""
 
     litellm_provider: Words | None = None
-    """litellm's name of the provider, such as anthropic or gemini; unset: the model's name begins with it."""
+    """litellm's name of the provider, such as anthropic or gemini; unset: the first part of the model's name."""
 
     native_compaction: Literal["auto", "yes", "no"] = "auto"
-    """Whether it answers the compaction protocols of OpenAI and Anthropic itself; `auto`: if its host is theirs. A
-    gateway to them that passes the protocols on needs `yes`."""
+    """Support for the compaction protocols of OpenAI and Anthropic. `auto`: yes if the host is theirs. A gateway to
+    them that passes the protocols on needs `yes`."""
 
     connect_timeout: Seconds = Field(default=10.0, gt=0, le=300)
-    """Time to connect, TLS included."""
+    """Timeout to connect, including TLS."""
 
     idle_timeout: Seconds = Field(default=300.0, gt=0, le=86400)
-    """Time without a single byte after which it counts as gone."""
+    """Timeout without a byte from the upstream."""
 
     total_timeout: Seconds | None = Field(default=None, gt=0)
-    """Time for a whole answer; unset: no limit."""
+    """Timeout for a whole response; unset: none."""
 
     max_connections: int = Field(default=1000, ge=1, le=100_000)
-    """Connections open to it at once."""
+    """Maximum open connections to it."""
 
     @field_validator("provider")
     @classmethod
@@ -220,7 +220,7 @@ class Upstream(Settings):
         return provider
 
     def egress(self, env: Mapping[str, str]) -> Egress:
-        """How it is reached in this environment; raises ValueError for a proxy that is none."""
+        """Return the route to the upstream in this environment. Raises ValueError for an invalid proxy."""
         return egress_to(self.base_url, self.proxy.get_secret_value(), env)
 
     @property
@@ -230,51 +230,52 @@ class Upstream(Settings):
 
     @property
     def spoken(self) -> tuple[Dialect, ...]:
-        """The dialects that it answers in."""
+        """Return the dialects that the upstream serves."""
         if self.speaks is not None:
             return self.speaks
         return ("chat",) if self.provider == "litellm" else _spoken_at(self.base_url)
 
 
 class SecondsPerMillion(Settings):
-    """How long a server of one's own takes, in seconds for a million tokens."""
+    """Speed of a self-hosted server, in seconds per million tokens."""
 
     prefill: float = Field(gt=0)
-    """For a prompt that its cache does not hold."""
+    """For a prompt that its cache does not contain."""
 
     decode: float = Field(gt=0)
-    """For an answer."""
+    """For a response."""
 
     cached: float = Field(default=0.0, ge=0)
-    """For a prompt that its cache holds; 0: nothing, and no compaction pays by being early."""
+    """For a prompt that its cache contains; 0: no cost, and no early compaction pays."""
 
 
 class ModelRule(Settings):
-    """What is known about the models whose name matches."""
+    """Facts about the models whose name matches."""
 
     match: Glob
-    """Model name, with * and ? as in file names; the first rule that matches holds."""
+    """Model name, with * and ? as in file names. The first rule that matches applies."""
 
     serve_as: Words | None = None
-    """Another model that these names stand for: conversations go out with its name, and its rule holds."""
+    """Another model that these names stand for. Requests are sent with its name, and its rule applies."""
 
     upstream: Words | None = None
-    """Upstream that serves these models; unset: the default one."""
+    """Upstream of these models; unset: the default one."""
 
     context_window: TokenCount | None = Field(default=None, ge=256, le=100_000_000)
-    """Tokens of their context window; unset: learned, asked for or looked up."""
+    """Context window in tokens; unset: learned, requested from the upstream, or from the table."""
 
     max_request_bytes: int | None = Field(default=None, ge=100_000)
-    """Bytes of a request that their server takes; unset: as learned, and as Anthropic says of its own."""
+    """Maximum bytes of a request to their server; unset: learned, or Anthropic's documented limit."""
 
     max_pictures: int | None = Field(default=None, ge=1)
-    """Pictures and papers of a request that they take; unset: as above."""
+    """Maximum pictures and documents of a request; unset: as for max_request_bytes."""
 
     seconds_per_million: SecondsPerMillion | None = None
-    """What their tokens take, in place of a price where a compaction has to pay; unset: the table's price."""
+    """Time per token, used instead of a price to decide if a compaction pays; unset: the table's price."""
 
     encoding: EncodingName | None = None
-    """Tokenizer that counts: o200k_base, cl100k_base, claude (2), or a tokenizer.json's path; unset: by their name."""
+    """Tokenizer for counts: o200k_base, cl100k_base, claude (2), or the path of a tokenizer.json; unset: by the model's
+    name."""
 
     @model_validator(mode="after")
     def _is_an_alias_and_nothing_else(self) -> Self:
@@ -284,67 +285,68 @@ class ModelRule(Settings):
 
 
 class Tenant(Settings):
-    """A customer or team: its keys, its policies and its upstream."""
+    """A customer or team: its keys, policies and upstream."""
 
     keys: tuple[KeyHash, ...] = Field(default=(), repr=False)
-    """SHA-256 hashes of the keys its callers send; `concertina keys new TENANT` makes one."""
+    """SHA-256 hashes of its clients' keys; `concertina keys new TENANT` makes one."""
 
     policy: Words = DEFAULT
-    """Policy that holds for its requests."""
+    """Policy of its requests."""
 
     policies: tuple[Words, ...] = ()
-    """Further policies its callers may choose by the header x-compaction-policy."""
+    """Further policies that its clients may choose with the header x-compaction-policy."""
 
     upstream: Words | None = None
     """Upstream of all its requests; unset: by the model rules."""
 
     api_key: ApiKey = SecretStr("")
-    """Key sent upstream instead of the caller's; empty: the upstream's key, or the caller's own."""
+    """Key for the upstream instead of the client's; empty: the upstream's key, or else the client's own."""
 
     paths: tuple[PathRule, ...] | None = None
-    """Paths its callers may ask for; unset: the models' with a configured key, every path with the caller's own."""
+    """Paths that its clients may request. Unset: the models' paths with a configured key, every path with the client's
+    own."""
 
     max_requests: int | None = Field(default=None, ge=1)
-    """Requests of its callers that may be under way at once, further ones get 429; unset: no limit of its own."""
+    """Maximum requests in flight of its clients; further requests get 429. Unset: no limit of its own."""
 
     sessions_of: Literal["key", "tenant"] = "key"
-    """Whose sessions are found again: those of the same key, or, for one user whose login changes, all the tenant's."""
+    """Owner of sessions: the client's key, or all the tenant's keys, for one user whose login changes."""
 
     summary_tokens_per_day: TokenCount | None = Field(default=None, ge=0)
-    """Tokens its summaries may cost a day, after which only the deterministic record is used; unset: no limit."""
+    """Tokens per day for its summaries. After that only the deterministic record is used. Unset: no limit."""
 
     inspect: bool | None = None
-    """Whether records and what else its conversations say may be read under /admin; unset: of `default` alone, while
-    the proxy listens on loopback alone."""
+    """Allow reading of records and conversations under /admin. Unset: only for `default`, while the proxy listens on
+    loopback only."""
 
     viewer_keys: tuple[KeyHash, ...] = Field(default=(), repr=False)
-    """SHA-256 hashes of keys that open this tenant's pages and no others; `concertina keys new TENANT --viewer`."""
+    """SHA-256 hashes of keys that open only this tenant's pages; `concertina keys new TENANT --viewer`."""
 
     epoch: int = Field(default=0, ge=0, lt=2**63)
-    """Raise it to erase the tenant: nothing that was stored before is found again, on any replica; never lower it."""
+    """Raise it to erase the tenant: values stored before are not found again on any replica. Never lower it."""
 
 
 class Logging(Settings):
-    """What is logged, one line a request."""
+    """The log, one line per request."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe level that is logged."""
+    """Least severe level in the log."""
 
     format: Literal["json", "text"] | None = None
-    """JSON for programs, text for people; null: text where standard error is a terminal."""
+    """JSON for programs, text for people; null: text if standard error is a terminal."""
 
 
 class Traces(Settings):
-    """Spans of requests and compactions, for OpenTelemetry; they need the extra `otel`."""
+    """OpenTelemetry spans of requests and compactions; they need the extra `otel`."""
 
     endpoint: AnyBaseUrl = ""
-    """Collector that takes OTLP over HTTP, to whose address /v1/traces is added; empty: nothing is traced."""
+    """Collector for OTLP over HTTP. /v1/traces is added to the address. Empty: no traces."""
 
     headers: Annotated[Mapping[str, ApiKey], _frozen, _plain] = Field(default={}, validate_default=True)
-    """Headers that it is sent, as for a key."""
+    """Headers for the collector, such as a key."""
 
     sample: float = Field(default=1.0, ge=0, le=1)
-    """Share of the requests that are traced, of those whose caller's traceparent has not decided."""
+    """Share of the requests to trace, if the client's traceparent does not decide."""
 
     @field_validator("endpoint")
     @classmethod
@@ -355,13 +357,13 @@ class Traces(Settings):
 
 
 class Telemetry(Settings):
-    """What is told of requests and outlives the process."""
+    """Figures, requests and traces that outlive the process."""
 
     figures: Seconds = Field(default=35 * 86400.0, ge=86400, le=366 * 86400.0)
-    """How long the sums of an hour, and requests, are kept in the store."""
+    """Time that hourly figures and requests are kept in the store."""
 
     traces: Traces = Field(default_factory=Traces)
-    """Which requests spans are made of, and where those go."""
+    """Sampling and collector of spans."""
 
 
 def _importable(name: str) -> str:
@@ -370,60 +372,63 @@ def _importable(name: str) -> str:
 
 
 class Config(Settings):
-    """A whole config: checked, complete and immutable, so that a reload can swap it at once."""
+    """A complete, validated and immutable config. A reload swaps it at once."""
 
     server: Server = Server()
-    """Where the proxy listens."""
+    """The listening socket, its limits and timeouts."""
 
     store: StoreConfig = StoreConfig()
-    """Where checkpoints are kept, for how long and how they are protected."""
+    """The store of checkpoints: address, lifetime and encryption."""
 
     upstreams: Annotated[Mapping[str, Upstream], Field(min_length=1), _frozen, _plain]
-    """Servers that answer requests, by name; `main`, else the first, is the default."""
+    """Servers that answer requests, by name. The default is `main`, or else the first."""
 
     models: tuple[ModelRule, ...] = ()
-    """What is known about models; the first rule that matches a model holds."""
+    """Facts about models. The first rule that matches a model applies."""
 
     policies: Annotated[Mapping[str, PolicySettings], _frozen, _plain]
-    """What is done to a conversation, by name; each preset is a policy too, unless its name is used here."""
+    """Compaction settings by name. Each preset is a policy too, unless its name is used here."""
 
     tenants: Annotated[Mapping[str, Tenant], _frozen, _plain]
-    """Who calls, by name; `default` stands for callers without a known key."""
+    """Groups of clients, by name. `default` serves clients without a known key."""
 
     closed: bool = False
-    """Whether callers without a known key are refused."""
+    """Refuse clients without a known key."""
 
     logging: Logging = Logging()
-    """What is logged."""
+    """The log."""
 
     telemetry: Telemetry = Field(default_factory=Telemetry)
-    """What is told of requests and outlives the process."""
+    """Figures, requests and traces that outlive the process."""
 
     hooks: tuple[Annotated[str, AfterValidator(_importable)], ...] = ()
-    """Functions that are given every event, each as `module:function` (docs/observability.md, "Hooks")."""
+    """Functions that receive every event, each as `module:function` (docs/observability.md, "Hooks")."""
 
     def shows_content(self, tenant: str) -> bool:
-        """Whether what the conversations of a tenant say may be read under /admin."""
-        owner = self.tenants.get(tenant)
-        if owner is None or owner.inspect is not None:
-            return owner is not None and bool(owner.inspect)
+        """Return True if the content of a tenant's conversations may be read under /admin."""
+        settings = self.tenants.get(tenant)
+        if settings is None or settings.inspect is not None:
+            return settings is not None and bool(settings.inspect)
         return tenant == DEFAULT and self.server.host in LOOPBACK
 
     def rule_for(self, model: str) -> ModelRule | None:
-        """The first model rule that matches."""
+        """Return the first model rule that matches."""
         return next((rule for rule in self.models if fnmatchcase(model, rule.match)), None)
 
     def upstream_for(self, tenant: str, model: str) -> tuple[str, Upstream]:
-        """Name and settings of the upstream: the tenant's, else the model rule's, else `main`, else the first."""
-        owner = self.tenants.get(tenant)
+        """Return the upstream's name and settings: the tenant's, else the rule's, else `main`, else the first."""
+        settings = self.tenants.get(tenant)
         rule = self.rule_for(model)
         default = MAIN if MAIN in self.upstreams else next(iter(self.upstreams))
-        name = (owner and owner.upstream) or (rule and rule.upstream) or default
+        name = (settings and settings.upstream) or (rule and rule.upstream) or default
         return name, self.upstreams[name]
 
     def speaker_for(self, tenant: str, model: str, dialect: str) -> tuple[str, Upstream] | None:
-        """The same for a dialect: where that one does not speak it, the default one, else the first that does."""
+        """Return name and settings of the upstream for a dialect.
+
+        If the model's upstream does not speak it, use the default one, or else the first that does.
+        """
         default = MAIN if MAIN in self.upstreams else next(iter(self.upstreams))
         names = (self.upstream_for(tenant, model)[0], default, *self.upstreams)
-        found = ((name, self.upstreams[name]) for name in names)
-        return next(((name, upstream) for name, upstream in found if dialect in upstream.spoken), None)
+        upstreams = ((name, self.upstreams[name]) for name in names)
+        return next(((name, upstream) for name, upstream in upstreams if dialect in upstream.spoken), None)

@@ -1,4 +1,4 @@
-"""A config as people may see it: without its secrets, whole or as far as it differs from the defaults."""
+"""Render a config without its secrets, complete or reduced to the differences from the defaults."""
 
 from collections.abc import Mapping
 from io import StringIO
@@ -14,7 +14,7 @@ _HASH_CHARACTERS = 12
 
 
 def masked_values(config: Config) -> dict[str, Any]:
-    """Return the values of a config, with secrets as stars, addresses without credentials, and hashes of keys cut."""
+    """Return the values of a config: secrets as stars, addresses without credentials, hashes of keys shortened."""
     values: dict[str, Any] = config.model_dump(mode="json", by_alias=True)
     values["store"]["url"] = bare(config.store.url)
     for upstream in values["upstreams"].values():
@@ -26,15 +26,15 @@ def masked_values(config: Config) -> dict[str, Any]:
 
 
 def changed_values(config: Config) -> dict[str, object]:
-    """Return the masked values that differ from those without a config file and without environment variables.
+    """Return the masked values that differ from those without a config file and environment variables.
 
-    A policy, an upstream or a tenant that the defaults do not have is compared with the one called default.
+    A policy, an upstream or a tenant that the defaults do not have is compared with the default one.
     """
     defaults = masked_values(load(None, {}))
     values = masked_values(config)
     for section in ("policies", "upstreams", "tenants"):
-        usual = defaults[section].get(DEFAULT) or defaults[section][MAIN]
-        defaults[section] |= {name: usual for name in values[section] if name not in defaults[section]}
+        default_entry = defaults[section].get(DEFAULT) or defaults[section][MAIN]
+        defaults[section] |= {name: default_entry for name in values[section] if name not in defaults[section]}
     values["models"] = [{name: value for name, value in rule.items() if value is not None} for rule in values["models"]]
     return _changes(values, defaults)
 

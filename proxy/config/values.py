@@ -1,4 +1,4 @@
-"""What single settings may be: addresses, keys, names, with the words in which a wrong one is refused."""
+"""Types of single settings: addresses, keys and names, with their validation and error texts."""
 
 import base64
 import re
@@ -15,16 +15,16 @@ from proxy.sessions.stores.redis import url as redis_url
 _HASHED = re.compile(r"sha256:[0-9a-f]{64}")
 _NOT_HASHED = (
     "must be the key's hash, sha256:<64 hex digits>, never the key itself;"
-    " run `concertina keys new TENANT`, or hash a key of yours with `printf %s KEY | sha256sum`"
+    " run `concertina keys new TENANT`, or hash your own key with `printf %s KEY | sha256sum`"
 )
 _PATH_RULE = re.compile(r"\A(?:[A-Z]+ )?/[!-~]*")
 _NO_PATH_RULE = (
-    "must be a path, with * and ? as in file names, and a method before it where only that one is meant:"
+    "must be a path, with * and ? as in file names, and optionally a method before it:"
     " /v1/models, /v1/audio/*, POST /v1/embeddings"
 )
-# A base_url is shown in logs and on pages.
+# A base_url is shown in logs and on pages, so it must contain no key.
 _KEY_PARAMETERS = frozenset({"key", "apikey", "token", "secret", "password", "sig", "signature", "code"})
-# RFC 9110, section 5.1; and what belongs to the connection, or has a setting of its own.
+# RFC 9110, section 5.1. Headers of the connection, or with a setting of their own.
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _NO_STATIC_HEADER = frozenset(
     {
@@ -43,7 +43,7 @@ def _check_printable(url: str, message: str) -> None:
 
 
 def _split(url: str, message: str) -> SplitResult:
-    """The parts of a URL, all of them checked; errors do not show it, since it may hold a password."""
+    """Return the parts of a URL, all validated. Errors do not show the URL, since it may contain a password."""
     _check_printable(url, message)
     try:
         parts = urlsplit(url)
@@ -58,12 +58,12 @@ def _base_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(_BASE_URL)
     if "@" in parts.netloc:
-        raise ValueError("must not hold credentials; put the key into api_key")
+        raise ValueError("must not contain credentials; put the key into api_key")
     if parts.fragment:
         raise ValueError("must not have a fragment")
     names = [name.lower().replace("_", "-") for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
     if not _KEY_PARAMETERS.isdisjoint(name.rpartition("-")[2] for name in names):
-        raise ValueError("must hold no credentials in its query; put the key into api_key")
+        raise ValueError("must contain no credentials in its query; put the key into api_key")
     address, _, query = url.partition("?")
     return address.rstrip("/") + (f"?{query}" if query else "")
 
@@ -88,19 +88,19 @@ def _store_url(url: str) -> str:
 
 
 def _header_pairs(value: object) -> object:
-    """Return the headers of a mapping as pairs, names in lower case: an upstream has to be hashable."""
-    if not isinstance(value, Mapping):  # pydantic takes a ValueError alone
+    """Return the headers of a mapping as pairs with lower-case names. Upstreams must be hashable."""
+    if not isinstance(value, Mapping):  # pydantic accepts only a ValueError
         raise ValueError("must be a mapping of header names to values")  # noqa: TRY004
     for name, text in value.items():
         if not _HEADER_NAME.fullmatch(str(name)) or str(name).lower() in _NO_STATIC_HEADER:
-            raise ValueError(f"{name!r} is no header that can be set here")
+            raise ValueError(f"{name!r} cannot be set here; use another header name")
         if not (isinstance(text, str) and text.isascii() and text.isprintable() and text == text.strip()):
             raise ValueError(f"{name!r} must be printable ASCII in one line")
     return tuple((str(name).lower(), text) for name, text in value.items())
 
 
 def _visible(secret: SecretStr) -> SecretStr:
-    """Keys go into headers, where a line break would start another one."""
+    """Validate a key for a header, in which a line break would start another header."""
     text = secret.get_secret_value()
     if not (text.isascii() and text.isprintable() and " " not in text):
         raise ValueError("must be printable ASCII without spaces or line breaks")
@@ -108,22 +108,22 @@ def _visible(secret: SecretStr) -> SecretStr:
 
 
 def _proxy(setting: SecretStr) -> SecretStr:
-    """It may hold a password."""
+    """Validate a proxy's URL. Errors do not show it, since it may contain a password."""
     url = setting.get_secret_value()
     if not url or url.lower() in proxies.NONE:
         return setting
     try:
         proxies.parse(url, proxies.SETTING, has_scheme=True)
     except ValueError as error:
-        raise ValueError(f"{error}; or none, to go without one") from None
+        raise ValueError(f"{error}; or none, to use no proxy") from None
     return setting
 
 
 def _encoding(name: str) -> str:
     if name in encodings.NAMES or encodings.is_file(name):
         return name
-    known = ", ".join(encodings.NAMES)
-    raise ValueError(f"must be {known} or the path of a tokenizer.json; for other models download theirs")
+    names = ", ".join(encodings.NAMES)
+    raise ValueError(f"must be {names} or the path of a tokenizer.json; for other models download theirs")
 
 
 def _key_hash(key: str) -> str:
@@ -139,7 +139,7 @@ def _path_rule(rule: str) -> str:
 
 
 def decode_key(text: str) -> bytes | None:
-    """The 32 bytes that hex or base64 (either alphabet, padded or not) stand for, or None."""
+    """Return the 32 bytes of a text in hex or base64 (either alphabet, padded or not); None if it is neither."""
     try:
         if len(text) == 64:
             return bytes.fromhex(text)

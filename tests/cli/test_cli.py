@@ -586,9 +586,8 @@ def test_serve_ends_at_once_although_a_connection_is_kept_open(by: signal.Signal
 def test_serve_says_what_an_operator_should_know_before_it_starts(tmp_path: Path) -> None:
     (tmp_path / "open.yaml").write_text("upstreams: {main: {base_url: 'https://api.openai.com/v1'}}\nclosed: true")
     with serving("open.yaml", "--host", "127.0.0.1") as served:
-        note = (
-            "note: closed: no tenant has keys here, so only issued ones are let in; `concertina keys add` issues them\n"
-        )
+        note = "note: closed: no tenant has keys here, so only issued keys are accepted;"
+        note += " `concertina keys add` issues them\n"
         assert served.end().err.startswith(f'{note}{{"ts":')
 
 
@@ -698,9 +697,7 @@ def test_a_part_that_is_not_installed_is_told_with_its_extra(
 
 def test_a_base_url_without_a_path_is_noted(run: Run) -> None:
     (said, last) = run("check", OPENAI_BASE_URL="http://model.example:8000").out.splitlines()
-    assert said == (
-        "note: upstreams.main.base_url: has no path, which is /v1 with most servers: http://model.example:8000/v1"
-    )
+    assert said == ("note: upstreams.main.base_url: has no path; most servers need /v1: http://model.example:8000/v1")
     assert last.startswith("built-in defaults: ok")
     assert run("check", OPENAI_BASE_URL="http://model.example:8000/v1").out.count("\n") == 1
 
@@ -728,8 +725,7 @@ def test_an_address_of_an_api_that_is_never_compacted_is_noted(run: Run, base_ur
 def test_a_base_url_with_more_than_its_path_is_noted(run: Run, more: str) -> None:
     said, _ = run("check", OPENAI_BASE_URL=f"http://model.example:8000/v1{more}").out.splitlines()
     assert said == (
-        f"note: upstreams.main.base_url: requests go to paths below it, so it ends before {more}:"
-        " http://model.example:8000/v1"
+        f"note: upstreams.main.base_url: paths are appended to it; remove {more}: http://model.example:8000/v1"
     )
 
 
@@ -739,10 +735,10 @@ def test_a_base_url_with_more_than_its_path_is_noted(run: Run, more: str) -> Non
         ("", None),
         ("/openai/v1", None),
         ("/openai/deployments/m?api-version=1", None),
-        ("/openai/deployments/m", "Azure wants a version with a deployment: {}/openai/deployments/m?api-version=..."),
+        ("/openai/deployments/m", "Azure needs a version with a deployment: {}/openai/deployments/m?api-version=..."),
         (
             "/openai/deployments/m/chat/completions?api-version=1",
-            "requests go to paths below it, so it ends before /chat/completions: {}/openai/deployments/m?api-version=1",
+            "paths are appended to it; remove /chat/completions: {}/openai/deployments/m?api-version=1",
         ),
     ],
 )

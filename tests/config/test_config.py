@@ -260,10 +260,10 @@ def test_what_is_risky_is_noted() -> None:
         f"tenants: {{default: {{api_key: k}}, acme: {{keys: ['{HASH}']}}}}\n"
     )
     assert notes(config) == (
-        "store.secret: empty, so whoever can write to the store can guess where sessions lie; set one",
-        "closed: false, so callers without a known key are served too, as tenant 'default'",
-        "tenants.default.api_key: anyone who reaches the proxy can spend it; set closed: true",
-        "upstreams.main.api_key: anyone who reaches the proxy can spend it; set closed: true",
+        "store.secret: empty, so a client that can write to the store can guess the keys of sessions; set one",
+        "closed: false, so clients without a known key are served as tenant 'default'",
+        "tenants.default.api_key: every client that reaches the proxy can spend it; set closed: true",
+        "upstreams.main.api_key: every client that reaches the proxy can spend it; set closed: true",
     )
 
 
@@ -275,13 +275,13 @@ def test_more_bytes_of_bodies_than_the_container_holds_are_noted_if_they_are_set
     assert notes(loaded("server: {max_buffered_bytes: 1024}")) == ()
     (note,) = notes(loaded("server: {max_buffered_bytes: 536870912}"))
     assert note.startswith(
-        "server.max_buffered_bytes: 536870912, but the 512 MB that this container may take are enough for 107374182,"
+        "server.max_buffered_bytes: 536870912, but the container's limit of 512 MB is enough for 107374182,"
     )
 
 
 def test_a_closed_config_without_keys_is_noted() -> None:
     assert notes(loaded("closed: true")) == (
-        "closed: no tenant has keys here, so only issued ones are let in; `concertina keys add` issues them",
+        "closed: no tenant has keys here, so only issued keys are accepted; `concertina keys add` issues them",
     )
 
 

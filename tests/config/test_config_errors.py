@@ -38,7 +38,7 @@ def problems(text: str | bytes) -> list[str]:
 
 NOT_A_HASH = (
     "must be the key's hash, sha256:<64 hex digits>, never the key itself;"
-    " run `concertina keys new TENANT`, or hash a key of yours with `printf %s KEY | sha256sum`"
+    " run `concertina keys new TENANT`, or hash your own key with `printf %s KEY | sha256sum`"
 )
 REDIS = (
     "redis://HOST:PORT/DB, redis+sentinel://HOST:PORT,HOST:PORT/MASTER, redis+cluster://HOST:PORT,HOST:PORT"
@@ -133,16 +133,16 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     "policies that extend each other": (
         "policies:\n  a: {extends: b}\n  b: {extends: c}\n  c: {extends: b, apply_floor: 0.9}",
         [
-            "config.yaml:3: policies.b.extends: goes round in a circle: b -> c -> b",
-            "config.yaml:4: policies.c.extends: goes round in a circle: c -> b -> c",
+            "config.yaml:3: policies.b.extends: extends itself in a circle: b -> c -> b",
+            "config.yaml:4: policies.c.extends: extends itself in a circle: c -> b -> c",
         ],
     ),
     "names with line breaks": (
         'policies:\n  "a\\nb": {extends: "a\\nc"}\n  "a\\nc": {extends: "a\\nb"}',
         [
-            "config.yaml:2: policies.a�b.extends: goes round in a circle: a�b -> a�c -> a�b",
+            "config.yaml:2: policies.a�b.extends: extends itself in a circle: a�b -> a�c -> a�b",
             f"config.yaml:2: policies.a�b: {NAME}",
-            "config.yaml:3: policies.a�c.extends: goes round in a circle: a�c -> a�b -> a�c",
+            "config.yaml:3: policies.a�c.extends: extends itself in a circle: a�c -> a�b -> a�c",
             f"config.yaml:3: policies.a�c: {NAME}",
         ],
     ),
@@ -178,7 +178,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     ),
     "keys of the tenant without keys": (
         f"tenants:\n  default:\n    keys: ['{HASH}']",
-        ["config.yaml:3: tenants.default.keys: must be empty: this tenant stands for callers without a known key"],
+        ["config.yaml:3: tenants.default.keys: must be empty: this tenant serves clients without a known key"],
     ),
     "keys in plain": (
         f"tenants:\n  a:\n    keys:\n    - sk-{SECRET}\n    - {SECRET}\n    - sha256:{SECRET}\n    - 12",
@@ -205,8 +205,8 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     "an address with credentials": (
         f"upstreams:\n  a: {{base_url: 'https://u:{SECRET}@h/v1'}}\n  b: {{base_url: 'https://h/v1?key={SECRET}'}}",
         [
-            "config.yaml:2: upstreams.a.base_url: must not hold credentials; put the key into api_key",
-            "config.yaml:3: upstreams.b.base_url: must hold no credentials in its query; put the key into api_key",
+            "config.yaml:2: upstreams.a.base_url: must not contain credentials; put the key into api_key",
+            "config.yaml:3: upstreams.b.base_url: must contain no credentials in its query; put the key into api_key",
         ],
     ),
     "a store of another kind": (f"store:\n  url: postgres://u:{SECRET}@h/d", [f"config.yaml:2: store.url: {STORES}"]),
@@ -324,7 +324,10 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     "only comments": ("# nothing\n", [f"config.yaml: {EMPTY}"]),
     "a list": ("- a\n", ["config.yaml:1: must be a mapping of sections, such as `server:`"]),
     "Latin-1": ("# ok\n# é".encode("latin-1"), ["config.yaml:2: is not UTF-8; save it as UTF-8"]),
-    "a control character": (b"a: \x00", ["config.yaml: holds a control character that YAML does not allow; remove it"]),
+    "a control character": (
+        b"a: \x00",
+        ["config.yaml: contains a control character that YAML does not allow; remove it"],
+    ),
     "too many bytes": (
         b"#" * (MAX_BYTES + 1),
         ["config.yaml: is larger than 1,000,000 bytes; this is not a config file"],
@@ -379,7 +382,7 @@ def test_a_broken_config_is_refused_with_one_line_a_problem(text: str | bytes, e
 def test_a_variable_that_is_written_as_in_another_program_is_refused(value: str) -> None:
     text = f'upstreams: {{main: {{base_url: http://h/v1, api_key: "{value}"}}}}'
     path = "config.yaml:1: upstreams.main.api_key"
-    assert problems(text) == [f"{path}: would be used as it is written; here a variable is written ${{NAME}}"]
+    assert problems(text) == [f"{path}: would be used literally; write a variable as ${{NAME}}"]
     assert problems("store: {url: 'redis://:$PASS@h:6379/0'}")[0].startswith("config.yaml:1: store.url: would be used")
 
 
@@ -391,8 +394,8 @@ def test_a_key_that_only_resembles_a_variable_is_one(value: str) -> None:
 @pytest.mark.parametrize(
     ("headers", "problem"),
     [
-        ("{Host: h}", "'Host' is no header that can be set here"),
-        ('{"a b": c}', "'a b' is no header that can be set here"),
+        ("{Host: h}", "'Host' cannot be set here; use another header name"),
+        ('{"a b": c}', "'a b' cannot be set here; use another header name"),
         ('{x-a: "a\\nb"}', "'x-a' must be printable ASCII in one line"),
         ("[x-a]", "must be a mapping of header names to values"),
     ],
@@ -512,5 +515,5 @@ def test_the_valid_config_of_these_tests_is_valid() -> None:
     ],
 )
 def test_who_wants_a_router_is_told_where_to_put_one(text: str) -> None:
-    with pytest.raises(ConfigError, match="put a router, such as LiteLLM's proxy, behind Concertina"):
+    with pytest.raises(ConfigError, match="put a router, such as LiteLLM's proxy, after Concertina"):
         load_text("c.yaml", text, {})

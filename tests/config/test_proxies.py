@@ -164,7 +164,7 @@ def test_a_word_in_the_config_is_no_proxys_name(setting: str, taken: bool) -> No
     if taken:
         assert load_text("c.yaml", text, {}).upstreams["main"].egress({}).proxy is None
         return
-    with pytest.raises(ConfigError, match=r"must be http://HOST:PORT .*; or none, to go without one"):
+    with pytest.raises(ConfigError, match=r"must be http://HOST:PORT .*; or none, to use no proxy"):
         load_text("c.yaml", text, {})
 
 
