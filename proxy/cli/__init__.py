@@ -1,1 +1,1 @@
-"""The command line, a module for each command; the server as a process."""
+"""The command line, one module per command, and the server as a process."""

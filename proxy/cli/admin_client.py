@@ -1,4 +1,4 @@
-"""The admin API for commands: of the running proxy, else of the same application in this process over the store."""
+"""A client of the admin API: of the running proxy, or else of the application in this process over the store."""
 
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -19,18 +19,22 @@ from proxy.server.addresses import of_proxy
 
 _T = TypeVar("_T")
 _READ_SECONDS = 10.0
-# A session takes some milliseconds, and a tenant may have 100,000.
+# To erase a session takes some milliseconds, and a tenant may have 100,000 sessions.
 _ERASE_SECONDS = 600.0
 _OTHER_TOKEN = "it has another admin token; run this with its config, as its user, or set server.admin_token for both"  # noqa: S105 - no token
 
 Send = Callable[[str, str], tuple[int, bytes]]
-"""Sends a method and a target, and returns status and body of the response."""
+"""Send a method and a target, and return status and body of the response."""
 
 
 class AdminError(Exception):
-    """The admin API refused a call; the text says why. status: of its response; 0 if it was no response of the API."""
+    """The admin API refused a call, for the reason in the text.
+
+    status: of its response; 0 if it was no response of the API.
+    """
 
     def __init__(self, text: str, status: int = 0) -> None:
+        """Create an error with its text."""
         super().__init__(text)
         self.status = status
 
@@ -45,10 +49,13 @@ class _Refusal(msgspec.Struct):
 
 
 class AdminClient:
-    """Calls endpoints of the admin API for a tenant. url: of the running proxy; None for the application in process."""
+    """A client of the admin API for one tenant.
+
+    url: of the running proxy; None for the application in process.
+    """
 
     def __init__(self, send: Send, tenant: str, url: str | None = None, verb: str = "show") -> None:
-        """`verb`: what the command does, for errors."""
+        """Create a client. `verb` names the command's action in errors."""
         self.tenant = tenant
         self.url = url
         self._send = send
@@ -67,7 +74,7 @@ class AdminClient:
         except TimeoutError:
             raise AdminError(f"the proxy at {self.url} did not answer in time; try again") from None
         except (OSError, HTTPException, msgspec.DecodeError):
-            raise AdminError(f"the proxy at {self.url} stopped, or is of another version; try again") from None
+            raise AdminError(f"the proxy at {self.url} stopped, or has another version; try again") from None
         message = _OTHER_TOKEN if error.code in ("invalid_api_key", "not_allowed") else error.message
         prefix = f"the proxy at {self.url} did not {self._verb} it: " if self.url else ""
         raise AdminError(prefix + message, status)
@@ -83,8 +90,9 @@ def open_client(
 ) -> Iterator[AdminClient]:
     """Find the running proxy, or open the application in process. Raises AdminError and StoreError.
 
-    It is in process if no proxy answers or the proxy refuses. With `changes`, a verb, a refusal is an error. With
-    `reads_content` it is if the pages hide the tenant's content: who has the store's secret may read it.
+    The application is in process if no proxy answers or the proxy refuses. With `changes`, a verb, a refusal is an
+    error. With `reads_content` it is also in process if the pages hide the tenant's content: with the store's secret it
+    may be read.
     """
     running = as_running(config)
     url = of_proxy(running)

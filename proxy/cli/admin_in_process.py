@@ -1,4 +1,4 @@
-"""The admin application in this process, over the store: for commands, if no proxy answers."""
+"""The admin application in this process, over the store, for commands without a running proxy."""
 
 import asyncio
 import io
@@ -34,8 +34,10 @@ from proxy.wiring import open_engine
 
 @contextmanager
 def open_in_process(config: Config, caller: Caller) -> Iterator[Callable[[str, str], tuple[int, bytes]]]:
-    """Open the application over the store, with all of its pages and contents, which who has the store's secret may
-    read. Return a function from method and target to status and body. Raises StoreError."""
+    """Open the application over the store with all pages and contents. Raises StoreError.
+
+    Return a function from method and target to status and body. A user with the store's secret may read everything.
+    """
     tenants = {name: tenant.model_copy(update={"inspect": True}) for name, tenant in config.tenants.items()}
     server, token = config.server.model_copy(update={"admin": True}), AdminToken(secrets.token_urlsafe(32))
     config = config.model_copy(update={"tenants": tenants, "server": server})
@@ -43,7 +45,7 @@ def open_in_process(config: Config, caller: Caller) -> Iterator[Callable[[str, s
         opened = AsyncExitStack()
         try:
             stored = runner.run(opened.enter_async_context(open_stored(config)))
-            runner.run(stored.members(caller.index, 1))  # a store that cannot be reached says why
+            runner.run(stored.members(caller.index, 1))  # an unreachable store raises its reason here
             context = runner.run(_context(config, CircuitBreaker(stored, time.monotonic), workers, token))
             site = AdminSite(lambda: context, lambda: False, lambda _: nullcontext())
             yield lambda method, target: runner.run(_send(site, token, method, target))
@@ -54,7 +56,7 @@ def open_in_process(config: Config, caller: Caller) -> Iterator[Callable[[str, s
 async def _context(
     config: Config, store: CircuitBreaker, workers: ThreadPoolExecutor, token: AdminToken
 ) -> AdminContext:
-    """Build the parts that pages look at. None of them is started, and none is written to the store."""
+    """Build the parts that pages read. None of them is started, and nothing is written to the store."""
     log, started = Log("error", time.time, io.BytesIO()), time.time()
     engine = await open_engine(config, store, UpstreamClient(), workers, log, loads=False)
     sessions, histories, tenants = engine.sessions, SessionHistories(), Tenants(config)

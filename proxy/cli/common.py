@@ -1,4 +1,4 @@
-"""What commands have in common: the config they read, the tenant they stand for, and where their words go."""
+"""Shared parts of commands: config, tenant and output."""
 
 import os
 import sys
@@ -25,19 +25,22 @@ _T = TypeVar("_T")
 
 
 def chosen(path: Path | None) -> Path | None:
-    """The config file to read: the one that was named, else that of CONCERTINA_CONFIG, else the directory's; None for
-    the built-in defaults."""
-    if path is None and (named := os.environ.get("CONCERTINA_CONFIG")):
-        return Path(named)
+    """Return the config file to read; None for the built-in defaults.
+
+    It is the named file, else that of CONCERTINA_CONFIG, else the directory's.
+    """
+    if path is None and (variable := os.environ.get("CONCERTINA_CONFIG")):
+        return Path(variable)
     return CONFIG if path is None and CONFIG.is_file() else path
 
 
 def name_of(path: Path | None) -> str:
+    """Return the name of a config in messages."""
     return str(chosen(path) or _DEFAULTS)
 
 
 def load_config(path: Path | None) -> Config:
-    """The config, or its problems on standard error and exit code 1."""
+    """Load the config. On problems, print them to standard error and exit with code 1."""
     try:
         return load(chosen(path), os.environ)
     except ConfigError as error:
@@ -47,7 +50,7 @@ def load_config(path: Path | None) -> Config:
 
 
 def caller_of(config: Config, tenant: str, policy: str | None = None) -> Caller:
-    """A caller of this tenant, under another policy if one is named."""
+    """Return a caller of this tenant, under another policy if one is named."""
     caller = Tenants(config).operator_of(tenant)
     if caller is None:
         fail(f"--tenant {tenant}: no tenant has this name; {suggest(tenant, config.tenants, 'known names')}")
@@ -59,7 +62,7 @@ def caller_of(config: Config, tenant: str, policy: str | None = None) -> Caller:
 
 
 def count_settings(config: Config) -> str:
-    """How much a config names."""
+    """Return how many upstreams, policies and tenants a config has."""
     counts = {"upstream": config.upstreams, "policy": config.policies, "tenant": config.tenants}
     plurals = {"policy": "policies"}
     return ", ".join(
@@ -68,23 +71,23 @@ def count_settings(config: Config) -> str:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return the console. A file or another program gets whole lines: nothing is cut or wrapped for a width."""
-    made = Console(stderr=stderr, no_color=bool(os.environ.get("NO_COLOR")), highlight=False, markup=False)
-    if not made.is_terminal:
-        made.width = _PIPED
-    return made
+    """Return the console. A file or another program gets complete lines: nothing is cut or wrapped."""
+    result = Console(stderr=stderr, no_color=bool(os.environ.get("NO_COLOR")), highlight=False, markup=False)
+    if not result.is_terminal:
+        result.width = _PIPED
+    return result
 
 
-def output(found: _T, show: Callable[[_T, Console], None], *, as_json: bool, indent: int = -1) -> None:
-    """On standard output, as JSON or as `show` shows it to people."""
+def output(result: _T, show: Callable[[_T, Console], None], *, as_json: bool, indent: int = -1) -> None:
+    """Print a result to standard output, as JSON or with `show` for people."""
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(found), indent=indent).decode())
+        print(msgspec.json.format(msgspec.json.encode(result), indent=indent).decode())
     else:
-        show(found, console())
+        show(result, console())
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Print a table. A file or another program gets one line a row, however long, its columns two spaces apart."""
+    """Print a table. A file or another program gets one line per row, its columns two spaces apart."""
     if console.is_terminal:
         console.print(table)
         return
@@ -102,7 +105,7 @@ def _padded(cell: str, width: int, is_right: bool) -> str:
 
 
 def plain(text: str | None) -> str:
-    """On one line, and nothing in it that a terminal would obey."""
+    """Return a text on one line, without control sequences for a terminal."""
     return printable(text or "")
 
 
@@ -112,10 +115,12 @@ def moment(seconds: float) -> str:
 
 
 def err(text: str) -> None:
+    """Print a text to standard error, without control sequences."""
     for line in text.split("\n"):
         print(plain(line), file=sys.stderr)
 
 
 def fail(line: str) -> NoReturn:
+    """Print a line to standard error and exit with code 1."""
     err(line)
     sys.exit(1)

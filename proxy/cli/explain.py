@@ -1,4 +1,4 @@
-"""`concertina explain`: a request in a file explained as a table, with a stored session's records or with none."""
+"""`concertina explain`: a table of the decisions for a request, with a stored session's records or without."""
 
 import sys
 import time
@@ -8,15 +8,17 @@ from contextlib import AsyncExitStack
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from policies.conversation.prefix_digests import mark_of
-from proxy.admin import words
+from proxy.admin import why, words
 from proxy.callers.tenants import Caller
 from proxy.cli.common import fail, plain, print_table
+from proxy.cli.session_details import CUTS
 from proxy.cli.stored import open_stored
 from proxy.compaction.explain import explainer
 from proxy.compaction.explain.explanation import (
@@ -27,7 +29,7 @@ from proxy.compaction.explain.explanation import (
     MessageFate,
     Pinned,
 )
-from proxy.compaction.plan_input import Mode, plan_input_of_pasted
+from proxy.compaction.plan_input import Mode, Outcome, plan_input_of_pasted
 from proxy.config.loading import Config
 from proxy.dialects.base import Dialect
 from proxy.sessions.index import Session, Target
@@ -36,18 +38,36 @@ from proxy.telemetry.log import open_log
 from proxy.upstreams.http import UpstreamClient
 from proxy.wiring import open_engine
 
-_STYLES: dict[Fate, str] = {
-    "head": "cyan",
-    "kept": "green",
-    "anchor": "green",
-    "cooled": "blue",
-    "left_out": "blue",
-    "summarised": "yellow",
-    "covered": "yellow",
-    "dropped": "red",
+
+class _FateColumn(NamedTuple):
+    """The words for the fate of a message, and their style."""
+
+    text: str
+    style: str
+
+
+_FATES: dict[Fate, _FateColumn] = {
+    "head": _FateColumn("system prompt", "cyan"),
+    "kept": _FateColumn("unchanged", "green"),
+    "anchor": _FateColumn("kept next to the record", "green"),
+    "cooled": _FateColumn("shortened", "blue"),
+    "left_out": _FateColumn("media left out", "blue"),
+    "summarised": _FateColumn("summarised now", "yellow"),
+    "covered": _FateColumn("in the record", "yellow"),
+    "dropped": _FateColumn("not sent", "red"),
+}
+_OUTCOMES: dict[Outcome, str] = {
+    "none": "sent unchanged",
+    "applied": "compacted",
+    "reused": "sent with the stored record",
+    "cooled": "sent with shortened results",
+    "bypass": "relayed unchanged",
+    "pending": "sent unchanged for now",
+    "failed-open": "sent unchanged after a failure",
+    "shadow": "sent unchanged, in shadow mode",
 }
 _STDIN = Path("-")
-# Pinned sentences on the terminal, each on one line.
+# The maximum number of pinned sentences on the terminal, one line each.
 _MOST_TEXTS = 12
 _SHOWN = 16
 
@@ -55,7 +75,7 @@ _SHOWN = 16
 async def explain(
     config: Config, body: bytes, caller: Caller, mode: Mode, dialect: Dialect, session: Session | None = None
 ) -> Explanation | None:
-    """Return what would be done with a request, None if it is not one of the dialect.
+    """Return the decisions for a request; None if it is not one of the dialect.
 
     session: the stored session that it continues. Raises InvalidJSONError, StoreError.
     """
@@ -67,37 +87,37 @@ async def explain(
         request = await engine.read(body, caller, router, dialect)
         if request is None:
             return None
-        goes_on = None if session is None else Target(bytes.fromhex(session.id), mark_of(caller.labels, session.label))
-        return await explainer.explain(engine, plan_input_of_pasted(router, caller, mode, request, goes_on), request)
+        target = None if session is None else Target(bytes.fromhex(session.id), mark_of(caller.labels, session.label))
+        return await explainer.explain(engine, plan_input_of_pasted(router, caller, mode, request, target), request)
 
 
 def read_request(file: Path) -> tuple[str, bytes]:
-    """What to call a request's file, and its bytes; ends the process where it cannot be read."""
+    """Return the name of a request's file, and its bytes. End the process if it cannot be read."""
     if file == _STDIN:
         return "standard input", sys.stdin.buffer.read()
     try:
         return str(file), file.read_bytes()
     except OSError as error:
-        fail(f"{file}: {error.strerror}; name a file that holds one request body, or - for standard input")
+        fail(f"{file}: {error.strerror}; name a file with one request body, or - for standard input")
 
 
 def show(explanation: Explanation, console: Console, session: Session | None) -> None:
-    """The explanation for people: what it is measured by, what becomes of the messages, and the verdict."""
-    # A file or another program gets whole lines.
-    tell = partial(console.print, soft_wrap=not console.is_terminal)
-    for line in (_looked_at(session), *_measures(explanation)):
-        tell(line)
+    """Print the explanation for people: the thresholds, the table of messages, and the verdict."""
+    # A file or another program gets complete lines.
+    print_line = partial(console.print, soft_wrap=not console.is_terminal)
+    for line in (_source(session), *_measures(explanation)):
+        print_line(line)
     print_table(_table(explanation.messages), console)
     carried = (*_pins(explanation), *_texts("pinned", explanation.pinned), *_texts("left out", explanation.left_out))
     for line in (*_cut(explanation), *carried, *_verdict(explanation)):
-        tell(line)
+        print_line(line)
 
 
-def _looked_at(session: Session | None) -> str:
+def _source(session: Session | None) -> str:
     if session is None:
-        return f"{WITHOUT_STORE}; --session ID looks at a session's records"
+        return f"{WITHOUT_STORE}; --session ID uses a session's records"
     label = f", {plain(session.label)}" if session.label else ""
-    return f"with what the store has of session {session.id[:_SHOWN]}{label}"
+    return f"with the stored records of session {session.id[:_SHOWN]}{label}"
 
 
 def _measures(explanation: Explanation) -> Iterator[str]:
@@ -105,22 +125,22 @@ def _measures(explanation: Explanation) -> Iterator[str]:
     size = "unknown" if window is None else f"{window.tokens:,} tokens ({window.source}), {explanation.usable:,} usable"
     yield f"{plain(explanation.model) or 'no model'}, policy {explanation.policy}, window {size}"
     if window is not None and limits is not None:
-        must = f", at any price from {limits.overflow:,}" if limits.overflow is not None else ""
+        must = f", whatever it costs from {limits.overflow:,}" if limits.overflow is not None else ""
         yield (
             f"compacted from {limits.compaction:,} tokens{must}; prepared in the background from {limits.soft:,};"
-            f" not looked at below {limits.floor:,}"
+            f" unchanged below {limits.floor:,}"
         )
 
 
 def _table(messages: Sequence[MessageFate]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("messages", no_wrap=True)
-    table.add_column("what")
+    table.add_column("content")
     for name in ("count", "tokens", "sent"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("fate", no_wrap=True)
+    table.add_column("result", no_wrap=True)
     table.add_column("why")
-    for (fate, why), group in groupby(messages, key=lambda message: (message.fate, message.why)):
+    for (fate, cause), group in groupby(messages, key=lambda message: (message.fate, message.why)):
         run = list(group)
         table.add_row(
             f"{run[0].index}-{run[-1].index}" if len(run) > 1 else str(run[0].index),
@@ -128,8 +148,8 @@ def _table(messages: Sequence[MessageFate]) -> Table:
             str(len(run)),
             f"{sum(message.tokens for message in run):,}",
             f"{sum(message.tokens_after for message in run):,}",
-            Text(fate, style=_STYLES[fate]),
-            why,
+            Text(_FATES[fate].text, style=_FATES[fate].style),
+            cause,
         )
     return table
 
@@ -147,40 +167,39 @@ def _what(run: Sequence[MessageFate]) -> str:
 def _cut(explanation: Explanation) -> Iterator[str]:
     cut, checkpoint = explanation.cut, explanation.checkpoint
     if checkpoint is not None:
-        made = f"generation {checkpoint.generation}, {checkpoint.names} names"
-        yield f"checkpoint {checkpoint.digest}: {checkpoint.covered} messages, {made}"
+        generation = f"generation {checkpoint.generation}, {checkpoint.names} names"
+        yield f"record {checkpoint.digest}: {checkpoint.covered} messages, {generation}"
     if cut is not None:
-        moved = f" by {cut.boundary_adjustment_delta}" if cut.boundary_adjustment_delta else ""
         rounds = cut.rounds
         yield (
-            f"cut before message {cut.index}: {cut.level}, {cut.split_strategy}, {cut.boundary_adjustment}{moved};"
-            f" of {rounds.total} rounds {rounds.summarized} summarised, {rounds.kept} kept"
+            f"cut before message {cut.index}, {CUTS.get(cut.split_strategy, cut.split_strategy)}:"
+            f" {rounds.summarized} of {rounds.total} rounds summarised, {rounds.kept} kept"
         )
     if explanation.record_tokens is not None:
         yield (
-            f"in their place a record of {'at most ' if cut else ''}{explanation.record_tokens:,} tokens, with"
+            f"replaced by a record of {'at most ' if cut else ''}{explanation.record_tokens:,} tokens, with"
             f" {len(explanation.pinned)} sentences of the user, {explanation.actions} tool calls"
             f" and {explanation.files} changed files"
         )
     if explanation.payoff is not None:
         yield f"{'the record' if cut else 'new short forms'}: {words.payoff(explanation.payoff)}"
-    if (told := explanation.reading) is not None and told.read:
-        yield f"so far {words.reading(told)}; an early one is made at {told.due:g} times"
+    if (reading := explanation.reading) is not None and reading.read:
+        yield f"so far {words.reading(reading)}; an early compaction starts at {reading.due:g} times"
     if explanation.media is not None:
         yield words.media(explanation.media, time.time())
     yield from _results(explanation)
 
 
 def _results(explanation: Explanation) -> Iterator[str]:
-    """Yield a line for each message that is not sent as it came, and for what no result points to."""
+    """Yield a line for each message that is changed, and for results that point to missing content."""
     for short in explanation.shortened:
-        yield f"message {short.index} without what it repeats or pads, {short.tokens} tokens less"
+        yield f"message {short.index} without repetitions and padding, {short.tokens} tokens less"
     for text in explanation.restored:
         yield f"message {text.index} with the text of message {text.source}, to which it points, {text.tokens} tokens"
     if explanation.unresolved:
-        yield f"{explanation.unresolved} results point to what is not in the request"
-    for one in explanation.recalled:
-        yield f"message {one.index} behind {one.passages} quotations of what that covers, {one.tokens} tokens"
+        yield f"{explanation.unresolved} results point to content that is not in the request"
+    for recalled in explanation.recalled:
+        yield f"message {recalled.index} after {recalled.passages} quotations of it, {recalled.tokens} tokens"
 
 
 def _pins(explanation: Explanation) -> Iterator[str]:
@@ -189,26 +208,29 @@ def _pins(explanation: Explanation) -> Iterator[str]:
         yield f"pin of the {pin.named_by}{index}: {plain(pin.source)} {'stays' if pin.is_kept else 'does not fit'}"
 
 
-def _texts(what: str, texts: Sequence[Pinned] | Sequence[LeftOutText]) -> Iterator[str]:
+def _texts(label: str, texts: Sequence[Pinned] | Sequence[LeftOutText]) -> Iterator[str]:
     for text in texts[:_MOST_TEXTS]:
         index = "gone" if text.index is None else text.index
-        yield f"  {what} {text.kind} [{index}] {plain(text.text)}"
+        yield f"  {label} {text.kind} [{index}] {plain(text.text)}"
     if len(texts) > _MOST_TEXTS:
         yield f"  … and {len(texts) - _MOST_TEXTS} more: --json shows all"
+
+
+def _decision(outcome: Outcome, reason: str) -> str:
+    return f"{_OUTCOMES[outcome]}: {why.reason(reason)}"
 
 
 def _verdict(explanation: Explanation) -> Iterator[str]:
     received, sent, window = explanation.tokens_received, explanation.tokens_sent, explanation.window
     measured = "" if window is None else f" of a {window.tokens:,}-token window's {explanation.usable:,} usable"
     about = "at most " if explanation.cut else ""
-    verdict = f"{explanation.outcome} ({explanation.reason})"
+    yield _decision(explanation.outcome, explanation.reason)
     if explanation.would is not None:
-        verdict += f"; mode on: {explanation.would.outcome} ({explanation.would.reason})"
-    yield verdict
+        yield f"in mode on: {_decision(explanation.would.outcome, explanation.would.reason)}"
     yield f"{received:,}{measured}; would send {about}{sent:,} ({round(100 * sent / max(1, received))} %)"
     if window is None:
         model = plain(explanation.model)
         yield (
-            "the window of this model is unknown: only an overflow, or the message limit, leads to a compaction;"
+            "the window of this model is unknown: a compaction follows only an overflow or the message limit;"
             f' set models: [{{match: "{model}", context_window: TOKENS}}] in the config'
         )

@@ -1,4 +1,4 @@
-"""`concertina init`: a short config to begin with, and what the agents need."""
+"""`concertina init`: a short initial config, and setup instructions for agents."""
 
 import json
 import os
@@ -11,45 +11,45 @@ from proxy.config.loading import ConfigError, load_text, notes
 from proxy.server.addresses import of_proxy
 
 _UPSTREAM = """\
-  # The server that answers: its address up to and including /v1.
+  # The server that answers requests: its address up to and including /v1.
   main: {{base_url: {url}}}
 """
 _PROVIDERS = """\
-  # Where requests go; clients send their own keys, unless one is set as api_key.
+  # The servers that answer requests. Clients send their own keys, unless api_key is set.
   main: {base_url: "https://api.openai.com/v1"}
   anthropic: {base_url: "https://api.anthropic.com/v1", auth: x-api-key}
 """
 _CONFIG = """\
-# Concertina's config. What it does not say is at its default; `concertina schema` describes every setting,
-# `concertina check` says what is wrong with this file, and a proxy that runs takes it when it is saved.
+# Concertina's config. Every other setting has its default. `concertina schema` describes all settings,
+# `concertina check` reports problems of this file, and a running proxy reloads it when it is saved.
 
 server:
-  # 0.0.0.0 for every interface: then give the tenants keys, and set closed: true.
+  # 0.0.0.0 listens on every interface. Then give the tenants keys, and set closed: true.
   host: 127.0.0.1
   port: 8795
 
 upstreams:
 {upstreams}
-# What is known of a model that no table knows:
+# The window of a model that is not in the built-in table:
 # models:
 #   - {{match: "my-model", context_window: 32768}}
 
-# What is done to long conversations: default, coding-agent, chat, cost, or observe to change nothing at first.
+# The policy for long conversations: default, coding-agent, chat, cost, or observe to change nothing at first.
 tenants:
   default: {{policy: default}}
 """
 _NEXT = """\
-wrote {file}, and above is what agents need; next:
-  concertina doctor     # whether the upstreams, their keys and the store are well
-  concertina serve      # the proxy, at {url}
+wrote {file}; the agents' settings are above. Next:
+  concertina doctor     # check the upstreams, their keys and the store
+  concertina serve      # start the proxy at {url}
 """
 
 
 def init(*, agent: str | None = None, upstream: str | None = None) -> None:
-    """Write a short config.yaml, never over one, and print what agents need and what to do next.
+    """Write a short config.yaml and print what agents need and what to do next. An existing file is never overwritten.
 
-    :param agent: Print what this one needs alone; beside a config that is there already, nothing is written.
-    :param upstream: Server that answers, in place of OpenAI's and Anthropic's.
+    :param agent: Print only what this one needs; if a config exists, nothing is written.
+    :param upstream: Address of the server that answers, instead of OpenAI's and Anthropic's.
     """
     agents = clients() if agent is None else [known_client(agent)]
     if agent is not None and upstream is None and CONFIG.exists():
@@ -65,9 +65,9 @@ def init(*, agent: str | None = None, upstream: str | None = None) -> None:
         with CONFIG.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        fail(f"{CONFIG} is there already; `concertina check` tells whether it is right, `--agent NAME` what one needs")
+        fail(f"{CONFIG} exists already; `concertina check` validates it, and `--agent NAME` prints what an agent needs")
     except OSError as error:
-        fail(f"{CONFIG} cannot be written: {error.strerror}; go to a directory of yours")
+        fail(f"{CONFIG} cannot be written: {error.strerror}; change to a directory that you may write to")
     for note in notes(config):
         err(f"note: {note}")
     url = of_proxy(config) or ""

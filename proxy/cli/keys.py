@@ -1,4 +1,4 @@
-"""What `concertina keys` does in the store: issue, list and revoke keys of tenants."""
+"""`concertina keys`: issue, list and revoke keys of tenants in the store."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 
 
 async def add(config: Config, tenant: str, *, name: str, expires: float | None, limits: KeyLimits) -> tuple[str, str]:
-    """Issue a key in the store, which is made if it is a file; returns the secret and the key's id.
+    """Issue a key in the store, and return the secret and the key's id. Raises StoreError.
 
-    Ends the command if another that is good has its name. Raises StoreError.
+    A store that is a file is created. End the command if another valid key has this name.
     """
     _refuse_memory(config)
     check_file(config.store.url, config.store.timeout)
@@ -43,7 +43,7 @@ async def add(config: Config, tenant: str, *, name: str, expires: float | None, 
 
 
 async def list_issued(config: Config, tenant: str | None) -> list[KeyRow]:
-    """A tenant's keys, or all, the oldest first. Raises StoreError."""
+    """Return the keys of a tenant, or of all tenants, the oldest first. Raises StoreError."""
     _refuse_memory(config)
     try:
         async with open_stored(config) as store:
@@ -53,53 +53,53 @@ async def list_issued(config: Config, tenant: str | None) -> list[KeyRow]:
 
 
 async def revoke(config: Config, tenant: str, name: str) -> IssuedKey:
-    """Revoke the key of this id, or how it begins, or of this name; ends the command where there is none, or several.
+    """Revoke the key with this id, prefix of an id, or name. Raises StoreError.
 
-    Raises StoreError.
+    End the command if no key or several keys match.
     """
     _refuse_memory(config)
     async with open_stored(config) as store:
         keys = await _keys_of(config, store, tenant)
-        found = [key for key in keys if key.id.startswith(name) or key.name == name]
-        if not found:
+        matches = [key for key in keys if key.id.startswith(name) or key.name == name]
+        if not matches:
             fail(f"tenant {tenant} has no such key: {name}; `concertina keys list {tenant}` lists them")
-        found = [key for key in found if key.revoked is None] or found
-        if len(found) > 1:
-            fail(f"several keys are called {name}; name one: {', '.join(key.id for key in found)}")
-        gone = as_revoked(found[0], time.time())
-        await KeyShelf(config.store.seal(store)).put(gone)
-        return gone
+        matches = [key for key in matches if key.revoked is None] or matches
+        if len(matches) > 1:
+            fail(f"several keys are called {name}; name one: {', '.join(key.id for key in matches)}")
+        revoked = as_revoked(matches[0], time.time())
+        await KeyShelf(config.store.seal(store)).put(revoked)
+        return revoked
 
 
 async def _keys_of(config: Config, store: Store, tenant: str | None) -> list[IssuedKey]:
     shelf = KeyShelf(config.store.seal(store))
     keys = await shelf.every()
     if shelf.unreadable:
-        err(f"note: {shelf.unreadable} more keys were lost, or are sealed with another store.encryption_key")
+        err(f"note: {shelf.unreadable} more keys were evicted, or are sealed with another store.encryption_key")
     return [key for key in keys or () if tenant in (None, key.tenant)]
 
 
 def expiry(text: str | None, now: float) -> float | None:
-    """When `30d`, `12h`, `2w` or `2027-01-31` is over, in Unix seconds; a day ends with its last moment in UTC.
+    """Return the end of `30d`, `12h`, `2w` or `2027-01-31` in Unix seconds; None for None.
 
-    Raises ValueError for another text, and for what is over already.
+    A day ends with its last moment in UTC. Raises ValueError for other texts and for times in the past.
     """
     if text is None:
         return None
-    if (found := _DURATION.fullmatch(text)) is not None:
-        return now + int(found[1]) * _UNITS[found[2]]
+    if (duration := _DURATION.fullmatch(text)) is not None:
+        return now + int(duration[1]) * _UNITS[duration[2]]
     try:
         day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
-        raise ValueError("write how long, as in 12h, 30d or 2w, or the last day, as in 2027-01-31") from None
+        raise ValueError("give a duration, such as 12h, 30d or 2w, or the last day, such as 2027-01-31") from None
     end = day.timestamp() + _UNITS["d"]
     if end <= now:
-        raise ValueError(f"{text} is over already")
+        raise ValueError(f"{text} is in the past")
     return end
 
 
 def show(rows: Sequence[KeyRow], console: Console) -> None:
-    """Print a row for each key. It prints nothing if there is none."""
+    """Print a row for each key; nothing if there is none."""
     if not rows:
         return
     table = Table(box=None, pad_edge=False)
@@ -128,6 +128,6 @@ def _month(used: Used) -> str:
 def _refuse_memory(config: Config) -> None:
     if config.store.url.startswith("memory:"):
         raise StoreError(
-            "store.url: memory:// lies inside the running proxy, where no command can issue keys; take sqlite or redis,"
+            "store.url: memory:// is inside the running proxy, where no command can issue keys; use sqlite or redis,"
             " or `concertina keys new` for a key in the config"
         )

@@ -1,4 +1,4 @@
-"""The command line: its commands, and the checks of what they are given."""
+"""The command line: its commands and their validation."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ app.command(
     "proxy.cli.doctor.command:doctor",
     name="doctor",
     help_epilogue="Example: concertina doctor --spend gpt-4o-mini",
-    help="Look whether all that a config names is there and works, a line each.",
+    help="Check the upstreams, keys, models and store of a config, a line each.",
 )
 app.command(
     "proxy.cli.watching.tail:tail",
@@ -92,7 +92,7 @@ _REMOVED = {
     ("replay", "--memory"): "`python -m benchmarks.memory FOLDER` of the repository measures it",
     ("demo", "--dialect"): "the demo sends chat completions; for another API point your client at `concertina serve`",
 }
-"""Commands and options of earlier releases, and what replaces each."""
+"""Removed commands and options of earlier releases, with their replacements."""
 
 _LEAST_WINDOW = 256
 _MOST_NAME = 64
@@ -108,7 +108,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     """Run the proxy.
 
     :param host: Address to listen on, instead of server.host.
-    :param port: Port to listen on, instead of server.port; 0 takes any free one.
+    :param port: Port to listen on, instead of server.port; 0: any free port.
     :param workers: Processes that serve, instead of server.workers.
     """
     from proxy.callers import store_secret
@@ -125,30 +125,30 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
         fail(problem)
     for note in notes(loaded):
         err(f"note: {note}")
-    store_secret.make(loaded)  # before there is a store, which would be one without it
+    store_secret.make(loaded)  # before the store is created, which would otherwise have no secret
     try:
         check_file(loaded.store.url, loaded.store.timeout)
     except StoreError as error:
         fail(str(error))
     host, port, number = loaded.server.host, loaded.server.port, loaded.server.workers
     try:
-        if given := inherited_sockets():
-            held, listens = given, lambda: given
+        if inherited := inherited_sockets():
+            listeners, listens = inherited, lambda: inherited
         elif number == 1:
-            held = [listen(host, port)]
-            listens = partial(list, held)
+            listeners = [listen(host, port)]
+            listens = partial(list, listeners)
         else:
-            alone, listens = listen_apart(host, port)
-            held = [alone]
+            listener, listens = listen_apart(host, port)
+            listeners = [listener]
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
         way_out = "choose another with --port or --host, or with server.port and server.host in the config"
         fail(f"cannot listen on {address(host, port)}: {reason}; {way_out}")
-    for listener in held:
+    for listener in listeners:
         _refuse_itself(loaded, *listener.getsockname()[:2])
-    host, port, *_ = held[0].getsockname()
-    # What may be shown without a sign-in hangs on where we listen; of any free port others know the one it is.
-    loaded = _with_command_line(loaded, host=host, port=port) if given else _with_command_line(loaded, port=port)
+    host, port, *_ = listeners[0].getsockname()
+    # What is shown without a sign-in depends on the address. Commands must know which free port it is.
+    loaded = _with_command_line(loaded, host=host, port=port) if inherited else _with_command_line(loaded, port=port)
     with announce(written, loaded.server, chosen(config)):
         code = run_workers(loaded, name_of(config), listens, console(), read_from)
     sys.exit(code)
@@ -158,7 +158,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
 def demo(*, once: bool = False) -> None:
     """Play a session of 60 requests against a small window, directly and through the proxy, and link to its page.
 
-    :param once: End when the session is over, without a page to look at; exit code 1 if any step failed.
+    :param once: End with the session, and show no page; exit code 1 if any step failed.
     """
     from proxy.cli.demo import run_demo
 
@@ -170,7 +170,7 @@ def demo(*, once: bool = False) -> None:
 
 @app.command(help_epilogue="Example: concertina check deploy/config.yaml")
 def check(config: ConfigPath = None) -> None:
-    """Validate a config file: one line a problem with file, line, YAML path and the way out; exit code 0 or 1."""
+    """Validate a config file: one line per problem with file, line, YAML path and remedy; exit code 0 or 1."""
     loaded = load_config(config)
     _refuse_itself(loaded, loaded.server.host, loaded.server.port)
     if (problem := unshared_problem(loaded)) is not None:
@@ -206,24 +206,23 @@ def models(
     ask: Flag = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say how large the windows of models are taken to be, and which source says so; the running proxy first.
+    """Print the context windows of models and their sources. What the running proxy knows comes first.
 
-    :param names: Models; without any, those that the config names without wildcards, else those that the running proxy
-        has seen.
-    :param tenant: Tenant whose requests would ask for them.
+    :param names: Models; default: those that the config names without wildcards, or else those that the proxy has seen.
+    :param tenant: Tenant whose requests use the models.
     :param ask: Ask the upstreams too, with their own keys.
-    :param as_json: Print everything that is known as JSON.
+    :param as_json: Print all facts as JSON.
     """
     from proxy.cli.models import merge_models, named_models, of_running, show, sources
 
     loaded = load_config(config)
     caller_of(loaded, tenant)
     running = of_running(loaded, tenant)
-    chosen = names or tuple(named_models(loaded)) or tuple(dict.fromkeys(each.place.model for each in running))
-    if not chosen:
-        fail("no model is known yet: the config names none; name some, as in `concertina models gpt-4o`")
-    found = merge_models(running, asyncio.run(sources(loaded, chosen, tenant, err, ask=ask)))
-    output(found, show, as_json=as_json)
+    model_names = names or tuple(named_models(loaded)) or tuple(dict.fromkeys(each.place.model for each in running))
+    if not model_names:
+        fail("the config names no model, and none was requested yet; name models, as in `concertina models gpt-4o`")
+    sources_by_model = merge_models(running, asyncio.run(sources(loaded, model_names, tenant, err, ask=ask)))
+    output(sources_by_model, show, as_json=as_json)
 
 
 @app.command(help_epilogue="Example: concertina explain request.json --policy coding-agent")
@@ -239,14 +238,16 @@ def explain(
     session: str | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what would be kept, summarised, cooled, pinned and dropped of a request, and why; nothing is sent anywhere.
+    """Print which messages of a request would be kept, summarised, shortened, pinned or dropped, and why.
+
+    Nothing is sent.
 
     :param file: A body of POST /v1/chat/completions, /v1/responses or /v1/messages; - reads standard input.
     :param policy: Policy to explain it under, instead of the tenant's.
     :param tenant: Tenant whose request it is.
-    :param dialect: What it is written in; unset: by its fields, else chat.
+    :param dialect: API of the request; default: by its fields, or else chat.
     :param force: As with `x-compaction: force`.
-    :param session: Label or id of the stored session that it goes on with, whose records are looked at.
+    :param session: Label or id of the stored session that it continues, whose records are used.
     :param as_json: Print the whole explanation as JSON.
     """
     from proxy.cli.admin_client import AdminError, open_client
@@ -263,11 +264,11 @@ def explain(
     spoken = dialect_named(dialect) if dialect else dialect_of_body(body) or DEFAULT_DIALECT
     mode = "force" if force else caller.policy.mode
     try:
-        goes_on = None
+        stored = None
         if session is not None:
             with open_client(loaded, caller) as client:
-                goes_on = find_session(client, session)
-        explanation = asyncio.run(explained(loaded, body, caller, mode, spoken, goes_on))
+                stored = find_session(client, session)
+        explanation = asyncio.run(explained(loaded, body, caller, mode, spoken, stored))
     except InvalidJSONError as error:
         fail(f"{name}: {error.message}")
     except (AdminError, StoreError) as error:
@@ -275,7 +276,7 @@ def explain(
     if explanation is None:
         array = spoken.array.name
         fail(f"{name}: not a {spoken.name} request; it must be a JSON object with a list of objects as {array}")
-    output(explanation, partial(show, session=goes_on), as_json=as_json, indent=2)
+    output(explanation, partial(show, session=stored), as_json=as_json, indent=2)
 
 
 @app.command(help_epilogue="Example: concertina replay sessions/ --policy chat --policy cost")
@@ -314,13 +315,13 @@ def replay(
 
 @app.command(help_epilogue="Example: claude mcp add concertina -- concertina mcp")
 def mcp(*, tenant: str = DEFAULT, config: ConfigPath = None) -> None:
-    """Serve an MCP server over standard input and output, by which agents search what is stored of conversations.
+    """Serve an MCP server over standard input and output, with which agents search stored conversations.
 
     :param tenant: Tenant whose conversations are searched.
     """
     try:
         from proxy.cli.mcp_server import serve_mcp
-    except ImportError as error:  # it is not there, or older
+    except ImportError as error:  # it is missing, or older
         if (error.name or "").partition(".")[0] != "mcp":
             raise
         fail(missing_extra("mcp"))
@@ -336,9 +337,9 @@ def schema() -> None:
 
 @keys.command(name="new", help_epilogue="Example: concertina keys new acme")
 def new_key(tenant: str, *, viewer: Flag = False) -> None:
-    """Make a key for a tenant and print it once, with the line that makes it known; only its hash is kept.
+    """Make a key for a tenant and print it once, with the config lines for its hash. Only the hash is stored.
 
-    :param viewer: A key for a person who looks at the tenant's pages under /admin, and sends no requests.
+    :param viewer: A key for a person who reads the tenant's pages under /admin, and sends no requests.
     """
     from proxy.callers.issued_keys import new_secret
 
@@ -364,12 +365,13 @@ def add_key(
     tokens_per_minute: Amount = None,
     config: ConfigPath = None,
 ) -> None:
-    """Issue a key of a tenant, kept in the store beside the config's, and print it once; replicas know it within 2 s.
+    """Issue a key for a tenant in the store and print it once. Replicas accept it within 2 s.
 
-    Tokens and dollars are those of prompts, answers and summaries, by list prices; days and months are of UTC.
+    Keys in the config stay valid. Limits count tokens and list prices of prompts, responses and summaries. Days and
+    months are in UTC.
 
-    :param name: What to call it in lists.
-    :param expires: How long it is good for, as in 12h, 30d or 2w, or its last day, as in 2027-01-31.
+    :param name: Name of the key in lists.
+    :param expires: Duration, such as 12h, 30d or 2w, or the last day, such as 2027-01-31.
     """
     from proxy.callers import store_secret
     from proxy.callers.issued_keys import LOOK_EVERY, KeyLimits
@@ -388,10 +390,10 @@ def add_key(
         tokens_per_minute=tokens_per_minute,
     )
     if len(name) > _MOST_NAME or plain(name) != name:
-        fail(f"--name: at most {_MOST_NAME} characters, all of which can be printed")
+        fail(f"--name: must have at most {_MOST_NAME} characters, all printable")
     file = file_of(loaded.store.url)
     is_new = file is not None and not file.exists()
-    store_secret.make(loaded)  # before there is a store, which would be one without it
+    store_secret.make(loaded)  # before the store is created, which would otherwise have no secret
     try:
         until = expiry(expires, time.time())
     except ValueError as error:
@@ -402,19 +404,19 @@ def add_key(
         fail(str(error))
     print(f"The key {key_id} of tenant {tenant}, shown this once:\n\n  {key}\n")
     if file is not None:
-        print(f"It lies in {file.absolute()}{', which was made for it' if is_new else ''}.")
-    print(f"Running proxies of this store take it within {LOOK_EVERY:g} s.")
+        print(f"It is stored in {file.absolute()}{', a new file' if is_new else ''}.")
+    print(f"Running proxies with this store accept it within {LOOK_EVERY:g} s.")
     without = [where for where, upstream in loaded.upstreams.items() if not upstream.api_key.get_secret_value()]
     if without and not loaded.tenants[tenant].api_key.get_secret_value():
-        way_out = f"set tenants.{tenant}.api_key or upstreams.{without[0]}.api_key if it wants one"
-        err(f"note: requests with it go to {' and '.join(without)} without a key; {way_out}")
+        way_out = f"set tenants.{tenant}.api_key or upstreams.{without[0]}.api_key if it requires one"
+        err(f"note: its requests go to {' and '.join(without)} without a key; {way_out}")
 
 
 @keys.command(name="list", help_epilogue="Example: concertina keys list acme")
 def list_keys(tenant: str | None = None, *, config: ConfigPath = None, as_json: AsJson = False) -> None:
-    """List the issued keys, what they have used and what they may; those of the config are in the config.
+    """List the issued keys with their usage and limits. Keys in the config are not listed.
 
-    :param tenant: Of this one alone.
+    :param tenant: Only keys of this tenant.
     :param as_json: Print them as JSON.
     """
     from proxy.cli.keys import list_issued, show
@@ -434,9 +436,9 @@ def list_keys(tenant: str | None = None, *, config: ConfigPath = None, as_json: 
 
 @keys.command(name="revoke", help_epilogue="Example: concertina keys revoke acme ci")
 def revoke_key(tenant: str, key: str, *, config: ConfigPath = None) -> None:
-    """Have an issued key be refused from now on, by every replica within 2 s; nothing of its sessions is erased.
+    """Revoke an issued key. Every replica refuses it within 2 s, and its sessions are kept.
 
-    :param key: Its id, or how that begins, or its name.
+    :param key: Its id, the beginning of its id, or its name.
     """
     from proxy.cli.keys import revoke
     from proxy.sessions.stores import StoreError
@@ -454,27 +456,27 @@ def revoke_key(tenant: str, key: str, *, config: ConfigPath = None) -> None:
 
 @app.command(help_epilogue="Example: source <(concertina completion bash)")
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
-    """Print what has a shell complete our commands: `source <(concertina completion bash)`.
+    """Print a script that completes the commands in a shell: `source <(concertina completion bash)`.
 
-    :param shell: Which shell; for fish `concertina completion fish | source`.
+    :param shell: The shell; for fish `concertina completion fish | source`.
     """
     print(app.generate_completion(shell=shell))
 
 
 @app.command(help_epilogue="Example: concertina healthcheck http://127.0.0.1:8795")
 def healthcheck(url: str | None = None, *, config: ConfigPath = None) -> None:
-    """Ask a running proxy whether it is ready; exit code 0 or 1.
+    """Check that a running proxy is ready; exit code 0 or 1.
 
     :param url: Its address, instead of server.host and server.port of the config.
     """
     from proxy.cli.running import configured_url, readiness, reason_of, way_to_a_proxy
 
     try:
-        found = configured_url(config) if url is None else named_url(url)
+        address = configured_url(config) if url is None else named_url(url)
     except ValueError as error:
         fail(f"not ready: {error}")
     try:
-        print(readiness(found))
+        print(readiness(address))
     except HTTPError as error:
         fail(f"not ready: {error}")
     except (OSError, ValueError, HTTPException) as error:
@@ -489,23 +491,23 @@ def version() -> None:
 
 def _refuse_default(tenant: str) -> None:
     if tenant == DEFAULT:
-        fail(f"tenant {DEFAULT} has no keys: it stands for callers without a known one; name another")
+        fail(f"tenant {DEFAULT} has no keys: it serves clients without a known key; name another tenant")
 
 
 def _refuse_unknown(config: Config, tenant: str) -> None:
     if tenant not in config.tenants:
         way_out = f"add it to the config, as in `tenants: {{{tenant}: {{}}}}`"
-        fail(f"tenant {tenant} is not in the config; {suggest(tenant, config.tenants, 'there are')}; {way_out}")
+        fail(f"tenant {tenant} is not in the config; {suggest(tenant, config.tenants, 'known names')}; {way_out}")
 
 
 def _with_command_line(config: Config, **chosen: str | int | None) -> Config:
-    """The config with what the command line has chosen of its server section."""
+    """Return the config with the server settings of the command line."""
     changes = {name: value for name, value in chosen.items() if value is not None}
     return config.model_copy(update={"server": config.server.model_copy(update=changes)})
 
 
 def _refuse_itself(config: Config, host: str, port: int) -> None:
-    """End where an upstream is the proxy that is to listen there."""
+    """End the command if an upstream is the proxy that will listen at this address."""
     problems = list(leading_back(config, host, port)) if port else []
     for problem in problems:
         err(problem)
@@ -514,7 +516,7 @@ def _refuse_itself(config: Config, host: str, port: int) -> None:
 
 
 def _refuse_removed(arguments: Sequence[str]) -> None:
-    """End if the arguments name a command or an option of an earlier release."""
+    """End the command if the arguments name a command or an option of an earlier release."""
     for (command, option), instead in _REMOVED.items():
         options = [argument.partition("=")[0] for argument in arguments]
         if arguments[:1] == [command] and (not option or option in options):
@@ -522,8 +524,9 @@ def _refuse_removed(arguments: Sequence[str]) -> None:
 
 
 def main() -> None:
+    """Run the command line."""
     _refuse_removed(sys.argv[1:])
-    if isinstance(sys.stdout, TextIOWrapper):  # what a terminal's encoding lacks must end no command
+    if isinstance(sys.stdout, TextIOWrapper):  # a character that the terminal's encoding lacks must not end the command
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
@@ -531,11 +534,11 @@ def main() -> None:
         finally:
             if sys.stdout is not None:  # closed by a shell's >&-
                 sys.stdout.flush()
-    except BrokenPipeError:  # the reader has enough, such as head; nothing must be flushed again at the end
+    except BrokenPipeError:  # the reader has enough, such as head; nothing may be flushed again at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:  # such as a full disk
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        name = f"{error.filename}: " if error.filename else "this command cannot go on: "
-        fail(f"{name}{error.strerror or error}; is there space, and may this user read and write there?")
+        name = f"{error.filename}: " if error.filename else "this command failed: "
+        fail(f"{name}{error.strerror or error}; check free space and permissions")

@@ -1,7 +1,7 @@
-"""`concertina mcp`: a Model Context Protocol server with one tool that reads, over standard input and output.
+"""`concertina mcp`: a Model Context Protocol server over standard input and output, with one tool for searches.
 
-It searches what the store holds of a tenant's conversations: the newest record of each. The history itself is in no
-store, only in the requests of its client, so what no record carries cannot be found here.
+It searches the newest record of each stored conversation of a tenant. The store has no history: that is only in the
+requests of clients. So text that no record contains is not found.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from proxy.sessions.index import Session
 from proxy.sessions.stores import StoreError
 
 NAME = "conversation_search"
-# Conversations that are searched at once, the last used first, and tokens of an answer.
+# The maximum number of conversations in a search, the last used first; and of tokens in a response.
 _MOST_SESSIONS = 50
 _TOKENS = 2_000
 _ID = 16
@@ -45,18 +45,18 @@ def serve_mcp(config: Config, caller: Caller) -> None:
     server = MCPServer("concertina", version=version("concertina"), log_level="WARNING")
 
     async def conversation_search(query: str, session: str | None = None) -> str:
-        """`session`: the label of a conversation, or how its id begins; all of them without one."""
+        """Search. `session` is a conversation's label or the beginning of its id; all without one."""
         try:
-            found = await _records(config, caller, session)
+            records = await _records(config, caller, session)
         except NothingStoredError:
-            found = []
+            records = []
         except StoreError as error:
             return f"The store cannot be searched: {error}."
-        index = Index(utterance for one in found for utterance in _utterances_of(*one))
+        index = Index(utterance for entry in records for utterance in _utterances_of(*entry))
         lines = search_passages(
             index, query, budget=_TOKENS, count=lambda text: tokenizer.count(text, DEFAULT_ENCODING)
         )
-        return "\n".join(lines) or f"Nothing was found in {len(found)} conversations."
+        return "\n".join(lines) or f"Nothing was found in {len(records)} conversations."
 
     server.tool(NAME, description=_DESCRIPTION, annotations=_READ_ONLY, structured_output=False)(conversation_search)
     server.run("stdio")
@@ -65,15 +65,15 @@ def serve_mcp(config: Config, caller: Caller) -> None:
 async def _records(config: Config, caller: Caller, name: str | None) -> list[tuple[Session, Record]]:
     """Return the newest record of each session of this name, or of all, the last used first. Raises StoreError."""
     async with open_sessions(config) as stored:
-        named, _ = await list_named(stored, caller, name, 0, _MOST_SESSIONS) if name else ([], True)
-        sessions = named or [each for each in await stored.of(caller) if each.id.startswith(name or "")]
+        matches, _ = await list_named(stored, caller, name, 0, _MOST_SESSIONS) if name else ([], True)
+        sessions = matches or [each for each in await stored.of(caller) if each.id.startswith(name or "")]
         compacted = [(each, each.record) for each in sessions if each.record][:_MOST_SESSIONS]
-        records = [(each, await stored.records.lying_at(*place)) for each, place in compacted]
+        records = [(each, await stored.records.get_by_digest(*location)) for each, location in compacted]
     return [(each, as_allowed(record, caller.policy.secrets)) for each, record in records if record]
 
 
 def _utterances_of(session: Session, record: Record) -> Iterator[Utterance]:
-    """What a record carries; each part says which conversation it is of."""
+    """Yield the contents of a record. Each part names its conversation."""
     name = session.label or session.id[:_ID]
     for entry in record.entries:
         yield Utterance(entry.position, "user", entry.text, tool=f"conversation {name}")

@@ -1,4 +1,4 @@
-"""`concertina models`: how large each model's window is taken to be, and who says so."""
+"""`concertina models`: the context window of each model, and its source."""
 
 import asyncio
 import os
@@ -29,28 +29,28 @@ from proxy.upstreams.asker import WindowAsker
 from proxy.upstreams.http import UpstreamClient
 from proxy.upstreams.routes import Router
 
-# Seconds that the running proxy may take.
-_PATIENCE = 3.0
+# Timeout of the running proxy's response, in seconds.
+_TIMEOUT = 3.0
 _WILDCARDS = frozenset("*?[")
 
 
 class _KnownModels(msgspec.Struct):
-    """What its admin API answers."""
+    """The admin API's response."""
 
     models: list[Sources]
 
 
 def named_models(config: Config) -> list[str]:
-    """The models that the config names without wildcards."""
+    """Return the models that the config names without wildcards."""
     return [rule.match for rule in config.models if not _WILDCARDS & set(rule.match)]
 
 
 async def sources(
     config: Config, names: Sequence[str], tenant: str, report: Callable[[str], None], *, ask: bool
 ) -> list[Sources]:
-    """What is known of these models here and now: the config, the store, the table and, if wished, the upstreams.
+    """Return facts about these models without the running proxy: from the config, the store and the table.
 
-    `report` is told why the store says nothing, and the rest is known without it.
+    ask: also ask the upstreams. `report` gets the reason if the store cannot be read; the other sources still count.
     """
     table = ModelTable()
     await asyncio.to_thread(table.load)
@@ -60,13 +60,13 @@ async def sources(
         windows = Windows(table, config.store.seal(store), time.time)
         if ask:
             await _ask(config, names, tenant, windows)
-        return [one for name in names for one in await _of_model(config, name, tenant, windows)]
+        return [entry for name in names for entry in await _of_model(config, name, tenant, windows)]
     finally:
         await store.close()
 
 
 def _stored(config: Config, report: Callable[[str], None]) -> OpenedStore:
-    """The store; an empty one if it is a file that is not there, or cannot be opened."""
+    """Return the store; an empty one if it is a file that does not exist, or cannot be opened."""
     try:
         return open_existing(config.store.url, config.store.timeout, config.store.prefix) or MemoryStore()
     except StoreError as error:
@@ -75,25 +75,27 @@ def _stored(config: Config, report: Callable[[str], None]) -> OpenedStore:
 
 
 def of_running(config: Config, tenant: str) -> list[Sources]:
-    """What the proxy that runs with this config knows of a tenant's models, by its callers' own keys too; empty if none
-    answers."""
+    """Return the running proxy's facts about a tenant's models; an empty list if no proxy answers.
+
+    They include facts from requests with the clients' own keys.
+    """
     if of_proxy(as_running(config)) is None:
         return []
     try:
-        text = b"".join(answer_lines(config, None, find_endpoint("models"), {}, _PATIENCE))
-        known = msgspec.json.decode(text, type=_KnownModels).models
+        text = b"".join(answer_lines(config, None, find_endpoint("models"), {}, _TIMEOUT))
+        entries = msgspec.json.decode(text, type=_KnownModels).models
     except (UnansweredError, msgspec.DecodeError):
         return []
-    return [one for one in known if one.place.tenant == tenant]
+    return [entry for entry in entries if entry.place.tenant == tenant]
 
 
-def merge_models(running: Sequence[Sources], here: Sequence[Sources]) -> list[Sources]:
-    """In the order of what is known here, what the running proxy knows of each model, else that alone."""
-    order = list(dict.fromkeys(one.place.model for one in here))
-    known = [one for one in running if one.place.model in order]
-    models = {one.place.model for one in known}
-    found = [*known, *(one for one in here if one.place.model not in models)]
-    return sorted(found, key=lambda one: order.index(one.place.model))
+def merge_models(running: Sequence[Sources], own: Sequence[Sources]) -> list[Sources]:
+    """Return the running proxy's facts about each model, or else those of this command, in the order of `own`."""
+    order = list(dict.fromkeys(entry.place.model for entry in own))
+    running_entries = [entry for entry in running if entry.place.model in order]
+    models = {entry.place.model for entry in running_entries}
+    entries = [*running_entries, *(entry for entry in own if entry.place.model not in models)]
+    return sorted(entries, key=lambda entry: order.index(entry.place.model))
 
 
 async def _ask(config: Config, names: Sequence[str], tenant: str, windows: Windows) -> None:
@@ -107,35 +109,38 @@ async def _ask(config: Config, names: Sequence[str], tenant: str, windows: Windo
 
 
 async def _of_model(config: Config, name: str, tenant: str, windows: Windows) -> list[Sources]:
-    """Each of a tenant's keys learns by itself; those that know nothing are told of once."""
+    """Return a model's facts for each key of a tenant. Keys without experience share one entry."""
     configured = Router(config, windows, Tokenizer()).configured_window(name)
     _, upstream = config.upstream_for(tenant, name)
-    told = []
+    entries = []
     for caller in Tenants(config).all_of(tenant):
-        place = place_of(tenant, caller.scope, upstream.base_url, name)
-        await windows.look_up(place)
-        told.append(windows.sources(place, configured))
-    return [one for one in told if one.experience != NOTHING] or told[:1]
+        location = place_of(tenant, caller.scope, upstream.base_url, name)
+        await windows.look_up(location)
+        entries.append(windows.sources(location, configured))
+    return [entry for entry in entries if entry.experience != NOTHING] or entries[:1]
 
 
-def show(found: Sequence[Sources], console: Console) -> None:
+def show(entries: Sequence[Sources], console: Console) -> None:
+    """Print a row for each model."""
     table = Table(box=None, pad_edge=False)
     table.add_column("model", overflow="fold")
     for name in ("window", "config", "learned", "asked", "table", "media", "counted"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("upstream", overflow="fold")
-    for one in found:
-        window = "unknown" if one.window is None else f"{one.window.tokens:,} ({one.window.source})"
-        stated = (one.configured, one.learned, one.asked, one.listed)
+    for entry in entries:
+        window = "unknown" if entry.window is None else f"{entry.window.tokens:,} ({entry.window.source})"
+        stated = (entry.configured, entry.learned, entry.asked, entry.listed)
         sizes = ["-" if tokens is None else f"{tokens:,}" for tokens in stated]
-        place, known = one.place, one.experience
-        table.add_row(plain(place.model), window, *sizes, _media(known), f"x {one.calibration:g}", place.base_url)
+        location, experience = entry.place, entry.experience
+        table.add_row(
+            plain(location.model), window, *sizes, _media(experience), f"x {entry.calibration:g}", location.base_url
+        )
     print_table(table, console)
 
 
-def _media(known: ModelProfile) -> str:
-    """What refusals have taught of a request's media."""
-    told = [size(known.media_bytes)] if known.media_bytes is not None else []
-    told += [f"{known.pictures:,} of them"] if known.pictures is not None else []
-    told += [ago(known.media_at, time.time())] if told and known.media_at else []
-    return ", ".join(told) or "-"
+def _media(experience: ModelProfile) -> str:
+    """Return the limits of a request's media that refusals have taught."""
+    limits = [size(experience.media_bytes)] if experience.media_bytes is not None else []
+    limits += [f"{experience.pictures:,} of them"] if experience.pictures is not None else []
+    limits += [ago(experience.media_at, time.time())] if limits and experience.media_at else []
+    return ", ".join(limits) or "-"

@@ -1,4 +1,4 @@
-"""What several commands take."""
+"""Parameters of several commands."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,5 +14,5 @@ Flag = Annotated[bool, Parameter(negative=())]
 AsJson = Annotated[bool, Parameter(name="--json", negative=())]
 if TYPE_CHECKING:
     DialectName = str
-else:  # what there is to choose from is the table's to say
+else:  # the table of dialects defines the choices
     DialectName = Literal[names()]

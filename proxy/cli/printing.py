@@ -1,4 +1,4 @@
-"""`concertina print`: files that come with the package, for those who watch it, run it and use it."""
+"""`concertina print`: packaged files for monitoring, deployment and clients."""
 
 import gzip
 import io
@@ -23,7 +23,7 @@ _FILES = {
     "k8s": "kubernetes.yaml",
     "k8s-scaling": "kubernetes-scaling.yaml",
 }
-# Other names of clients, without what joins their words.
+# Other names of clients, without separators between words.
 _ALIASES = {
     "cc": "claude-code",
     "claude": "claude-code",
@@ -68,17 +68,17 @@ def print_file(
     *,
     config: ConfigPath = None,
 ) -> None:
-    """Print a file to go on from: a Grafana dashboard, Prometheus' alerts, how to run it, or what a client needs.
+    """Print a file to start from: a Grafana dashboard, alerts, a deployment, or the settings of a client.
 
-    `helm` is a chart's archive, for a file.
+    `helm` is a chart as an archive; redirect it to a file.
 
-    :param name: Of the client.
+    :param name: Name of the client.
     """
     if what is None:
-        fail(f"name what to print: {', '.join(get_args(_What))}; of a client its name too, as in `client codex`")
+        fail(f"name what to print: {', '.join(get_args(_What))}; for a client also its name, as in `client codex`")
     if what == "helm":
         if sys.stdout.isatty():
-            fail("a chart is an archive: concertina print helm > concertina.tgz")
+            fail("a chart is an archive, which a terminal cannot show: concertina print helm > concertina.tgz")
         sys.stdout.buffer.write(chart())
         return
     if what != "client":
@@ -88,19 +88,21 @@ def print_file(
 
 
 def known_client(name: str | None) -> str:
-    """Return the client of this name or alias, however its words are joined. A name may lack its last words. End the
-    command if no client has the name."""
+    """Return the client with this name or alias. End the command if no client has the name.
+
+    Separators do not count, and a name may lack its last words.
+    """
     names = clients()
     wanted = _letters(name or "")
     by_letters = {**{_letters(each): each for each in names}, **_ALIASES}
     exact = [by_letters[wanted]] if wanted in by_letters else []
-    found = exact or [each for each in names if wanted and _letters(each).startswith(wanted)]
-    if len(found) != 1:
+    matches = exact or [each for each in names if wanted and _letters(each).startswith(wanted)]
+    if len(matches) != 1:
         nearest = get_close_matches(wanted, by_letters, n=1)
         hint = f"did you mean {by_letters[nearest[0]]}? " if nearest else ""
         unknown = "name a client" if name is None else f"no client is called {name}"
-        fail(f"{unknown}; {hint}known are {', '.join(names)}; most others take what openai needs")
-    return found[0]
+        fail(f"{unknown}; {hint}known are {', '.join(names)}; most others use the settings of openai")
+    return matches[0]
 
 
 def _letters(name: str) -> str:
@@ -108,17 +110,17 @@ def _letters(name: str) -> str:
 
 
 def client(name: str, address: str) -> str:
-    """What a client needs to reach the proxy at this address."""
+    """Return the settings that a client needs to reach the proxy at this address."""
     return _text(f"{_CLIENTS}/{name}.txt").replace("{address}", address)
 
 
 def clients() -> list[str]:
-    """Those of which it is known what they need."""
+    """Return the names of all clients with known settings."""
     return sorted(file.name.removesuffix(".txt") for file in (_DEPLOY / _CLIENTS).iterdir())
 
 
 def chart() -> bytes:
-    """The Helm chart as an archive, the same bytes every time."""
+    """Return the Helm chart as an archive, the same bytes every time."""
     plain = io.BytesIO()
     with tarfile.open(None, "w", plain) as archive:
         for name, content in sorted(_files(_DEPLOY / _CHART)):
@@ -129,7 +131,7 @@ def chart() -> bytes:
 
 
 def _files(folder: Traversable, path: str = "") -> Iterator[tuple[str, bytes]]:
-    """Paths and contents of all files of a folder."""
+    """Yield path and content of every file in a folder."""
     for entry in folder.iterdir():
         if entry.is_dir():
             yield from _files(entry, f"{path}{entry.name}/")

@@ -24,23 +24,25 @@ from proxy.sessions.stores import beside
 _READY_SECONDS = 3.0
 _PRIVATE, _PRIVATE_FOLDER = 0o600, 0o700
 _DIGITS = 16
-# Running proxies that are named to whoever has found none.
-_MOST_NAMED = 5
+# The maximum number of running proxies in an error text.
+_MAX_NAMED = 5
 _FOR_OTHERS = 0o022
-DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # ignores HTTP_PROXY
 
 
 def configured_url(config: Path | None) -> str:
-    """Where the proxy of a config is to be found."""
-    found = of_proxy(as_running(config_of_running(config)))
-    if found is None:
-        fail("server.port is 0, so any port may be the proxy's; name its address: concertina healthcheck URL")
-    return found
+    """Return the address of a config's proxy. End the command if it is unknown."""
+    url = of_proxy(as_running(config_of_running(config)))
+    if url is None:
+        fail("server.port is 0, so the proxy's port is unknown; name its address: concertina healthcheck URL")
+    return url
 
 
 def config_of_running(path: Path | None, url: str | None = None) -> Config:
-    """The config by which to find the proxy that runs, if no URL says where. The file may have changed or broken since
-    the start of the proxy that read it, which is where it was then; or it wants variables that only its service has.
+    """Return the config by which to find the running proxy, if no URL names it.
+
+    The file may have changed or broken since the proxy started, or need variables that only its service has. The proxy
+    that read the file then determines the address.
     """
     if url is not None:
         return _without_file()
@@ -56,7 +58,7 @@ def config_of_running(path: Path | None, url: str | None = None) -> Config:
 
 
 def without_answer(url: str, error: Exception) -> str:
-    """What to say of an address at which no proxy answers."""
+    """Return the text about an address at which no proxy answers."""
     return f"no proxy answers at {url}: {reason_of(error)}; {way_to_a_proxy()}"
 
 
@@ -67,20 +69,19 @@ def reason_of(error: Exception) -> str:
 
 
 def way_to_a_proxy() -> str:
-    """What to do if none answers."""
-    others = [f"http://{reachable(running.host, running.port)}" for running in _all_running()]
-    if len(others) == 1:
-        return f"of yours, one runs at {others[0]}"
-    if others:
-        more = [f"and {len(others) - _MOST_NAMED} more"] if len(others) > _MOST_NAMED else []
-        lines = (f"  {line}" for line in (*others[:_MOST_NAMED], *more))
-        return "\n".join(["of yours, these run; name one with --url:", *lines])
-    return "`concertina serve` starts one, and --url names one that is elsewhere"
+    """Return what to do if no proxy answers."""
+    urls = [f"http://{reachable(running.host, running.port)}" for running in _all_running()]
+    if len(urls) == 1:
+        return f"another of your proxies runs at {urls[0]}"
+    if urls:
+        more = [f"and {len(urls) - _MAX_NAMED} more"] if len(urls) > _MAX_NAMED else []
+        lines = (f"  {line}" for line in (*urls[:_MAX_NAMED], *more))
+        return "\n".join(["these proxies of yours run; name one with --url:", *lines])
+    return "`concertina serve` starts one, and --url names a remote one"
 
 
 class _Running(msgspec.Struct, frozen=True):
-    """A proxy that runs: its process, where it listens, what else its command line has chosen, the token that it has
-    made, or the file where that lies, and the file of its config."""
+    """A running proxy: its process, address, workers, config file, and its generated token or the token's file."""
 
     pid: int
     host: str
@@ -93,24 +94,27 @@ class _Running(msgspec.Struct, frozen=True):
 
 @contextmanager
 def announce(config: Config, server: Server, path: Path | None = None) -> Iterator[None]:
-    """While it serves, say where, to this user's commands: the command line may have chosen another port than the
-    config. In a file for its config, and in one for its process. `server`: as it serves. `path`: of the config."""
+    """Announce the serving proxy's address to this user's commands, while it serves.
+
+    The command line may have chosen another port than the config. One file is for the config, and one for the process.
+    `server`: the settings in force. `path`: of the config.
+    """
     read_from = str(path.resolve()) if path else None
-    found = _Running(os.getpid(), server.host, server.port, server.workers, *_made_token(config), read_from)
-    content = msgspec.json.encode(found)
+    running = _Running(os.getpid(), server.host, server.port, server.workers, *_made_token(config), read_from)
+    content = msgspec.json.encode(running)
     folder = _folder()
     files = [_file_of(config), folder / f"{os.getpid()}.running"]
     _sweep(folder)
     for file in files:
-        with suppress(OSError):  # then the config's address is all that others know
+        with suppress(OSError):  # then others know only the config's address
             if file.parent == folder:
                 folder.mkdir(_PRIVATE_FOLDER, exist_ok=True)
                 if not _is_private(folder):
                     continue
-            made = file.with_name(f"{file.name}.{os.getpid()}")
-            made.touch(_PRIVATE)
-            made.write_bytes(content)
-            made.replace(file)
+            temporary = file.with_name(f"{file.name}.{os.getpid()}")
+            temporary.touch(_PRIVATE)
+            temporary.write_bytes(content)
+            temporary.replace(file)
     try:
         yield
     finally:
@@ -121,7 +125,7 @@ def announce(config: Config, server: Server, path: Path | None = None) -> Iterat
 
 
 def _made_token(config: Config) -> tuple[str | None, str | None]:
-    """The token and its file, one of them at most: which others may know where it was made."""
+    """Return the generated token or its file, at most one of them. A file is preferred."""
     if configured_token(config) is not None:
         return None, None
     file = admin_token.token_file(config)
@@ -129,7 +133,7 @@ def _made_token(config: Config) -> tuple[str | None, str | None]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what processes left that were killed."""
+    """Remove the files of killed processes."""
     for file in folder.glob("*.running"):
         with suppress(OSError):
             if file.lstat().st_uid == os.getuid() and _read(file) is None:
@@ -137,36 +141,40 @@ def _sweep(folder: Path) -> None:
 
 
 def as_running(config: Config) -> Config:
-    """The config with the address and the workers of the proxy that runs with it, if one of this user's does; without a
-    config, of the only proxy of this user's."""
-    found = _find_running(config)
-    return config if found is None else _listening(config, found)
+    """Return the config with address and workers of the user's running proxy, if one has this config.
+
+    Without a config file, it is the only running proxy of the user.
+    """
+    running = _find_running(config)
+    return config if running is None else _listening(config, running)
 
 
-def _listening(config: Config, found: _Running) -> Config:
-    """The config with what is known of the proxy that runs."""
-    chosen = {"host": found.host, "port": found.port, "workers": found.workers}
+def _listening(config: Config, running: _Running) -> Config:
+    """Return the config with the address and workers of a running proxy."""
+    chosen = {"host": running.host, "port": running.port, "workers": running.workers}
     return config.model_copy(update={"server": config.server.model_copy(update=chosen)})
 
 
 def token_of(config: Config) -> str | None:
-    """The admin token of that proxy, as far as this user may know it."""
-    found = _find_running(config)
-    if found is None or configured_token(config) is not None:
+    """Return the admin token of that proxy, if this user may know it."""
+    running = _find_running(config)
+    if running is None or configured_token(config) is not None:
         return admin_token.known_token(config)
-    if found.token_file is not None:
+    if running.token_file is not None:
         with suppress(admin_token.UnfitError, OSError):
-            return admin_token.read_token(Path(found.token_file))
-    return found.token or admin_token.known_token(config)
+            return admin_token.read_token(Path(running.token_file))
+    return running.token or admin_token.known_token(config)
 
 
 def _find_running(config: Config) -> _Running | None:
-    if (found := _read(_file_of(config))) is not None:
-        return found
-    every = _all_running()
-    there = [one for one in every if (one.host, one.port) == (config.server.host, config.server.port)]
-    others = there or (every if config == _without_file() else [])
-    return others[0] if len(others) == 1 else None
+    if (announced := _read(_file_of(config))) is not None:
+        return announced
+    all_running = _all_running()
+    matches = [
+        running for running in all_running if (running.host, running.port) == (config.server.host, config.server.port)
+    ]
+    candidates = matches or (all_running if config == _without_file() else [])
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _without_file() -> Config:
@@ -181,51 +189,57 @@ def _all_running() -> list[_Running]:
 
 
 def _read(file: Path) -> _Running | None:
-    """A proxy of this user's that is alive."""
+    """Return the running proxy of a file, if it belongs to this user and is alive."""
     try:
-        if (there := file.stat()).st_uid != os.getuid() or there.st_mode & _FOR_OTHERS:
+        if (status := file.stat()).st_uid != os.getuid() or status.st_mode & _FOR_OTHERS:
             return None
-        found = msgspec.json.decode(file.read_bytes(), type=_Running)
-        os.kill(found.pid, 0)
+        running = msgspec.json.decode(file.read_bytes(), type=_Running)
+        os.kill(running.pid, 0)
     except (OSError, msgspec.DecodeError, OverflowError):
         return None
-    return found
+    return running
 
 
 def _file_of(config: Config) -> Path:
-    """Beside the store if that is a file, else in this user's folder; replicas of one store have ports of their own."""
+    """Return the file that announces a config's proxy.
+
+    It is next to a store that is a file, or else in this user's folder. Replicas of one store have their own ports.
+    """
     store, port = config.store, config.server.port
-    told = [store.url, store.prefix, str(port), *(upstream.base_url for upstream in config.upstreams.values())]
-    digest = hashlib.sha256("\n".join(told).encode()).hexdigest()
+    parts = [store.url, store.prefix, str(port), *(upstream.base_url for upstream in config.upstreams.values())]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return beside(store.url, f"{port}.address") or _folder() / f"{digest[:_DIGITS]}.address"
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether nobody else can put files there for us to write to."""
-    there = folder.lstat()
-    return stat.S_ISDIR(there.st_mode) and there.st_uid == os.getuid() and not there.st_mode & _FOR_OTHERS
+    """Return True if only this user can write to a folder."""
+    status = folder.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & _FOR_OTHERS
 
 
 def _folder() -> Path:
-    """Where a user's programs say that they run; nobody else may write there, or what lies there is not believed."""
-    given = os.environ.get("XDG_RUNTIME_DIR", "")
-    if given and Path(given).is_dir():
-        return Path(given) / "concertina"
+    """Return the folder for files of running proxies. Files that others can write there are ignored."""
+    runtime_folder = os.environ.get("XDG_RUNTIME_DIR", "")
+    if runtime_folder and Path(runtime_folder).is_dir():
+        return Path(runtime_folder) / "concertina"
     return Path(tempfile.gettempdir()) / f"concertina-{os.getuid()}"
 
 
 def readiness(url: str) -> str:
-    """What a proxy says of itself; raises OSError, ValueError or HTTPException where it is not ready or none."""
-    with DIRECT.open(f"{url.rstrip('/')}{READY}", timeout=_READY_SECONDS) as answer:
-        text: str = answer.read().decode()
+    """Return the readiness of a proxy. Raises OSError, ValueError or HTTPException if it is not ready or no proxy."""
+    with DIRECT.open(f"{url.rstrip('/')}{READY}", timeout=_READY_SECONDS) as response:
+        text: str = response.read().decode()
         return text
 
 
 def version_and_digest(config: Config, url: str) -> tuple[str, str]:
-    """Of the running proxy and of its config; raises as `readiness` does, and LookupError where it does not tell."""
+    """Return the version of the running proxy and the digest of its config.
+
+    Raises as `readiness` does, and LookupError if the metrics lack them.
+    """
     request = urllib.request.Request(f"{url}{METRICS}", headers=authorization(config))  # noqa: S310 - is http
-    with DIRECT.open(request, timeout=_READY_SECONDS) as answer:
-        families = [*text_string_to_metric_families(answer.read().decode())]
+    with DIRECT.open(request, timeout=_READY_SECONDS) as response:
+        families = [*text_string_to_metric_families(response.read().decode())]
     labels = {sample.name: sample.labels for family in families for sample in family.samples}
     return labels["concertina_build_info"]["version"], labels["concertina_config_digest_info"]["digest"]
 

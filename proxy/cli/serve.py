@@ -1,4 +1,4 @@
-"""`concertina serve`: the proxy as a process, and what is printed at the start."""
+"""`concertina serve`: the proxy as a process, and its start messages."""
 
 import asyncio
 import gc
@@ -30,42 +30,44 @@ from proxy.server.process import Listens, OrderlyServer
 from proxy.server.workers import Supervisor
 from proxy.telemetry.log import open_log
 
-# The path of a Unix socket has 104 bytes at most, on macOS.
+# On macOS, the path of a Unix socket has at most 104 bytes.
 _LONGEST_FOLDER = 90
 _SWITCH_SECONDS = 0.0005
-# Objects in each generation before it is looked through: far more than one request makes, so that none waits for many
-# collections in a row. What is in no cycle, nearly everything here, is freed at once anyway.
+# Objects per generation before a collection: far more than one request creates, so that no request waits for many
+# collections in a row. Objects outside of cycles, nearly all here, are freed at once anyway.
 _GARBAGE_THRESHOLDS = (20_000, 20, 20)
 
 
 def run_workers(config: Config, name: str, listens: Listens, console: Console, source: Source | None = None) -> int:
-    """Serve with as many workers as the config says, each with listeners of its own; returns the exit code. The rest is
-    as for `run`."""
+    """Serve with the config's number of workers, each with its own listeners, and return the exit code.
+
+    The other parameters are those of `run`.
+    """
     number = config.server.workers
     if number == 1:
         return run(config, name, listens(), console, source)
-    Tokenizer().warm(DEFAULT_ENCODING)  # before they are forked, so that they share its memory
-    admin_token.keep_token(admin_token.token_file(config))  # made here, and the same in all
+    Tokenizer().warm(DEFAULT_ENCODING)  # before the fork, so that workers share its memory
+    admin_token.keep_token(admin_token.token_file(config))  # created here, and the same in all workers
 
     with _shared_folder() as folder:
 
-        def work(which: int, begins: int) -> int:
-            said = console if (which, begins) == (0, 1) else Console(quiet=True)
-            return run(config, name, listens(), said, source, Peers(which, number, folder))
+        def work(number_of_worker: int, starts: int) -> int:
+            output_console = console if (number_of_worker, starts) == (0, 1) else Console(quiet=True)
+            return run(config, name, listens(), output_console, source, Peers(number_of_worker, number, folder))
 
         return Supervisor(number, work, open_log(config.logging.level, time.time, form=config.logging.format)).run()
 
 
 @contextmanager
 def _shared_folder() -> Iterator[Path]:
-    """Where workers have their sockets; ends the command where there can be none."""
+    """Yield the folder of the workers' sockets. End the command if it cannot be created."""
     try:
-        made = TemporaryDirectory(prefix="concertina-")
+        directory = TemporaryDirectory(prefix="concertina-")
     except OSError as error:
-        fail(f"workers need a directory for temporary files: {error.strerror}; name one in TMPDIR")
-    with made as folder:
+        fail(f"workers need a directory for temporary files: {error.strerror}; set TMPDIR to one")
+    with directory as folder:
         if len(os.fsencode(folder)) > _LONGEST_FOLDER:
-            fail(f"workers have sockets, for which the path {folder} is too long; name a shorter directory in TMPDIR")
+            fail(f"the path {folder} is too long for the workers' sockets; set TMPDIR to a shorter one")
         yield Path(folder)
 
 
@@ -77,17 +79,16 @@ def run(
     source: Source | None = None,
     peers: Peers | None = None,
 ) -> int:
-    """Serve until SIGINT or SIGTERM; returns the exit code.
+    """Serve until SIGINT or SIGTERM, and return the exit code.
 
-    `name` is what the config is called, `source` what SIGHUP and a change of it read again, and `peers` those that
-    serve beside this process.
+    name: of the config. source: read again on SIGHUP and on a change. peers: the other workers.
     """
     descriptors.raise_limit()
     heap.share()  # before there are threads
     process = _Process(config, name, console, source, peers)
 
     def interrupt(*_: object) -> None:
-        """uvicorn raises the signals it was ended by once more after the drain, when more may come: no failure then."""
+        """Ignore later signals. uvicorn raises its signals again after the drain, and that is no failure."""
         if not process.should_exit:
             raise KeyboardInterrupt
 
@@ -97,13 +98,13 @@ def run(
         process.run(sockets=listeners)
     except KeyboardInterrupt:
         return 0
-    except SystemExit:  # raised by uvicorn where the app could not be opened, after the log said so
+    except SystemExit:  # raised by uvicorn if the app could not be opened, after the log has the reason
         return 1
     return 0
 
 
 class _Process(OrderlyServer):
-    """Says where it listens as soon as it does, and has the config read again by SIGHUP."""
+    """Print the address when it listens, and reload the config on SIGHUP."""
 
     def __init__(self, config: Config, name: str, console: Console, source: Source | None, peers: Peers | None) -> None:
         self._proxy = App(config, source=source, peers=peers)
@@ -113,14 +114,14 @@ class _Process(OrderlyServer):
         self._console = console
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # Before anything takes its time: the default is to end the process.
+        # Before slow work: by default the signal ends the process.
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._proxy.reload)
         await super().startup(sockets)
-        # What was loaded stays, and need not be looked through for garbage again: that holds up every request.
+        # Loaded objects stay. Without freezing, each collection of them would block every request.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GARBAGE_THRESHOLDS)
-        # The workers' counting gives way to the event loop sooner than after 5 ms.
+        # Token counts in threads yield to the event loop sooner than after 5 ms.
         sys.setswitchinterval(_SWITCH_SECONDS)
         for listener in sockets or ():
             host, port, *_ = listener.getsockname()
@@ -135,12 +136,12 @@ class _Process(OrderlyServer):
 
 
 def announcement(config: Config, host: str, port: int) -> Iterator[str]:
-    """What an operator wants to know first: the address, the line to paste and the policy in force."""
+    """Yield the first lines for the operator: the address, the lines to paste and the policy in force."""
     name, upstream = config.upstream_for(DEFAULT, "")
     policy_name = config.tenants[DEFAULT].policy
     policy = config.policies[policy_name]
     egress = upstream.egress(os.environ)
-    by = f", by the proxy {egress.proxy.without_credentials} ({egress.source})" if egress.proxy else ""
+    by = f", through the proxy {egress.proxy.without_credentials} ({egress.source})" if egress.proxy else ""
     yield f"concertina listens on http://{address(host, port)}, upstream {name} ({upstream.base_url}){by}"
     yield f"  export OPENAI_BASE_URL=http://{reachable(host, port)}/v1"
     yield f"  export ANTHROPIC_BASE_URL=http://{reachable(host, port)}"
@@ -152,10 +153,10 @@ def announcement(config: Config, host: str, port: int) -> Iterator[str]:
 
 
 def admin_line(token: AdminToken, host: str, port: int, *, is_private: bool) -> str:
-    """How an operator opens /admin; a token that was made is shown where the output is private, as on a terminal."""
+    """Return the line about opening /admin. A generated token is shown only on private output, such as a terminal."""
     pages = f"admin pages http://{reachable(host, port)}{ADMIN}"
     if token.is_configured:
         return f"{pages}, with server.admin_token"
     if is_private:
         return f"{pages}?token={token.value}"
-    return f"{pages}, with the token in {token.file}" if token.file else f"{pages}, once server.admin_token is set"
+    return f"{pages}, with the token in {token.file}" if token.file else f"{pages}, after server.admin_token is set"

@@ -1,4 +1,4 @@
-"""`concertina sessions`: its commands."""
+"""The commands of `concertina sessions`."""
 
 import sys
 from typing import Annotated
@@ -11,7 +11,7 @@ from proxy.cli.parameters import AsJson, ConfigPath, Flag
 from proxy.config.settings import DEFAULT
 from proxy.server.addresses import of_proxy
 
-sessions = App(name="sessions", help="Conversations of which something is stored.")
+sessions = App(name="sessions", help="Stored conversations.")
 
 
 @sessions.command(name="ls", help_epilogue="Example: concertina sessions ls --tenant acme")
@@ -21,7 +21,7 @@ def list_sessions(
     config: ConfigPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """List a tenant's conversations of which something is stored, the last used first.
+    """List the stored conversations of a tenant, the last used first.
 
     :param tenant: Tenant whose conversations to list.
     :param as_json: Print them as JSON.
@@ -56,10 +56,10 @@ def show_session(
     config: ConfigPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is stored of a conversation: its records, why each was made, and what it cost.
+    """Show a stored conversation: its records, why each was made, and what it cost.
 
-    :param name: Its label, or its id or how that begins, or ID:LABEL.
-    :param record: Print too what the newest record says.
+    :param name: Its label, its id, the beginning of its id, or ID:LABEL.
+    :param record: Also print the text of the newest record.
     :param tenant: Tenant whose conversation it is.
     :param as_json: Print it as JSON.
     """
@@ -80,9 +80,9 @@ def show_session(
 
 @sessions.command(name="export", help_epilogue="Example: concertina sessions export deploy > deploy.jsonl")
 def export_sessions(names: tuple[str, ...] = (), /, *, tenant: str = DEFAULT, config: ConfigPath = None) -> None:
-    """Print all that is stored of conversations, with what their records say, as a line of JSON each.
+    """Print everything that is stored of conversations, including record texts, as a line of JSON each.
 
-    :param names: Labels, or ids or how they begin; without any, all of the tenant.
+    :param names: Labels, ids or beginnings of ids; default: all of the tenant.
     :param tenant: Tenant whose conversations these are.
     """
     from proxy.cli.admin_client import AdminError, open_client
@@ -102,9 +102,9 @@ def export_sessions(names: tuple[str, ...] = (), /, *, tenant: str = DEFAULT, co
 
 @sessions.command(name="undo", help_epilogue="Example: concertina sessions undo deploy")
 def undo_record(name: str, /, *, tenant: str = DEFAULT, config: ConfigPath = None) -> None:
-    """Undo the newest record of a conversation, for all replicas; the one before is in use from its next request on.
+    """Undo the newest record of a conversation for all replicas. Its next request uses the previous record.
 
-    :param name: Its label, or its id or how that begins, or ID:LABEL.
+    :param name: Its label, its id, the beginning of its id, or ID:LABEL.
     :param tenant: Tenant whose conversation it is.
     """
     from proxy.cli.admin_client import AdminError, open_client
@@ -118,7 +118,7 @@ def undo_record(name: str, /, *, tenant: str = DEFAULT, config: ConfigPath = Non
     except (AdminError, StoreError) as error:
         fail(str(error))
     following = f"record {undone.in_use[:SHOWN]}" if undone.in_use else "the whole history"
-    sys.stdout.write(f"undid record {undone.undone[:SHOWN]}; the next request goes on from {following}\n")
+    sys.stdout.write(f"undid record {undone.undone[:SHOWN]}; the next request uses {following}\n")
 
 
 @sessions.command(name="rm", help_epilogue="Example: concertina sessions rm deploy")
@@ -130,9 +130,9 @@ def erase_sessions(
     config: ConfigPath = None,
     every: Annotated[bool, Parameter(name="--all", negative=())] = False,
 ) -> None:
-    """Erase what is stored of conversations, for all replicas; conversations may go on and are summarized anew.
+    """Erase stored conversations for all replicas. They may continue, and are then summarized anew.
 
-    :param names: Labels, or ids or their first eight digits or more.
+    :param names: Labels, ids, or at least the first eight digits of ids.
     :param tenant: Tenant whose conversations these are.
     :param every: Erase all of the tenant.
     """
@@ -144,7 +144,7 @@ def erase_sessions(
     loaded = loaded_config(config)
     url = of_proxy(as_running(loaded)) or "port 0"
     if every == bool(names):
-        fail("name the sessions to erase, or say --all; `concertina sessions ls` lists them")
+        fail("name the sessions to erase, or use --all; `concertina sessions ls` lists them")
     caller = caller_of(loaded, tenant)
     try:
         with open_client(loaded, caller, changes="erase") as client:
@@ -154,10 +154,10 @@ def erase_sessions(
     except StoreError as error:
         fail(f"no proxy answers at {url}, and {error}")
     if client.url is None:
-        err(f"no proxy answers at {url}; erased in the store alone")
+        err(f"no proxy answers at {url}; erased only in the store")
     unknown = [name for name in names if not erased[name]]
     for name in unknown:
         err(f"tenant {tenant} has no such session: {name}; `concertina sessions ls` lists them")
-    ids = {id_ for found in erased.values() for id_ in found}
-    sys.stdout.write(f"erased {len(ids)} of tenant {tenant}\n")
+    ids = {id_ for erased_ids in erased.values() for id_ in erased_ids}
+    sys.stdout.write(f"erased sessions of tenant {tenant}: {len(ids)}\n")
     sys.exit(1 if unknown else 0)

@@ -1,4 +1,4 @@
-"""`concertina sessions show` and `export`: what is stored of a conversation, for people and for programs."""
+"""`concertina sessions show` and `export`: a stored conversation for people and for programs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -17,26 +17,29 @@ from proxy.sessions.index import Session
 
 _SHOWN = 16
 _LEFT = ("MADE", "WHY", "CUT", "BY")
-# Tokens of the prompt before and after, and of the record; AFTER / BEFORE is the ratio.
+# Tokens of the prompt before and after, and of the record. RATIO is AFTER / BEFORE.
 _HEADINGS = ("MADE", "WHY", "MESSAGES", "CUT", "BEFORE", "AFTER", "RECORD", "BY", "CALLS", "SECONDS", "RATIO")
 _TRIGGERS: Mapping[Trigger, str] = MappingProxyType(
     {
         "proactive": "window nearly full",
-        "tool_execution": "window nearly full, amid tool calls",
+        "tool_execution": "window nearly full, during tool calls",
         "background": "prepared in the background",
-        "economy": "cheaper from now on",
-        "manual": "asked for by an operator or a header",
-        "client": "asked for by the client",
+        "economy": "saves cost from now on",
+        "manual": "requested by an operator or a header",
+        "client": "requested by the client",
         "overflow_retry": "refused as too long",
     }
 )
-_CUTS: Mapping[str, str] = MappingProxyType(
-    {"turn-boundary": "between turns", "round-boundary": "between tool calls", "best-effort": "where the least stays"}
+CUTS: Mapping[str, str] = MappingProxyType(
+    {"turn-boundary": "between turns", "round-boundary": "between tool calls", "best-effort": "minimum kept"}
 )
 
 
 class Details(msgspec.Struct, frozen=True):
-    """What is stored of a session. generations: its records, the newest first. text: of the newest, if it is wanted."""
+    """A stored session.
+
+    generations: its records, the newest first. text: of the newest record, if requested.
+    """
 
     session: Session
     generations: list[RecordRow]
@@ -54,12 +57,12 @@ class _RecordText(msgspec.Struct):
 
 
 def export(client: AdminClient, session: Session) -> bytes:
-    """Return all that is stored of a session, as JSON. Raises AdminError."""
+    """Return everything that is stored of a session, as JSON. Raises AdminError."""
     return bytes(client.call(find_endpoint("export"), msgspec.Raw, {"label": session.label}, id=session.id))
 
 
 def details(client: AdminClient, session: Session, *, with_text: bool) -> Details:
-    """Return what is stored of a session. Raises AdminError."""
+    """Return the details of a stored session. Raises AdminError."""
     label = {"label": session.label}
     stored = client.call(find_endpoint("records"), _Records, label, id=session.id)
     text = None
@@ -69,33 +72,34 @@ def details(client: AdminClient, session: Session, *, with_text: bool) -> Detail
     return Details(session, stored.records, stored.lineage, text)
 
 
-def show(found: Details, console: Console) -> None:
-    for line in _sentences(found):
+def show(details: Details, console: Console) -> None:
+    """Print a session in sentences, a table of its records, and the record's text if requested."""
+    for line in _sentences(details):
         console.print(line)
-    if found.generations:
-        print_table(_table(found.generations), console)
-    if found.text is not None:
+    if details.generations:
+        print_table(_table(details.generations), console)
+    if details.text is not None:
         console.print()
-        for line in found.text.splitlines():
+        for line in details.text.splitlines():
             console.print(plain(line), soft_wrap=True)
 
 
-def _sentences(found: Details) -> Iterator[str]:
-    session, made = found.session, found.generations
+def _sentences(details: Details) -> Iterator[str]:
+    session, records = details.session, details.generations
     label = f", {plain(session.label)}" if session.label else ""
     yield f"{session.id[:_SHOWN]}{label}: {plain(session.model)}, last used {moment(session.seen)}"
     if session.record is None:
-        yield "nothing of it was summarised"
-    elif not made:
-        yield "its records are gone or cannot be read here; is store.encryption_key that of the proxy?"
+        yield "no message was summarised"
+    elif not records:
+        yield "its records expired, or cannot be decrypted: use the proxy's store.encryption_key"
     else:
-        in_use = _in_use(made)
-        spent = [each.making.spent for each in made]
+        in_use = _in_use(records)
+        spent = [each.making.spent for each in records]
         usd = None if any(each.usd is None for each in spent) else sum(each.usd or 0.0 for each in spent)
         tokens = sum(each.prompt_tokens + each.completion_tokens for each in spent)
-        number, calls = _counts(found)
+        number, calls = _counts(details)
         price = "" if usd is None else f", ${usd:,.2f}"
-        those = "" if number == len(made) else f"the {len(made)} that are kept "
+        those = "" if number == len(records) else f"the {len(records)} stored ones "
         title = f'; "{plain(in_use.title)}"' if in_use and in_use.title else ""
         sent = (
             f"its first {in_use.covered} messages are sent as a record of {in_use.tokens:,} tokens;"
@@ -108,21 +112,21 @@ def _sentences(found: Details) -> Iterator[str]:
         )
 
 
-def _in_use(made: Sequence[RecordRow]) -> RecordRow | None:
+def _in_use(records: Sequence[RecordRow]) -> RecordRow | None:
     """Return the newest record that was not undone."""
-    return next((each for each in made if not each.undone), None)
+    return next((each for each in records if not each.undone), None)
 
 
-def _counts(found: Details) -> tuple[int, int]:
-    """Summaries that were made of it, as the page counts them, and their calls; the oldest may be kept no more."""
-    made, lineage = found.generations, found.lineage
-    if lineage is not None and lineage.compactions >= len(made):
+def _counts(details: Details) -> tuple[int, int]:
+    """Return the numbers of summaries and of calls, as on the page. The oldest records may be gone."""
+    records, lineage = details.generations, details.lineage
+    if lineage is not None and lineage.compactions >= len(records):
         return lineage.compactions, lineage.calls
-    return len(made), sum(each.making.calls for each in made)
+    return len(records), sum(each.making.calls for each in records)
 
 
-def _plural(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+def _plural(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"
 
 
 def _table(generations: Sequence[RecordRow]) -> Table:
@@ -130,20 +134,20 @@ def _table(generations: Sequence[RecordRow]) -> Table:
     table.add_column("DIGEST", no_wrap=True, min_width=_SHOWN)
     for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading in _LEFT else "right", no_wrap=True)
-    for one in generations:
-        making, tokens = one.making, one.making.tokens
+    for record in generations:
+        making, tokens = record.making, record.making.tokens
         table.add_row(
-            one.digest[:_SHOWN],
-            moment(one.made),
-            f"{_TRIGGERS[making.trigger]}, undone" if one.undone else _TRIGGERS[making.trigger],
-            str(one.covered),
-            _CUTS.get(making.split_strategy, making.split_strategy),
+            record.digest[:_SHOWN],
+            moment(record.made),
+            f"{_TRIGGERS[making.trigger]}, undone" if record.undone else _TRIGGERS[making.trigger],
+            str(record.covered),
+            CUTS.get(making.split_strategy, making.split_strategy),
             f"{tokens.before:,}",
             f"{tokens.after:,}",
-            f"{one.tokens:,}",
+            f"{record.tokens:,}",
             plain(making.model) or making.algorithm,
             str(making.calls),
             f"{making.latency_ms / 1000:.1f}",
-            f"{one.ratio:.0%}",
+            f"{record.ratio:.0%}",
         )
     return table

@@ -1,4 +1,4 @@
-"""`concertina sessions`: the stored conversations of a tenant, listed, found by name and erased by the admin API."""
+"""`concertina sessions`: list, find and erase the stored conversations of a tenant through the admin API."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -31,8 +31,10 @@ class _Undone(msgspec.Struct):
 
 
 def list_sessions(client: AdminClient, name: str = "") -> list[Session]:
-    """Return a tenant's conversations, the last used first; with a name those with this label, or an id that begins so
-    with eight digits or more. Raises AdminError."""
+    """Return a tenant's conversations, the last used first. Raises AdminError.
+
+    name: a label, or at least eight digits at the beginning of an id.
+    """
     sessions: dict[tuple[str, str], Session] = {}
     cursor: str | None = ""
     while cursor is not None:
@@ -45,42 +47,49 @@ def list_sessions(client: AdminClient, name: str = "") -> list[Session]:
 
 def other_tenants(client: AdminClient, tenants: Iterable[str]) -> list[str]:
     """Return those of these tenants that have sessions, except the client's."""
-    found = []
+    names = []
     for tenant in tenants:
-        with suppress(AdminError):  # a tenant that the running proxy does not know yet
+        with suppress(AdminError):  # the running proxy does not know the tenant yet
             query = {"tenant": tenant, "limit": "1"}
             if tenant != client.tenant and client.call(find_endpoint("sessions"), _Page, query).sessions:
-                found.append(tenant)
-    return found
+                names.append(tenant)
+    return names
 
 
-def no_sessions(tenant: str, others: Sequence[str]) -> str:
-    """Return what to do if a tenant has no sessions. others: tenants that have some."""
-    if others:
-        return f"tenant {tenant} has no sessions; --tenant names one that has: {', '.join(others)}"
+def no_sessions(tenant: str, other_names: Sequence[str]) -> str:
+    """Return what to do if a tenant has no sessions.
+
+    other_names: tenants that have some.
+    """
+    if other_names:
+        return f"tenant {tenant} has no sessions; these tenants have some, use --tenant NAME: {', '.join(other_names)}"
     return (
-        f"tenant {tenant} has no sessions yet: a conversation is listed once it is long enough to be compacted;"
+        f"tenant {tenant} has no sessions yet: a conversation is listed when it is long enough for a compaction;"
         " `concertina tail` prints every request"
     )
 
 
 def find_sessions(client: AdminClient, names: Sequence[str]) -> list[Session]:
-    """Return the sessions of these names, or all of the tenant if there are none; end the command if a name has no
-    session. Raises AdminError."""
+    """Return the sessions with these names, or all of the tenant if there are no names. Raises AdminError.
+
+    End the command if no session has a name.
+    """
     if not names:
         return list_sessions(client)
     sessions: dict[tuple[str, str], Session] = {}
     for name in names:
-        named = find_named(client, name)
-        if not named:
+        matches = find_named(client, name)
+        if not matches:
             fail(f"tenant {client.tenant} has no such session: {name}; `concertina sessions ls` lists them")
-        sessions |= {(session.id, session.label): session for session in named}
+        sessions |= {(session.id, session.label): session for session in matches}
     return sorted(sessions.values(), key=lambda session: -session.seen)
 
 
 def find_named(client: AdminClient, name: str) -> list[Session]:
-    """Return the sessions with this label or id, or ID:LABEL, the last used first. Fewer than eight digits of an id are
-    searched among all sessions. Raises AdminError."""
+    """Return the sessions with this label, id or ID:LABEL, the last used first. Raises AdminError.
+
+    Fewer than eight digits of an id are searched among all sessions.
+    """
     listed = list_sessions(client, name) or list_sessions(client)
     return [session for session in listed if _is_named(session, name)]
 
@@ -91,7 +100,10 @@ def _is_named(session: Session, name: str) -> bool:
 
 
 def find_session(client: AdminClient, name: str) -> Session:
-    """Return the only session of this name; end the command if there is none, or several. Raises AdminError."""
+    """Return the only session with this name. Raises AdminError.
+
+    End the command if no session or several sessions match.
+    """
     sessions = find_sessions(client, [name])
     if len(sessions) > 1:
         names = ", ".join(f"{session.id[:SHOWN]}:{session.label}" for session in sessions)
@@ -100,12 +112,12 @@ def find_session(client: AdminClient, name: str) -> Session:
 
 
 def undo(client: AdminClient, session: Session) -> _Undone:
-    """Undo the newest record of a session; return its digest and that of the one in use now. Raises AdminError."""
+    """Undo the newest record of a session, and return its digest and the one in use now. Raises AdminError."""
     return client.call(find_endpoint("undo"), _Undone, {"label": session.label}, id=session.id)
 
 
 def erase(client: AdminClient, name: str) -> list[str]:
-    """Erase the sessions of this name, and return their ids; none if no session has it. Raises AdminError."""
+    """Erase the sessions with this name, and return their ids; none if no session has it. Raises AdminError."""
     try:
         return client.call(find_endpoint("erase"), _Erased, name=name).erased
     except AdminError as error:
@@ -120,7 +132,7 @@ def erase_all(client: AdminClient) -> list[str]:
 
 
 def show(sessions: Sequence[Session], console: Console) -> None:
-    """Print a row for each session. It prints nothing if there is none."""
+    """Print a row for each session; nothing if there is none."""
     if not sessions:
         return
     table = Table(box=None, pad_edge=False)

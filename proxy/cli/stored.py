@@ -26,12 +26,12 @@ async def open_stored(config: Config) -> AsyncIterator[OpenedStore]:
     """Open the store, and create none. Raises StoreError."""
     if config.store.url.startswith("memory:"):
         raise StoreError(
-            "store.url: memory:// is inside the running proxy; ask it at /admin/api/sessions (docs/sessions.md)"
+            "store.url: memory:// is inside the running proxy; use its /admin/api/sessions (docs/sessions.md)"
         )
     store = open_existing(config.store.url, config.store.timeout, config.store.prefix)
     if store is None:
         raise NothingStoredError(
-            f"nothing is stored: {file_of(config.store.url)} does not exist; `concertina serve` makes it"
+            f"nothing is stored: {file_of(config.store.url)} does not exist; `concertina serve` creates it"
         )
     try:
         yield store

@@ -17,18 +17,21 @@ _FILE = PlainFormatter()
 
 
 class HelpLines:
-    """Formats help: with boxes on a terminal or with FORCE_COLOR, else without."""
+    """Format help: with boxes on a terminal or with FORCE_COLOR, otherwise without."""
 
     def __call__(self, console: Console, options: "ConsoleOptions", panel: "HelpPanel") -> None:
+        """Print a panel of help."""
         _formatter(console)(console, options, panel)
 
     def render_usage(self, console: Console, options: "ConsoleOptions", usage: object) -> None:
+        """Print the usage line."""
         _formatter(console).render_usage(console, options, usage)
 
     def render_description(self, console: Console, options: "ConsoleOptions", description: object) -> None:
+        """Print the description, without trailing spaces."""
         with console.capture() as captured:
             _formatter(console).render_description(console, options, description)
-        for line in captured.get().splitlines():  # which Rich fills up with spaces
+        for line in captured.get().splitlines():  # Rich fills up lines with spaces
             console.out(line.rstrip(), highlight=False)
 
 
@@ -37,12 +40,12 @@ def _formatter(console: Console) -> DefaultFormatter | PlainFormatter:
 
 
 def usage_error(error: CycloptsError) -> str:
-    """Return what is wrong with a command line, and the command that prints its help, on one line."""
+    """Return the problem of a command line and the command that prints its help, on one line."""
     command = " ".join(["concertina", *(error.command_chain or ())])
     message = plain(str(error))
     return f"{message if message.endswith('...') else message.removesuffix('.')}; see `{command} --help`"
 
 
 def error_console() -> Console:
-    """Return the console of usage errors: standard error, and no line is wrapped."""
+    """Return the console of usage errors: standard error, without wrapping."""
     return Console(stderr=True, soft_wrap=True, highlight=False, markup=False)

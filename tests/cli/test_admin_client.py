@@ -116,8 +116,8 @@ async def test_a_proxy_without_pages_learns_what_a_command_has_erased(tmp_path: 
     async with played(tmp_path, server={"admin": False}) as play:
         assert len(json.loads((await command(tmp_path, "ls", "--json")).out)) == 1
         gone = await command(tmp_path, "rm", "work")
-        assert (gone.code, gone.out) == (0, "erased 1 of tenant default\n")
-        assert gone.err.endswith("; erased in the store alone\n")
+        assert (gone.code, gone.out) == (0, "erased sessions of tenant default: 1\n")
+        assert gone.err.endswith("; erased only in the store\n")
         assert ours(await play.send(DUE, LABEL))[""] == "applied", "it is summarized anew"
 
 
@@ -135,7 +135,7 @@ async def test_an_erasure_that_the_store_does_not_carry_out_is_an_error(
         for words in (("work",), ("--all",)):
             failed = await command(tmp_path, "rm", *words)
             assert (failed.code, failed.out) == (1, "")
-            assert failed.err.endswith("The store could not erase it; nothing is promised. Try again.\n")
+            assert failed.err.endswith("The store did not respond, so some sessions may not be erased. Try again.\n")
     assert len(json.loads((await command(tmp_path, "ls", "--json")).out)) == 1
 
 
@@ -145,7 +145,7 @@ async def test_a_tenant_erases_nothing_that_another_lists(tmp_path: Path) -> Non
     (session,) = json.loads((await command(tmp_path, "ls", "--json")).out)
     for name in (session["id"], session["id"][:16], "work"):
         refused = await command(tmp_path, "rm", name, "--tenant", "acme")
-        assert (refused.code, refused.out) == (1, "erased 0 of tenant acme\n")
+        assert (refused.code, refused.out) == (1, "erased sessions of tenant acme: 0\n")
         assert (await command(tmp_path, "show", name, "--tenant", "acme")).code == 1
     assert json.loads((await command(tmp_path, "ls", "--json")).out) == [session]
 
@@ -157,7 +157,7 @@ async def test_a_proxy_that_goes_away_before_all_is_erased_is_told(tmp_path: Pat
         rewrite(tmp_path, port=int(proxy.address.rpartition(":")[2]))
         failed = await command(tmp_path, "rm", "one", "two")
         assert (failed.code, failed.out) == (1, "")
-        assert re.match(r"the proxy at \S+ stopped, or is of another version; try again\n", failed.err)
+        assert re.match(r"the proxy at \S+ stopped, or has another version; try again\n", failed.err)
 
 
 async def test_a_stranger_at_the_address_of_the_proxy_is_passed_over(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from proxy.admin.why import REASONS
 from proxy.callers.tenants import Tenants
 from proxy.cli.main import app
 from proxy.cli.running import announce
@@ -191,7 +192,7 @@ def test_a_full_disk_is_told_in_a_line(words: tuple[str, ...]) -> None:
     with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
         ended = subprocess.run([COMMAND, *words], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
     assert (ended.returncode, ended.stderr.count(b"\n")) == (1, 1), ended.stderr
-    assert b"No space left on device; is there space" in ended.stderr
+    assert b"No space left on device; check free space" in ended.stderr
 
 
 def test_a_closed_output_is_no_fault() -> None:
@@ -212,7 +213,8 @@ def test_help_and_rows_are_plain_lines_where_no_terminal_is(run: Run) -> None:
 def test_what_is_empty_says_what_to_do(run: Run) -> None:
     assert run("keys", "list") == Ended(0, "", "no key is listed; `concertina keys add TENANT` issues one\n")
     models = run("models")
-    assert (models.code, models.err.startswith("no model is known yet: the config names none; name some")) == (1, True)
+    none = "the config names no model, and none was requested yet; name models"
+    assert (models.code, models.err.startswith(none)) == (1, True)
     Path("empty").mkdir()
     replayed = run("replay", "empty")
     assert (replayed.code, replayed.err.startswith("empty: nothing to replay; name a request body, ")) == (1, True)
@@ -334,20 +336,22 @@ def test_a_request_is_explained_as_a_table_in_runs(run: Run, request_file: str) 
     source, first, *_, last = ended.out.splitlines()
     assert source.startswith("no store was read")
     assert first == "m, policy default, window 8,192 tokens (policy), 6,554 usable"
-    assert re.search(r"^0 +system +1 +\d+ +\d+ +head +system message: always sent *$", ended.out, re.MULTILINE)
-    assert re.search(r"^2-\d+ +tool loop +\d+ +[\d,]+ +0 +summarised +older than the rounds ", ended.out, re.MULTILINE)
-    assert re.search(r"^\d+-121 +tool loop .* kept +newest rounds that fit the target *$", ended.out, re.MULTILINE)
+    assert re.search(r"^0 +system +1 +\d+ +\d+ +system prompt +system message: always sent *$", ended.out, re.MULTILINE)
+    assert re.search(
+        r"^2-\d+ +tool loop +\d+ +[\d,]+ +0 +summarised now +older than the rounds ", ended.out, re.MULTILINE
+    )
+    assert re.search(r"^\d+-121 +tool loop .* unchanged +newest rounds that fit the target *$", ended.out, re.MULTILINE)
     assert re.fullmatch(r"[\d,]+ of a 8,192-token window's 6,554 usable; would send at most [\d,]+ \(\d+ %\)", last)
     assert re.search(r"^the record: By estimate every later request is [\d,]+ tokens smaller,", ended.out, re.MULTILINE)
-    assert "applied (tool_execution)\n" in ended.out
+    assert f"compacted: {REASONS['tool_execution']}\n" in ended.out
     assert "\x1b" not in ended.out
 
 
 def test_the_policy_the_tenant_and_the_wish_can_be_chosen(run: Run, request_file: str) -> None:
     quiet = run("explain", request_file, "--policy", "quiet")
     assert "policy quiet" in quiet.out
-    assert "bypass (off); mode on: applied (tool_execution)\n" in quiet.out
-    assert "applied (manual)\n" in run("explain", request_file, "--policy", "quiet", "--force").out
+    assert f"relayed unchanged: {REASONS['off']}\nin mode on: compacted: {REASONS['tool_execution']}\n" in quiet.out
+    assert f"compacted: {REASONS['manual']}\n" in run("explain", request_file, "--policy", "quiet", "--force").out
     assert run("explain", request_file, "--tenant", "default").code == 0
 
 
@@ -368,7 +372,7 @@ def test_a_request_is_read_from_standard_input() -> None:
     ended = subprocess.run([COMMAND, "explain", "-"], input=given, capture_output=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, b"")
     out = ended.stdout.decode()
-    assert "none (unknown_window)\n" in out
+    assert f"sent unchanged: {REASONS['unknown_window']}\n" in out
     assert 'set models: [{match: "m", context_window: TOKENS}] in the config\n' in out
 
 
@@ -403,7 +407,7 @@ def test_explain_obeys_no_color(request_file: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("gone.json",), "gone.json: No such file or directory; name a file that holds one request body, or - for"),
+        (("gone.json",), "gone.json: No such file or directory; name a file with one request body, or - for"),
         (("no.json",), "no.json: The request body is not valid JSON: "),
         (("list.json",), "list.json: not a chat request; it must be a JSON object with a list of objects as messages"),
         (("list.json", "--dialect", "responses"), "list.json: not a responses request; it must be a JSON object with"),
@@ -454,7 +458,7 @@ def test_no_two_keys_are_the_same(run: Run) -> None:
 
 
 def test_the_tenant_for_callers_without_a_key_gets_none(run: Run) -> None:
-    said = "tenant default has no keys: it stands for callers without a known one; name another\n"
+    said = "tenant default has no keys: it serves clients without a known key; name another tenant\n"
     assert run("keys", "new", "default") == Ended(1, "", said)
 
 
@@ -486,20 +490,18 @@ def test_where_a_key_lies_is_told_and_lists_make_no_store(run: Run, tmp_path: Pa
     assert json.loads(run("keys", "list", "--json").out) == []
     assert (
         run("keys", "revoke", "acme", "ci").err
-        == "nothing is stored: k.db does not exist; `concertina serve` makes it\n"
+        == "nothing is stored: k.db does not exist; `concertina serve` creates it\n"
     )
     assert not [*tmp_path.glob("k.db*")]
     added = run("keys", "add", "acme")
-    assert f"It lies in {tmp_path}/k.db, which was made for it.\n" in added.out
-    assert added.err.startswith(
-        "note: requests with it go to main and anthropic without a key; set tenants.acme.api_key"
-    )
-    assert f"It lies in {tmp_path}/k.db.\n" in run("keys", "add", "acme").out
+    assert f"It is stored in {tmp_path}/k.db, a new file.\n" in added.out
+    assert added.err.startswith("note: its requests go to main and anthropic without a key; set tenants.acme.api_key")
+    assert f"It is stored in {tmp_path}/k.db.\n" in run("keys", "add", "acme").out
     assert {each.name for each in tmp_path.glob("k.db*")} >= {"k.db", "k.db.secret"}
     file.write_text(written % f", encryption_key: {'a1' * 32}")
     ended = run("keys", "list")
     note, hint = ended.err.splitlines()
-    assert note == "note: 2 more keys were lost, or are sealed with another store.encryption_key"
+    assert note == "note: 2 more keys were evicted, or are sealed with another store.encryption_key"
     assert hint == "no key is listed; `concertina keys add TENANT` issues one"
 
 
@@ -507,15 +509,15 @@ def test_where_a_key_lies_is_told_and_lists_make_no_store(run: Run, tmp_path: Pa
     ("words", "said"),
     [
         (("default",), "tenant default has no keys"),
-        (("acme", "--name", "a" * 65), "--name: at most 64 characters, all of which can be printed"),
-        (("acme", "--name", "a\nb"), "--name: at most 64 characters, all of which can be printed"),
+        (("acme", "--name", "a" * 65), "--name: must have at most 64 characters, all printable"),
+        (("acme", "--name", "a\nb"), "--name: must have at most 64 characters, all printable"),
         (("acme", "--usd-per-day", "inf"), 'Invalid value "inf" for --usd-per-day'),
         (("acme", "--tokens-per-day", "1" + 26 * "0"), "for --tokens-per-day"),
-        (("nobody",), "tenant nobody is not in the config; there are: acme, default; add it to the config"),
-        (("acme", "--expires", "soon"), "--expires soon: write how long, as in 12h, 30d or 2w, or the last day"),
-        (("acme", "--expires", "2020-01-01"), "--expires 2020-01-01: 2020-01-01 is over already"),
+        (("nobody",), "tenant nobody is not in the config; known names: acme, default; add it to the config"),
+        (("acme", "--expires", "soon"), "--expires soon: give a duration, such as 12h, 30d or 2w, or the last day"),
+        (("acme", "--expires", "2020-01-01"), "--expires 2020-01-01: 2020-01-01 is in the past"),
         (("acme", "--tokens-per-day", "0"), 'Invalid value "0" for --tokens-per-day'),
-        (("acme",), "memory:// lies inside the running proxy"),
+        (("acme",), "memory:// is inside the running proxy"),
     ],
 )
 def test_what_no_key_can_be_issued_for(run: Run, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
@@ -562,7 +564,7 @@ def test_the_link_with_the_token_is_printed_on_a_terminal_alone(tmp_path: Path) 
     with serving() as served:
         ended = served.end()
     assert "token=" not in ended.out
-    assert ended.out.endswith("/admin/, once server.admin_token is set\nconfig config.yaml\n")
+    assert ended.out.endswith("/admin/, after server.admin_token is set\nconfig config.yaml\n")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
@@ -718,7 +720,7 @@ def test_a_base_url_without_a_path_is_noted(run: Run) -> None:
 )
 def test_an_address_of_an_api_that_is_never_compacted_is_noted(run: Run, base_url: str, name: str | None) -> None:
     lines = run("check", OPENAI_BASE_URL=base_url).out.splitlines()
-    assert [f"is {name}" in line and "are never compacted" in line for line in lines[:-1]] == [True] * bool(name)
+    assert [f"is {name}" in line and "and never compacted" in line for line in lines[:-1]] == [True] * bool(name)
 
 
 @pytest.mark.parametrize("more", ["/chat/completions", "/messages", "/models", "/v1"])
@@ -750,7 +752,7 @@ def test_an_address_of_azure_needs_no_path_and_a_deployment_a_version(run: Run, 
 
 def test_commands_that_only_read_create_nothing(run: Run, tmp_path: Path) -> None:
     assert run("models", "gpt-4o").code == 0
-    nothing = "nothing is stored: var/concertina.db does not exist; `concertina serve` makes it\n"
+    nothing = "nothing is stored: var/concertina.db does not exist; `concertina serve` creates it\n"
     assert run("sessions", "ls", "--json") == Ended(0, "[]\n", nothing)
     assert run("check").code == 0
     assert list(tmp_path.iterdir()) == []

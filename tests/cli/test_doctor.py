@@ -50,7 +50,7 @@ async def found(
     ("content", "key", "more", "state", "said"),
     [
         (LISTED, "", {}, "ok", "and lists 2 models"),
-        (answer(401, b""), "", {}, "ok", "wants a key, which clients have to send"),
+        (answer(401, b""), "", {}, "ok", "requires a key, which clients must send"),
         (answer(401, b""), "sk-wrong", {}, "wrong", "refuses its key (401)"),
         (answer(404, b""), "", {}, "warning", "lists no models (404)"),
         (answer(200, b"[]"), "", {}, "warning", "lists no models (200)"),
@@ -115,7 +115,7 @@ async def test_the_windows_of_named_models_are_told_with_their_source(tmp_path: 
 
 async def test_a_store_that_is_not_there_yet_is_not_made_and_one_that_is_keeps_nothing(tmp_path: Path) -> None:
     told = await found(tmp_path, {"main": always(LISTED)}, {})
-    assert (told["store"].state, "is made at the first start" in told["store"].found) == ("ok", True)
+    assert (told["store"].state, "is created at the first start" in told["store"].found) == ("ok", True)
     assert not (tmp_path / "kept").exists()
     await open_store(f"sqlite:///{tmp_path}/kept/s.db").close()
     told = await found(tmp_path, {"main": always(LISTED)}, {})
@@ -192,7 +192,7 @@ async def test_a_store_that_does_not_answer_is_wrong(tmp_path: Path) -> None:
     [
         (answer(200, b"{}"), "sk-ours", "ok", "answered in"),
         (answer(429, b"{}"), "sk-ours", "wrong", "answers 429"),
-        (answer(200, b"{}"), "", "wrong", "no key of its own"),
+        (answer(200, b"{}"), "", "wrong", "has no key in this config"),
     ],
 )
 async def test_one_token_is_asked_for_where_that_is_wished(
@@ -217,7 +217,7 @@ async def test_the_port_is_free_taken_or_a_proxys_with_this_config_or_another(tm
     async with proxy(configured(tmp_path, {**settings, "server": {"port": port, "admin_token": "x" * 16}}), port=port):
         (strange,) = await asyncio.to_thread(lambda: [*of_proxy_there(config)])
     assert (strange.about, strange.state) == ("proxy", "warning")
-    assert "does not tell its version" in strange.found
+    assert "refuses to show its version" in strange.found
     async with upstream(always(answer(404, b""))) as stranger:
         taken = configured(tmp_path, {"server": {"port": int(stranger.address.rpartition(":")[2])}})
         (told,) = await asyncio.to_thread(lambda: [*of_proxy_there(taken)])

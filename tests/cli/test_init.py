@@ -78,5 +78,5 @@ def test_beside_a_config_it_prints_what_an_agent_needs(
 def test_a_config_that_is_there_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     Path("config.yaml").write_text("closed: true", "utf-8")
     assert begun() == 1
-    assert capsys.readouterr().err.startswith("config.yaml is there already; ")
+    assert capsys.readouterr().err.startswith("config.yaml exists already; ")
     assert Path("config.yaml").read_text("utf-8") == "closed: true"

@@ -202,15 +202,15 @@ def test_conversations_that_have_ended_are_a_session_each(tmp_path: Path, monkey
     [
         ("", "is empty; give a request body"),
         ("hello", "is neither JSON nor JSON lines"),
-        ('{"messages": []}', "holds no conversation; give"),
-        ("[1, 2]", "holds no conversation; give"),
-        ("[]", "holds no conversation; give"),
+        ('{"messages": []}', "contains no conversation; give"),
+        ("[1, 2]", "contains no conversation; give"),
+        ("[]", "contains no conversation; give"),
         ("{}\n{", "line 2 is not JSON"),
-        ({"messages": [{"role": "assistant", "content": "Hi."}]}, "holds no message of a user"),
-        ({"messages": ["hello"]}, "holds no message of a user"),
-        (CAPTURED | {"path": "/v1/completions"}, "is a request to /v1/completions, which is relayed as it is"),
+        ({"messages": [{"role": "assistant", "content": "Hi."}]}, "contains no user message"),
+        ({"messages": ["hello"]}, "contains no user message"),
+        (CAPTURED | {"path": "/v1/completions"}, "is a request to /v1/completions, which is relayed unchanged"),
         (CAPTURED | {"path": "/v1/messages/batches?a=b"}, "is a request to /v1/messages/batches?a=b, which is"),
-        ({"input": "Hi."}, "holds no conversation; give"),
+        ({"input": "Hi."}, "contains no conversation; give"),
     ],
 )
 def test_what_cannot_be_replayed_is_told_with_the_way_out(
@@ -420,7 +420,7 @@ def test_a_policy_that_only_watches_sends_everything_and_dies_where_the_window_e
     assert (without["over_window"], without["first_over"]) == (len(over), over[0])
     assert ended.json["watching"] == ["observe"]
     shown = run("talk.json", "--window", str(WINDOW)).out
-    assert "observe only watches: everything was sent as it came." in shown
+    assert "observe changes nothing: every request was sent unchanged." in shown
     assert f"request {over[0]} is the first over the window" in shown
 
 
@@ -511,7 +511,7 @@ def test_the_table_shows_the_figures_and_whom_the_presets_are_for(run: Callable[
         f"{row['net_usd']:+.3f}",
     ]
     assert f"\ntalk.json: 40 requests, {row['tokens_received']:,} tokens received; request" in ended.out
-    assert "Summaries are stood in for by lines of the transcript" in ended.out
+    assert "Summaries are lines of the transcript" in ended.out
     assert "\x1b[" not in ended.out
     for name in preset_names():
         assert f"\n{name}: {sentence(name)}\n" in ended.out
@@ -538,7 +538,7 @@ def test_a_terminal_sees_how_far_a_long_replay_is(
     terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(replay_command, "_PATIENCE", 0.0)
+    monkeypatch.setattr(replay_command, "_DELAY", 0.0)
     loaded, told = load(None, {}), io.StringIO()
     caller = Tenants(loaded).operator_of("default")
     assert caller is not None

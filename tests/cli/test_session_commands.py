@@ -67,7 +67,7 @@ def test_a_session_is_told_with_why_its_records_were_made_and_without_what_they_
     assert "1 summary took 1 call, " in second
     assert '; "Summary of conversation from 20' in second
     assert headings.startswith("DIGEST")
-    assert "  window nearly full, amid tool calls  " in record
+    assert "  window nearly full, during tool calls  " in record
     assert "the client's own words" not in out
     found = json.loads(run("sessions", "show", "ingest-42", "--json")[1])
     assert found["session"]["label"] == "ingest-42"
@@ -145,7 +145,7 @@ def test_records_that_cannot_be_read_are_told_so(run: Run, directory: Path) -> N
     config["store"]["url"] = "sqlite:///damaged.db"
     (directory / "damaged.yaml").write_text(yaml.safe_dump(config), "utf-8")
     code, out, _ = run("sessions", "show", "ingest-42", "--record", "--config", "damaged.yaml")
-    assert (code, "its records are gone or cannot be read here" in out) == (0, True)
+    assert (code, "its records expired, or cannot be decrypted" in out) == (0, True)
 
 
 def test_of_a_tenant_without_sessions_those_that_have_some_are_told(run: Run, directory: Path) -> None:
@@ -154,7 +154,7 @@ def test_of_a_tenant_without_sessions_those_that_have_some_are_told(run: Run, di
     (directory / "tenants.yaml").write_text(yaml.safe_dump(config), "utf-8")
     code, out, err = run("sessions", "ls", "--tenant", "acme", "--json", "--config", "tenants.yaml")
     assert (code, out) == (0, "[]\n")
-    assert err == "tenant acme has no sessions; --tenant names one that has: default\n"
+    assert err == "tenant acme has no sessions; these tenants have some, use --tenant NAME: default\n"
     assert run("sessions", "ls", "--config", "tenants.yaml")[2] == ""
 
 
@@ -167,7 +167,7 @@ def test_a_tenant_without_sessions_is_told_when_there_will_be_some(run: Run, dir
     code, out, err = run("sessions", "ls", "--config", "none.yaml")
     assert (code, out) == (0, "")
     assert err.startswith(
-        "tenant default has no sessions yet: a conversation is listed once it is long enough to be compacted;"
+        "tenant default has no sessions yet: a conversation is listed when it is long enough for a compaction;"
     )
 
 
@@ -177,7 +177,7 @@ def test_a_store_that_is_not_there_is_not_made(run: Run, directory: Path) -> Non
         assert run("sessions", *words, "--config", "gone.yaml") == (
             1,
             "",
-            "nothing is stored: gone.db does not exist; `concertina serve` makes it\n",
+            "nothing is stored: gone.db does not exist; `concertina serve` creates it\n",
         )
     assert not (directory / "gone.db").exists()
 
@@ -185,11 +185,11 @@ def test_a_store_that_is_not_there_is_not_made(run: Run, directory: Path) -> Non
 def test_a_request_is_explained_with_the_records_of_its_session_and_without_the_callers_key(run: Run) -> None:
     code, alone, _ = run("explain", "request.json")
     assert (code, alone.splitlines()[0].startswith("no store was read")) == (0, True)
-    assert "\napplied (" in alone
+    assert "\ncompacted: " in alone
     code, explained, _ = run("explain", "request.json", "--session", "ingest-42")
-    assert (code, explained.splitlines()[0].startswith("with what the store has of session ")) == (0, True)
-    assert "\ncheckpoint " in explained
-    assert "\nreused (" in explained
+    assert (code, explained.splitlines()[0].startswith("with the stored records of session ")) == (0, True)
+    assert "\nrecord " in explained
+    assert "\nsent with the stored record: " in explained
     code, _, err = run("explain", "request.json", "--session", "nobody")
     assert (code, err.startswith("tenant default has no such session: nobody")) == (1, True)
 
@@ -208,10 +208,10 @@ def test_the_newest_record_is_undone_once_and_shown_so(
 
     code, out, err = command("sessions", "undo", "ingest-42")
     assert (code, err) == (0, "")
-    assert re.fullmatch(r"undid record [0-9a-f]{16}; the next request goes on from the whole history\n", out)
+    assert re.fullmatch(r"undid record [0-9a-f]{16}; the next request uses the whole history\n", out)
     code, out, err = command("sessions", "undo", "ingest-42")
     assert (code, out) == (1, "")
     assert "The session has no record in use" in err
     shown = command("sessions", "show", "ingest-42")[1]
     assert "its records were undone" in shown
-    assert "nearly full, amid tool calls, undone" in shown
+    assert "nearly full, during tool calls, undone" in shown

@@ -65,7 +65,7 @@ def test_a_request_is_a_line_and_what_a_terminal_would_obey_is_not_printed() -> 
 TOLD = {
     "small": (
         {"compaction": "none", "reason": "below_floor", "tokens_received": 5, "tokens_sent": 5, "usd": 0.0001},
-        "5 tokens (window 128k). It is small: nothing of it was changed. Answered in 1.4 s. $0.0001.",
+        "5 tokens (window 128k). It is small, so it was not changed. Answered in 1.4 s. $0.0001.",
     ),
     "compacted, and what that saved": (
         {"compaction": "applied", "reason": "proactive", "usd": 0.12, "usd_received": 0.45, "wait_ms": 2_500.0},
@@ -83,8 +83,8 @@ TOLD = {
         "502: the upstream could not be reached. Cause: the upstream's name was not found.",
     ),
     "refused by the upstream": ({"status": 429}, "The upstream refused it with 429 after 1.4 s."),
-    "too long": ({"status": 400, "overflow": "passed_on"}, "nothing helped: the client got the error."),
-    "broken off": ({"end": "client_gone"}, "The client left before its end. After 1.4 s."),
+    "too long": ({"status": 400, "overflow": "passed_on"}, "no retry fitted: the client got the error."),
+    "broken off": ({"end": "client_gone"}, "The client disconnected before the end. After 1.4 s."),
     "pins": ({"pins_left_out": 2}, "2 pinned texts did not fit."),
 }
 
@@ -121,7 +121,7 @@ def test_all_that_is_known_of_a_request_is_json() -> None:
 
 def test_requests_that_were_lost_are_told_beside_those_that_were_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(told(b'event: lost\ndata: {"lost": 7}\n\n' + REQUEST)) == 1
-    assert capsys.readouterr().err == "7 requests are missing here: they ended faster than they can be printed\n"
+    assert capsys.readouterr().err == "7 requests are missing here: they ended faster than this command prints\n"
 
 
 def test_a_proxy_that_takes_no_more_viewers_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,7 +171,7 @@ async def test_a_request_is_printed_by_its_id(tmp_path: Path, capsys: pytest.Cap
     assert "begins with f00" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("status", "said"), [(401, "set CONCERTINA_ADMIN_TOKEN"), (404, "is that a Concertina")])
+@pytest.mark.parametrize(("status", "said"), [(401, "set CONCERTINA_ADMIN_TOKEN"), (404, "check that it is")])
 async def test_a_refusal_is_told_with_the_way_out(capsys: pytest.CaptureFixture[str], status: int, said: str) -> None:
     async with upstream(always(answer(status, b""))) as server:
         with pytest.raises(SystemExit):

@@ -230,7 +230,7 @@ def test_a_worker_that_cannot_begin_ends_them_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("folder", "said"),
     [
-        ("d" * 120, "is too long; name a shorter directory in TMPDIR\n"),
+        ("d" * 120, "is too long for the workers' sockets; set TMPDIR to a shorter one\n"),
         (None, "workers need a directory for temporary files: No usable temporary directory"),
     ],
 )

@@ -143,7 +143,7 @@ def test_the_commands_of_the_readme_run_after_the_line_that_puts_them_on_the_pat
     ended = subprocess.run(
         ["sh", "-c", script], cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False
     )
-    nothing = "nothing is stored: var/concertina.db does not exist; `concertina serve` makes it\n"
+    nothing = "nothing is stored: var/concertina.db does not exist; `concertina serve` creates it\n"
     assert (ended.returncode, ended.stderr) == (0, nothing), script
 
 

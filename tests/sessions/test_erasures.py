@@ -545,21 +545,21 @@ async def test_sessions_are_listed_and_erased_from_the_command_line(tmp_path: Pa
         table = await command("sessions", "ls")
         assert (table.returncode, session["id"][:16] in table.stdout, "the deploy" in table.stdout) == (0, True, True)
         gone = await command("sessions", "rm", "the deploy", "nobody")
-        assert (gone.returncode, gone.stdout) == (1, "erased 1 of tenant default\n")
+        assert (gone.returncode, gone.stdout) == (1, "erased sessions of tenant default: 1\n")
         assert gone.stderr.startswith("tenant default has no such session: nobody; ")
         assert json.loads((await command("sessions", "ls", "--json")).stdout) == []
         # The proxy that runs had it in its memory.
         assert (await sent(address, caller, LABEL)).header(b"x-compaction") == b"applied"
         await shown(command)
         every = await command("sessions", "rm", "--all")
-        assert (every.returncode, every.stdout, every.stderr) == (0, "erased 1 of tenant default\n", "")
+        assert (every.returncode, every.stdout, every.stderr) == (0, "erased sessions of tenant default: 1\n", "")
 
 
 async def test_a_command_that_names_no_session_or_tenant_says_so(tmp_path: Path) -> None:
     async with commanded(tmp_path, f"sqlite:///{tmp_path}/store.db") as (_, command):
         for arguments, said in (
             (("rm", "the deploy"), "has no such session"),
-            (("rm",), "name the sessions to erase, or say --all"),
+            (("rm",), "name the sessions to erase, or use --all"),
             (("ls", "--tenant", "nobody"), "no tenant has this name"),
         ):
             failed = await command("sessions", *arguments)
@@ -590,7 +590,7 @@ async def test_what_is_in_the_memory_of_the_proxy_alone_is_erased_through_it(tmp
         await sent(address, caller, LABEL)
         await enrolled(address, 1)
         gone = await command("sessions", "rm", "the deploy")
-        assert (gone.returncode, gone.stdout, gone.stderr) == (0, "erased 1 of tenant default\n", "")
+        assert (gone.returncode, gone.stdout, gone.stderr) == (0, "erased sessions of tenant default: 1\n", "")
         assert await listed(address) == []
     failed = await command("sessions", "rm", "--all")
     assert (failed.returncode, failed.stdout) == (1, "")
@@ -624,8 +624,8 @@ async def test_without_a_proxy_the_store_is_erased_and_that_is_said(tmp_path: Pa
         await sent(address, caller, LABEL)
         await shown(command)
     gone = await command("sessions", "rm", "the deploy")
-    assert (gone.returncode, gone.stdout) == (0, "erased 1 of tenant default\n")
-    assert re.fullmatch(r"no proxy answers at http://127.0.0.1:\d+; erased in the store alone\n", gone.stderr)
+    assert (gone.returncode, gone.stdout) == (0, "erased sessions of tenant default: 1\n")
+    assert re.fullmatch(r"no proxy answers at http://127.0.0.1:\d+; erased only in the store\n", gone.stderr)
     remove_store(tmp_path)
     for words in (("--all",), ("the deploy",)):
         failed = await command("sessions", "rm", *words)

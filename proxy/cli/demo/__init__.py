@@ -1,4 +1,4 @@
-"""`concertina demo`: the proxy shown on a long session, with a model server of its own to run offline."""
+"""`concertina demo`: the proxy in a long session, with its own model server to run offline."""
 
 from proxy.cli.demo.session import run_demo
 

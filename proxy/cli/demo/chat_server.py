@@ -27,6 +27,7 @@ class ChatServer:
     """Serve chat completions: count tokens, refuse what exceeds the window, answer, and summarize for the proxy."""
 
     def __init__(self, window: int = WINDOW) -> None:
+        """Create a server with a window of so many tokens."""
         self.summaries = 0
         self.summary_tokens = 0
         self._window = window

@@ -1,6 +1,6 @@
 """Chat completion requests as the demo's model reads them, and their size in tokens.
 
-Nothing here is shared with the proxy's reader, so that a mistake in one cannot hide in the other.
+Nothing here is shared with the proxy's reader, so that a fault in one cannot hide in the other.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class Chat(msgspec.Struct, frozen=True):
 
     @property
     def wants_usage(self) -> bool:
+        """Return True if a stream should end with its usage."""
         return bool(self.stream_options and self.stream_options.get("include_usage"))
 
 

@@ -20,13 +20,13 @@ _CARRIED_LINE = re.compile(r"^- (.+)$", re.MULTILINE)
 _MAX_LINE = 90
 _MAX_LINES = 5
 _NONE = "(none)"
-# The proxy's prompts in front of a transcript, and the one behind a session's own messages.
+# The proxy's prompts before a transcript, and the one after a session's own messages.
 _BEFORE = ("summarize", "merge", "excerpt")
 _ALIGNED = "aligned"
 
 
 def answer(chat: Chat) -> str:
-    """Answer the question at the end of the newest message, else confirm the request."""
+    """Answer the question at the end of the newest message, or else confirm the request."""
     newest = chat.messages[-1] if chat.messages else PromptMessage("user")
     question = _QUESTION.search(newest.text) if newest.role == "user" else None
     if question is None:
@@ -44,19 +44,19 @@ def recall(name: str, chat: Chat) -> str:
 
 
 def asks_for_summary(chat: Chat) -> bool:
-    """Return True if the proxy asks for a summary, in front of a transcript or behind a session."""
+    """Return True if the proxy requests a summary, before a transcript or after a session."""
     openings = tuple(map(_first_sentence, _BEFORE))
     return bool(chat.messages) and (chat.messages[0].text.startswith(openings) or _is_aligned(chat))
 
 
 def requested_headings(chat: Chat) -> list[str]:
-    """Return the headings of the requested record, none if the proxy asks for an excerpt."""
+    """Return the headings of the requested record; none if the proxy requests an excerpt."""
     prompt = _newest_of_user(chat).last_text if _is_aligned(chat) else chat.messages[0].text
     return _HEADING.findall(prompt)
 
 
 def summarize(chat: Chat) -> str:
-    """Return the requested record, or one line if the proxy asks for an excerpt."""
+    """Return the requested record, or one line if the proxy requests an excerpt."""
     lines = _transcript(chat.messages) if _is_aligned(chat) else (message.text for message in chat.messages[1:])
     transcript = "\n".join(lines)
     headings = requested_headings(chat)
@@ -78,7 +78,7 @@ def _newest_of_user(chat: Chat) -> PromptMessage:
 
 
 def _transcript(messages: Sequence[PromptMessage]) -> Iterator[str]:
-    """Yield the lines of a session that a record is made of: an earlier record, the user's words, tool calls."""
+    """Yield the lines of a session that a record is built from: an earlier record, the user's words, tool calls."""
     for number, message in enumerate(messages):
         is_record = message.text.startswith("<conversation_record>")
         if message.role == "user" and not message.last_text.startswith(_first_sentence(_ALIGNED)):

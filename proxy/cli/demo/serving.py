@@ -1,4 +1,4 @@
-"""A server in the running event loop: started and stopped by the code that needs it, signals left alone."""
+"""A server in the running event loop, started and stopped by its user, without signal handlers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _STEP_SECONDS = 0.001
 
 
 class _LoopServer(uvicorn.Server):
-    """Ends as soon as nothing is under way: uvicorn's own looks ten times a second, and waits once in any case."""
+    """A server that stops when nothing is in flight.
+
+    uvicorn's own polls ten times a second, and always waits once.
+    """
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for listening in (*self.servers, *(sockets or ())):
@@ -34,7 +37,7 @@ class _LoopServer(uvicorn.Server):
             connection.shutdown()
         with suppress(TimeoutError):
             async with within(_GRACE):
-                while state.connections or state.tasks:  # noqa: ASYNC110 - uvicorn tells nobody
+                while state.connections or state.tasks:  # noqa: ASYNC110 - uvicorn has no event for it
                     await asyncio.sleep(_STEP_SECONDS)
         for task in state.tasks:
             task.cancel()
@@ -43,9 +46,9 @@ class _LoopServer(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(app: ASGIApp, *, port: int = 0, lifespan: Literal["on", "off"] = "off") -> AsyncIterator[str]:
-    """The address at which the app is served on the loopback interface; port 0 takes any that is free.
+    """Serve the app on the loopback interface and yield its address. Port 0 is any free port.
 
-    What it still does at the end is given two seconds. Raises OSError where the port is taken.
+    At the end, requests in flight have two seconds. Raises OSError if the port is taken.
     """
     config = uvicorn.Config(
         app,

@@ -1,4 +1,4 @@
-"""`concertina demo`: one long session played twice, straight to a model with 8,192 tokens and through the proxy."""
+"""`concertina demo`: one long session played twice, directly with a model of 8,192 tokens and through the proxy."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class _ClientResponse:
 async def run_demo(*, once: bool, console: Console) -> int:
     """Play the session, print it, and return the exit code.
 
-    On a terminal the proxy stays up until Ctrl-C, unless `once` is set.
+    On a terminal the proxy keeps running until Ctrl-C, unless `once` is set.
     """
     async with demo_stage() as stage:
         show.opening(console, stage.address, WINDOW, stage.dashboard if console.is_terminal else None)
@@ -88,23 +88,24 @@ async def run_demo(*, once: bool, console: Console) -> int:
             async for step in stage.play():
                 steps.append(step)
                 add(step)
-        asked = [await stage.ask(fact) for fact in PLANTED]
-        result = Result(steps, asked, stage.model.summaries, stage.model.summary_tokens)
+        facts = [await stage.ask(fact) for fact in PLANTED]
+        result = Result(steps, facts, stage.model.summaries, stage.model.summary_tokens)
         show.closing(console, result, _SETTING.format(address=stage.address))
         if not result.passed:
             return 1
         if console.is_terminal and not once:
             show.staying(console, stage.session_page)
-            # Ctrl-C cancels the main task: here it is the regular end.
+            # Ctrl-C cancels the main task, and is the regular end here.
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
     return 0
 
 
 class Stage:
-    """The model, the proxy in front of it, and a client of both."""
+    """The model, the proxy before it, and a client of both."""
 
     def __init__(self, model: ChatServer, upstream: str, app: App, address: str, client: UpstreamClient) -> None:
+        """Create a stage over the addresses of a running model and proxy."""
         self.model = model
         self.app = app
         self.address = address
@@ -151,7 +152,7 @@ class Stage:
             fact.name,
             directly=directly.text or directly.outcome,
             through=response.text or response.outcome,
-            known=fact.is_told_by(response.text),
+            known=fact.is_in(response.text),
         )
 
     async def _send(self, address: str, messages: Sequence[Message]) -> _ClientResponse:

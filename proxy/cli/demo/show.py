@@ -1,4 +1,4 @@
-"""What the demo shows: a live table on a terminal, plain lines elsewhere, and the verdict at the end."""
+"""The output of the demo: a live table on a terminal, plain lines elsewhere, and the verdict at the end."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _COLUMNS = ("request", "tokens received", "tokens sent", "direct", "through the 
 
 @dataclass(frozen=True, slots=True)
 class DemoStep:
-    """One request of the session: its size as the client wrote it and as it was sent on, and what became of it.
+    """One request of the session: its size from the client, its size to the model, and the result.
 
-    direct, through: `ok` or the error; `direct` is empty once the direct session has died.
-    compaction:      the proxy's `x-compaction`.
+    direct, through: `ok` or the error. `direct` is empty after the direct session has failed.
+    compaction: the proxy's `x-compaction`.
     """
 
     number: int
@@ -36,14 +36,16 @@ class DemoStep:
 
     @property
     def proxied(self) -> str:
+        """Return the result through the proxy, with the compaction if there was one."""
         return f"{self.through}, {self.compaction}" if self.compaction in ("applied", "reused") else self.through
 
 
 @dataclass(frozen=True, slots=True)
 class AskedFact:
-    """A fact of the beginning that the model was asked for at the end.
+    """A fact of the beginning that the model is asked for at the end.
 
-    directly, through: its response, or the error, without and with the proxy. known: `through` has the fact.
+    directly, through: the response or the error, without and with the proxy. known: True if `through` contains the
+    fact.
     """
 
     name: str
@@ -54,7 +56,10 @@ class AskedFact:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How the whole demo went. summary_tokens: that all summaries took, prompts and answers."""
+    """The result of the whole demo.
+
+    summary_tokens: of all summaries, prompts and responses.
+    """
 
     steps: Sequence[DemoStep]
     asked: Sequence[AskedFact]
@@ -63,34 +68,38 @@ class Result:
 
     @property
     def died_at(self) -> DemoStep | None:
-        """The request at which the direct session ended."""
+        """Return the request at which the direct session failed."""
         return next((step for step in self.steps if step.direct not in ("ok", "")), None)
 
     @property
     def overflowed(self) -> bool:
+        """Return True if the direct session failed by an overflow."""
         return self.died_at is not None and self.died_at.direct.endswith(_OVERFLOW)
 
     @property
     def failed(self) -> list[DemoStep]:
+        """Return the steps that failed through the proxy."""
         return [step for step in self.steps if step.through != "ok"]
 
     @property
     def passed(self) -> bool:
-        """The direct session overflowed, the proxied one did not fail once, and every fact is known."""
+        """Return True if only the direct session overflowed, and every fact is known through the proxy."""
         return self.overflowed and not self.failed and all(asked.known for asked in self.asked)
 
     @property
     def received(self) -> int:
+        """Return the tokens that the client sent in all steps."""
         return sum(step.received for step in self.steps)
 
     @property
     def sent(self) -> int:
+        """Return the tokens that the proxy sent in all steps."""
         return sum(step.sent for step in self.steps)
 
 
 @contextmanager
 def live(console: Console) -> Iterator[Callable[[DemoStep], None]]:
-    """A function that shows the next step."""
+    """Yield a function that shows the next step."""
     if not console.is_terminal:
         console.print("  ".join(_COLUMNS), highlight=False)
         yield lambda step: console.print(_line(step), highlight=False)
@@ -101,7 +110,7 @@ def live(console: Console) -> Iterator[Callable[[DemoStep], None]]:
 
         def add(step: DemoStep) -> None:
             rows.append(step)
-            if step.direct not in ("ok", ""):  # stays in sight
+            if step.direct not in ("ok", ""):  # keeps the row visible
                 died.append(step)
             display.update(_table([*(step for step in died if step not in rows), *rows]))
 
@@ -128,7 +137,7 @@ def _style(*, ok: bool) -> str:
 
 
 def opening(console: Console, address: str, window: int, dashboard: str | None) -> None:
-    """What is played, and where it can be watched."""
+    """Print what is played, and the address to watch it."""
     console.print(
         f"A coding session, played twice against a model with a window of {window:,} tokens: directly, and through "
         f"the proxy at {address}.",
@@ -139,12 +148,12 @@ def opening(console: Console, address: str, window: int, dashboard: str | None) 
 
 
 def closing(console: Console, result: Result, setting: str) -> None:
-    """Show the verdict, what each run still knows of the beginning, what was saved, and the line to paste."""
+    """Print the verdict, the facts that each run knows, the savings, and the line to paste."""
     console.print()
     _check(console, _directly(result), ok=result.overflowed)
     answered = len(result.steps) - len(result.failed)
     _check(console, f"through the proxy: {answered} of {len(result.steps)} requests answered", ok=not result.failed)
-    console.print("\nThe model is asked at the end for what was said at the beginning:\n")
+    console.print("\nAt the end, the model is asked for facts of the beginning:\n")
     print_table(_facts(result), console)
     console.print()
     net = result.received - result.sent - result.summary_tokens
@@ -155,11 +164,11 @@ def closing(console: Console, result: Result, setting: str) -> None:
 
 
 def _facts(result: Result) -> Table:
-    """Return what each run answers to the same questions, next to each other."""
+    """Return a table with the answers of both runs to the same questions."""
     died = result.died_at
     table = Table(box=None, pad_edge=False)
     table.add_column("asked for", no_wrap=True)
-    table.add_column("directly" if died is None else f"directly, dead since request {died.number}")
+    table.add_column("directly" if died is None else f"directly, failed at request {died.number}")
     table.add_column("through the proxy", overflow="fold")
     for asked in result.asked:
         mark = "✓" if asked.known else "✗"
@@ -181,6 +190,8 @@ def _check(console: Console, text: str, *, ok: bool) -> None:
 
 
 def staying(console: Console, session_page: str) -> None:
-    """Say where the session's page is, and that the proxy stays up for it."""
-    console.print(f"\nWhat was done to the session, and why: {session_page}", highlight=False, soft_wrap=True)
-    console.print("The proxy and its model stay up until you press Ctrl-C.", highlight=False)
+    """Print the address of the session's page, and that the proxy keeps running for it."""
+    console.print(
+        f"\nThe session's page, with every change and its reason: {session_page}", highlight=False, soft_wrap=True
+    )
+    console.print("The proxy and its model keep running until you press Ctrl-C.", highlight=False)

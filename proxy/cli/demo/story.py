@@ -1,4 +1,4 @@
-"""The session that the demo plays: a coding agent at work for sixty requests, with facts planted on the way."""
+"""The session of the demo: sixty requests of a coding agent, with facts planted on the way."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ FILES = (
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A fact that must still be known at the end. `outdated`: what a later message replaced. `by_tool`: only the result
-    of a tool says it."""
+    """A fact that must still be known at the end.
+
+    outdated: the value that a later message replaced. by_tool: True if only a tool result contains it.
+    """
 
     name: str
     value: str
@@ -47,9 +49,11 @@ class Planted:
 
     @property
     def question(self) -> str:
+        """Return the question for the fact."""
         return f"What is the {self.name}?"
 
-    def is_told_by(self, answer: str) -> bool:
+    def is_in(self, answer: str) -> bool:
+        """Return True if an answer contains the current value and not the outdated one."""
         return self.value in answer and (self.outdated is None or self.outdated not in answer)
 
 
@@ -80,11 +84,12 @@ TOOLS = (
 
 
 def user(text: str) -> Message:
+    """Return a message of the user."""
     return {"role": "user", "content": text}
 
 
 def histories() -> Iterator[list[Message]]:
-    """The messages of one request after another. It is one growing list, as an agent keeps it."""
+    """Yield the messages of each request. It is one growing list, as agents keep it."""
     messages: list[Message] = [{"role": "system", "content": SYSTEM}]
     for turn, (text, files) in enumerate(zip(TURNS, FILES, strict=True)):
         messages.append(user(text))
@@ -97,7 +102,7 @@ def histories() -> Iterator[list[Message]]:
 
 
 def _work_on(file: str, number: str) -> Iterator[list[Message]]:
-    """Read it, change it, test it."""
+    """Yield the rounds that read, change and test a file."""
     path = f"services/billing/{file}.py"
     old, new = _statement(file, "invoice.total"), _statement(file, "sum(item.amount for item in invoice.items)")
     edited = f"Edited {path}: 1 replacement.\n\n@@ load_{file} @@\n-{old}\n+{new}"

@@ -1,1 +1,1 @@
-"""`concertina doctor`: whether what a config names is there, works and fits together."""
+"""`concertina doctor`: checks of everything that a config names."""

@@ -1,4 +1,4 @@
-"""The command: everything that a config names is looked at, one line each."""
+"""The command `concertina doctor`: it checks everything that a config names and prints a line for each finding."""
 
 import asyncio
 import json
@@ -30,38 +30,38 @@ _STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
 
 
 def doctor(config: ConfigPath = None, *, spend: str | None = None, as_json: AsJson = False) -> None:
-    """Look whether all that a config names is there and works, a line each; exit code 1 where something is wrong.
+    """Check the upstreams, keys, models and store of a config, a line each; exit code 1 if something is wrong.
 
-    :param spend: Model that is also sent one request for one token, with the key in the config.
-    :param as_json: Print what was found as JSON.
+    :param spend: Model to send one request for one token, with the key in the config.
+    :param as_json: Print the findings as JSON.
     """
     try:
         loaded = load(chosen(config), os.environ)
     except ConfigError as error:
-        found = [_of_problem(str(problem)) for problem in error.problems]
+        findings = [_of_problem(str(problem)) for problem in error.problems]
     else:
-        found = asyncio.run(examine_config(loaded, name_of(config), spend))
-    output(found, show, as_json=as_json, indent=2)
-    sys.exit(any(finding.state == "wrong" for finding in found))
+        findings = asyncio.run(examine_config(loaded, name_of(config), spend))
+    output(findings, show, as_json=as_json, indent=2)
+    sys.exit(any(finding.state == "wrong" for finding in findings))
 
 
 async def examine_config(config: Config, name: str, spend: str | None) -> list[Finding]:
-    """What is to be said of a valid config; `name` is what it is called."""
-    found = [*of_config(config, name), *of_proxy_there(config)]
-    loops = {name: list(_leading_back(config, name)) for name in config.upstreams}
-    others = {name: each for name, each in config.upstreams.items() if not loops[name]}
-    looked = {name: Looked(back[0]) for name, back in loops.items() if back}
-    looked |= await upstreams.looked_at(config.model_copy(update={"upstreams": others}))
-    found += [finding for name in config.upstreams for finding in looked[name].findings]
-    found += [*upstreams.summarizers(config, looked), *upstreams.clock(looked)]
-    found += await _windows(config, ask=not any(each.is_wrong for each in looked.values()))
-    found += await store.looked_at(config.store)
-    found += await collector(config.telemetry.traces.endpoint)
-    return found if spend is None else [*found, await upstreams.spent(config, spend)]
+    """Return the findings for a valid config. `name` is the config's name in them."""
+    findings = [*of_config(config, name), *of_proxy_there(config)]
+    loops = {name: list(_loop_findings(config, name)) for name in config.upstreams}
+    reachable = {name: each for name, each in config.upstreams.items() if not loops[name]}
+    checked = {name: Looked(back[0]) for name, back in loops.items() if back}
+    checked |= await upstreams.looked_at(config.model_copy(update={"upstreams": reachable}))
+    findings += [finding for name in config.upstreams for finding in checked[name].findings]
+    findings += [*upstreams.summarizers(config, checked), *upstreams.clock(checked)]
+    findings += await _windows(config, ask=not any(each.is_wrong for each in checked.values()))
+    findings += await store.looked_at(config.store)
+    findings += await collector(config.telemetry.traces.endpoint)
+    return findings if spend is None else [*findings, await upstreams.spent(config, spend)]
 
 
 async def collector(endpoint: str) -> list[Finding]:
-    """Whether something listens where traces go; nothing is sent to it."""
+    """Return a finding if the collector of traces does not accept connections. Nothing is sent to it."""
     if not endpoint:
         return []
     parts, about = urlsplit(endpoint), "telemetry.traces.endpoint"
@@ -69,13 +69,14 @@ async def collector(endpoint: str) -> list[Finding]:
         async with within(_SECONDS):
             _, writer = await asyncio.open_connection(parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme, 80))
     except (OSError, TimeoutError) as error:
-        said = f"{endpoint}: {getattr(error, 'strerror', None) or 'no answer'}"
-        return [wrong(about, said, "start the collector, or empty the setting: requests go on without it")]
+        problem = f"{endpoint}: {getattr(error, 'strerror', None) or 'no response'}"
+        return [wrong(about, problem, "start the collector, or empty the setting: requests do not depend on it")]
     writer.close()
-    return [ok(about, f"something listens at {endpoint}")]
+    return [ok(about, f"{endpoint} accepts connections")]
 
 
 def of_config(config: Config, name: str) -> Iterator[Finding]:
+    """Yield findings for the config itself."""
     yield ok("config", f"{name}: {count_settings(config)}")
     if (problem := unshared_problem(config)) is not None:
         yield wrong(*_split_problem(problem))
@@ -84,11 +85,11 @@ def of_config(config: Config, name: str) -> Iterator[Finding]:
 
 
 def of_proxy_there(config: Config) -> Iterator[Finding]:
-    """The port, and the proxy that runs there."""
-    found = running.as_running(config)
-    server, url = found.server, of_proxy(found)
+    """Yield findings for the port, and for the proxy that runs there."""
+    running_config = running.as_running(config)
+    server, url = running_config.server, of_proxy(running_config)
     if url is None:
-        yield ok("server.port", "any that is free")
+        yield ok("server.port", "any free port")
         return
     try:
         state = json.loads(running.readiness(url))
@@ -105,14 +106,16 @@ def _running(config: Config, url: str, *, is_refused: bool) -> Finding:
         version, digest = running.version_and_digest(config, url)
     except (OSError, ValueError, LookupError, HTTPException):
         way_out = "run this with its config, as its user, or set server.admin_token for both"
-        return warning("proxy", f"one answers at {url}, and does not tell its version and config to us", way_out)
-    told = f"concertina {version} runs at {url}"
+        return warning("proxy", f"one answers at {url}, but refuses to show its version and config", way_out)
+    version_text = f"concertina {version} runs at {url}"
     if is_refused:
-        return wrong("proxy", f"{told} and has refused its config file", "see what `concertina check` says of it")
+        return wrong(
+            "proxy", f"{version_text} and has refused its config file", "run `concertina check` for the problems"
+        )
     if digest != digest_of(config):
-        found = f"{told} with another config ({digest}) or environment"
-        return warning("proxy", found, "restart it with this one, if it is its")
-    return ok("proxy", f"{told} with this config ({digest})")
+        problem = f"{version_text} with another config ({digest}) or environment"
+        return warning("proxy", problem, "restart it with this config if it should use it")
+    return ok("proxy", f"{version_text} with this config ({digest})")
 
 
 def _port(host: str, port: int) -> Finding:
@@ -120,11 +123,15 @@ def _port(host: str, port: int) -> Finding:
         listen(host, port).close()
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
-        return wrong("server.port", f"{address(host, port)}: {reason}", "name another, or end what listens there")
+        return wrong(
+            "server.port",
+            f"{address(host, port)}: {reason}",
+            "choose another port, or stop the process that listens there",
+        )
     return ok("server.port", f"{address(host, port)} is free")
 
 
-def _leading_back(config: Config, name: str) -> Iterator[Finding]:
+def _loop_findings(config: Config, name: str) -> Iterator[Finding]:
     alone = config.model_copy(update={"upstreams": {name: config.upstreams[name]}})
     for problem in leading_back(alone, config.server.host, config.server.port):
         yield wrong(*_split_problem(problem))
@@ -134,33 +141,34 @@ async def _windows(config: Config, *, ask: bool) -> list[Finding]:
     names = named_models(config)
     if not names:
         return []
-    found = {}
-    # What troubles the store is found where that is looked at.
-    for one in await sources(config, names, DEFAULT, lambda _: None, ask=ask):
-        about = f"models.{one.place.model}"
-        if one.window is None:
-            way_out = "set its context_window; until then only an overflow leads to a compaction"
-            found[about] = warning(about, "its window is unknown", way_out)
+    findings = {}
+    # Problems of the store are reported by its own check.
+    for model in await sources(config, names, DEFAULT, lambda _: None, ask=ask):
+        about = f"models.{model.place.model}"
+        if model.window is None:
+            way_out = "set its context_window; until then a compaction follows only an overflow"
+            findings[about] = warning(about, "its context window is unknown", way_out)
         else:
-            found[about] = ok(about, f"{one.window.tokens:,} tokens ({one.window.source})")
-    return [*found.values()]
+            findings[about] = ok(about, f"{model.window.tokens:,} tokens ({model.window.source})")
+    return [*findings.values()]
 
 
-def _of_problem(told: str) -> Finding:
-    """Of a config that cannot be read; many a problem says the way out by itself."""
-    found, _, way_out = told.partition("; ")
-    return wrong("config", found, way_out or "correct it; `concertina schema` helps editors")
+def _of_problem(text: str) -> Finding:
+    """Return the finding for a config that cannot be read. Many problems contain the remedy."""
+    problem, _, way_out = text.partition("; ")
+    return wrong("config", problem, way_out or "correct it; `concertina schema` helps editors")
 
 
-def _split_problem(told: str) -> tuple[str, str, str]:
-    """What a problem or note is about, what it says, and the way out."""
-    about, _, rest = told.partition(": ")
-    found, _, way_out = rest.partition("; ")
-    return about, found, way_out
+def _split_problem(text: str) -> tuple[str, str, str]:
+    """Return the subject of a problem or note, its text and its remedy."""
+    about, _, remainder = text.partition(": ")
+    problem, _, way_out = remainder.partition("; ")
+    return about, problem, way_out
 
 
-def show(found: Sequence[Finding], console: Console) -> None:
-    for finding in found:
+def show(findings: Sequence[Finding], console: Console) -> None:
+    """Print a line for each finding."""
+    for finding in findings:
         way_out = f"; {finding.way_out}" if finding.way_out else ""
         line = Text(f"{finding.state:8}", style=_STYLES[finding.state])
         line.append(f"{finding.about}: {plain(finding.found)}{way_out}", style="default")

@@ -1,4 +1,4 @@
-"""What the doctor has found."""
+"""A finding of `concertina doctor`."""
 
 from typing import Literal
 
@@ -6,7 +6,10 @@ import msgspec
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """about: what was looked at, as the config calls it. way_out: what to do; None where there is nothing to."""
+    """One line of the doctor.
+
+    about: the subject, in the config's words. way_out: the remedy; None if there is nothing to do.
+    """
 
     about: str
     state: Literal["ok", "warning", "wrong"]
@@ -15,12 +18,15 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def ok(about: str, found: str) -> Finding:
+    """Return a finding without a problem."""
     return Finding(about, "ok", found)
 
 
 def warning(about: str, found: str, way_out: str) -> Finding:
+    """Return a finding that does not break requests."""
     return Finding(about, "warning", found, way_out)
 
 
 def wrong(about: str, found: str, way_out: str) -> Finding:
+    """Return a finding that breaks requests."""
     return Finding(about, "wrong", found, way_out)

@@ -1,1 +1,1 @@
-"""Recorded conversations played through the policies, offline: what each of them sends, reuses and costs."""
+"""Recorded conversations played through policies, offline: tokens, prefix reuse and cost of each policy."""

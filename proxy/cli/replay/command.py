@@ -1,4 +1,4 @@
-"""`concertina replay`: recorded sessions under several policies, side by side, as a table."""
+"""`concertina replay`: recorded sessions under several policies, compared in a table."""
 
 import asyncio
 import time
@@ -20,13 +20,16 @@ from proxy.cli.replay.replay import replay, with_window
 from proxy.config.loading import Config, preset_names
 from proxy.wiring import open_apart
 
-_COLUMNS = ("policy", "sent", "saved", "inline", "ahead", "cooled", "calls", "reuse", "over", "cost $", "net $")
-# Seconds before a progress bar is worth showing.
-_PATIENCE = 1.0
+_COLUMNS = ("policy", "sent", "saved", "inline", "background", "shortened", "calls", "reuse", "over", "cost $", "net $")
+# The delay before a progress bar is shown, in seconds.
+_DELAY = 1.0
 
 
 def found(path: Path, model: str | None, skipped: Callable[[str], None]) -> list[Recording]:
-    """The sessions of a file, or of every readable file of a directory; `skipped` is told of the others."""
+    """Return the sessions of a file, or of every readable file of a directory.
+
+    skipped: called with the reason for each unreadable file.
+    """
     recordings = []
     for file in sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]:
         try:
@@ -44,7 +47,7 @@ def run(
     console: Console,
     skipped: Callable[[str], None],
 ) -> Replayed:
-    """Play everything; where that takes over a second, a terminal sees how far it is."""
+    """Play all sessions. After a second, a terminal shows the progress."""
     steps = (len(callers) + 1) * sum(recording.requests for recording in recordings)
     with _progress(steps, console) as advance:
         played = replay(open_apart, with_window(config, window), recordings, callers, advance, skipped)
@@ -59,7 +62,7 @@ def _progress(steps: int, console: Console) -> Iterator[Callable[[], None]]:
 
     def advance() -> None:
         bar.advance(task)
-        if not bar.live.is_started and time.monotonic() - started > _PATIENCE:
+        if not bar.live.is_started and time.monotonic() - started > _DELAY:
             bar.start()
 
     try:
@@ -69,39 +72,39 @@ def _progress(steps: int, console: Console) -> Iterator[Callable[[], None]]:
 
 
 def show(replayed: Replayed, console: Console) -> None:
-    """One table a session, one for all of them, what the columns mean, and whom the presets are for."""
-    tell = partial(console.print, soft_wrap=not console.is_terminal)
+    """Print a table per session, one for all sessions, the legend, and the purpose of each preset."""
+    print_line = partial(console.print, soft_wrap=not console.is_terminal)
     for model, window in replayed.windows.items():
-        tell(f"{plain(model)}: {_window(window)}")
+        print_line(f"{plain(model)}: {_window(window)}")
     for session in (*replayed.sessions, *([replayed.total] if replayed.total else [])):
-        tell("")
-        tell(_heading(session))
+        print_line("")
+        print_line(_heading(session))
         print_table(_table(session), console)
-    tell("")
+    print_line("")
     for line in (*LEGEND, *_notes(replayed)):
-        tell(line)
-    tell("")
+        print_line(line)
+    print_line("")
     for name in replayed.sessions[0].policies:
         if name in preset_names():
-            tell(f"{name}: {sentence(name)}")
+            print_line(f"{name}: {sentence(name)}")
 
 
 def sentence(preset: str) -> str:
-    """Whom a preset is for: the first comment of its file."""
+    """Return the purpose of a preset: the first comment of its file."""
     text = (files("policies") / "presets" / f"{preset}.yaml").read_text("utf-8")
     return text.splitlines()[0].removeprefix("# ")
 
 
 def _window(window: int | None) -> str:
     if window is None:
-        return "window unknown, so nothing can be over it and shares mean nothing; give one with --window TOKENS"
+        return "window unknown, so overflows and shares are unknown; set it with --window TOKENS"
     return f"window {window:,} tokens"
 
 
 def _heading(session: ReplayedSession) -> str:
     without = session.policies[NO_PROXY]
-    first = "" if without.first_over is None else f"; request {without.first_over} is the first over the window"
-    return f"{plain(session.name)}: {session.requests} requests, {without.tokens_received:,} tokens received{first}"
+    overflow = "" if without.first_over is None else f"; request {without.first_over} is the first over the window"
+    return f"{plain(session.name)}: {session.requests} requests, {without.tokens_received:,} tokens received{overflow}"
 
 
 def _table(session: ReplayedSession) -> Table:
@@ -126,7 +129,7 @@ def _cells(row: PolicyRow) -> Iterator[str]:
 
 def _notes(replayed: Replayed) -> Iterator[str]:
     for name in replayed.watching:
-        yield f"{name} only watches: everything was sent as it came."
+        yield f"{name} changes nothing: every request was sent unchanged."
     if replayed.unpriced:
         models = ", ".join(map(plain, replayed.unpriced))
-        yield f"No cost where the price is unknown: {models} is not in the table of models; name another with --model."
+        yield f"No cost, since the price is unknown: {models} is not in the table of models; name another with --model."

@@ -1,4 +1,4 @@
-"""The figures of a replay: what is added up request by request, and the rows that are shown of it."""
+"""The figures of a replay: the sums over requests, and the rows of its tables."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from dataclasses import dataclass, field, fields
 import msgspec
 
 NO_PROXY = "no proxy"
-# Prompt caches of providers begin at so many tokens: OpenAI's, and Anthropic's for most models.
+# The minimum tokens of providers' prompt caches: OpenAI's, and Anthropic's for most models.
 LEAST_CACHED = 1_024
-# What the figures mean, for people.
+# The meaning of the figures, for people.
 LEGEND = (
-    "Summaries are stood in for by lines of the transcript and priced as if a model had written target_tokens; those"
-    " made ahead are there by the next request.",
-    "inline, ahead: compactions while a request waited, and in the background; cooled: batches of large messages made"
-    " short; calls: of summarizers.",
-    "reuse: share of a request's messages that the next one repeats from the start; over: requests that the window"
-    " would not have taken.",
-    f"cost: prompts and summaries at list prices, a prefix that was sent just before (from {LEAST_CACHED:,} tokens on)"
-    " at the cache's; answers cost the same everywhere and are left out.",
-    f"net: against {NO_PROXY}, as if everything had fitted.",
+    "Summaries are lines of the transcript, priced as if a model had written target_tokens. Those made in the"
+    " background are ready at the next request.",
+    "inline, background: compactions while a request waited, and in the background; shortened: batches of large"
+    " messages; calls: of summarizers.",
+    "reuse: share of a request's messages that the next one repeats from the start; over: requests that exceed"
+    " the window.",
+    f"cost: prompts and summaries at list prices, a prefix of the request before (from {LEAST_CACHED:,} tokens on)"
+    " at the cache's price; responses cost the same under every policy and are not included.",
+    f"net: difference to {NO_PROXY}, as if every request had fitted.",
 )
 
 
 class PolicyRow(msgspec.Struct, frozen=True):
-    """What one policy did with a session, or with several.
+    """The figures of one policy for a session, or for several.
 
-    tokens_*:       of prompts, by our count. saved: share of the received tokens that was not sent.
-    compactions_*:  made while a request waited, and ahead of need. cooled_batches: of large messages made short.
-    prefix_reuse:   share of a request's messages that the next one repeats byte for byte from the start, on average;
-                    None for a single request.
-    over_window:    requests that the window would not have taken, None where it is unknown; first_over: the number of
-                    the first in its session, None for several sessions.
-    cost_usd:       of prompts and of summaries; net_usd: what that is above the same without a proxy. None where a
-                    price is unknown.
+    tokens_*:       of prompts, by the proxy's count. saved: share of the received tokens that was not sent.
+    compactions_*:  made while a request waited, and in the background. cooled_batches: of shortened large messages.
+    prefix_reuse:   average share of a request's messages that the next request repeats byte for byte from the start;
+    None for a single request.
+    over_window:    requests that exceed the window; None if it is unknown. first_over: the number of the first one in
+    its session; None for several sessions.
+    cost_usd:       of prompts and summaries. net_usd: the difference to the cost without a proxy. None if a price is
+    unknown.
     """
 
     tokens_received: int
@@ -52,7 +52,7 @@ class PolicyRow(msgspec.Struct, frozen=True):
 
 
 class ReplayedSession(msgspec.Struct, frozen=True):
-    """One session, or all of them together, by policy; `no proxy` is the first of these."""
+    """The figures of one session, or of all together, by policy. `no proxy` is the first policy."""
 
     name: str
     requests: int
@@ -60,10 +60,11 @@ class ReplayedSession(msgspec.Struct, frozen=True):
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """Everything that was played. total: None for a single session.
+    """The result of a replay.
 
-    windows:  of the models met, in tokens; None where unknown. unpriced: models whose price is unknown.
-    watching: policies in mode `shadow`, which send everything as it came.
+    total:    of all sessions; None for a single session.
+    windows:  of the models, in tokens; None if unknown. unpriced: models with an unknown price.
+    watching: policies in mode `shadow`, which send everything unchanged.
     """
 
     windows: dict[str, int | None]
@@ -75,9 +76,10 @@ class Replayed(msgspec.Struct, frozen=True):
 
 @dataclass
 class ReplayTally:
-    """What is added up. reuse: a share for each pair of requests; over: numbers of the requests over the window.
+    """Sums over the requests of a session.
 
-    unmeasured, unpriced: requests whose window is unknown, and prompts whose price is.
+    reuse: a share for each pair of requests. over: numbers of the requests over the window.
+    unmeasured: requests with an unknown window. unpriced: prompts with an unknown price.
     """
 
     requests: int = 0
@@ -94,16 +96,18 @@ class ReplayTally:
     over: list[int] = field(default_factory=list)
 
     def __add__(self, other: ReplayTally) -> ReplayTally:
+        """Return the sums of both tallies."""
         return ReplayTally(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
 def session_of(name: str, tallies: Mapping[str, ReplayTally]) -> ReplayedSession:
+    """Return the figures of a session from its tallies by policy."""
     without = tallies[NO_PROXY]
     return ReplayedSession(name, without.requests, {policy: _row(tally, without) for policy, tally in tallies.items()})
 
 
 def total_of(tallies: Mapping[str, ReplayTally]) -> ReplayedSession:
-    """The rows of several sessions added up."""
+    """Return the sums of several sessions."""
     session = session_of("all sessions", tallies)
     rows = {policy: msgspec.structs.replace(row, first_over=None) for policy, row in session.policies.items()}
     return msgspec.structs.replace(session, policies=rows)

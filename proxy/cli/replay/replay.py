@@ -1,4 +1,4 @@
-"""Playing recorded sessions through the real engine, offline: what each policy sends, reuses and costs."""
+"""Play recorded sessions through the engine, offline: tokens, prefix reuse and cost of each policy."""
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -30,29 +30,30 @@ from proxy.upstreams.routes import Router
 from proxy.upstreams.summarizer import Summarizer
 
 _SEALED = (
-    "it holds a compaction item that this config's store.encryption_key does not open, or that another has made; it"
-    " counts as what it weighs sealed"
+    "it contains a compaction item that this config's store.encryption_key does not open, or of another proxy; it"
+    " counts with its sealed size"
 )
 
 
 class Paid(Protocol):
-    """Told of a call under a policy: its tokens, those among the prompt's that the one before it had, and whether a
-    summarizer was asked."""
+    """Called for each model call under a policy, with its tokens, including those in the provider's cache."""
 
-    def __call__(self, policy: str, call: Tokens, *, is_summary: bool) -> None: ...
+    def __call__(self, policy: str, call: Tokens, *, is_summary: bool) -> None:
+        """Take a call under this policy."""
 
 
 class Answered(Protocol):
-    """Gets a request of a session, what was sent for it, and the next request, which repeats its answer."""
+    """Called with a request of a session, the prompt sent for it, and the next request, which repeats its response."""
 
-    def __call__(self, session: str, case: PlanInput, sent: CountedRequest, following: CountedRequest, /) -> None: ...
+    def __call__(self, session: str, case: PlanInput, sent: CountedRequest, following: CountedRequest, /) -> None:
+        """Take an answered request."""
 
 
 Opens = Callable[[Config, Summarizer, Hook], AbstractAsyncContextManager[Engine]]
 
 
 def with_window(config: Config, window: int | None) -> Config:
-    """The config with this window, in tokens, in place of what it and the model table say."""
+    """Return the config with this window in tokens for all models."""
     if window is None:
         return config
     rules = [rule.model_copy(update={"context_window": window}) for rule in config.models]
@@ -71,12 +72,12 @@ async def replay(
     paid: Paid | None = None,
     answered: Answered | None = None,
 ) -> Replayed:
-    """Every recording under the policy of every caller, and without a proxy.
+    """Play every recording under the policy of every caller, and without a proxy.
 
-    opens:   an engine that keeps nothing, asks this summarizer alone and tells this hook.
-    advance: called after every request. skipped: told of recordings that hold something else than requests.
-    paid:    gets every prompt that was sent, and every question to a summarizer. answered: gets every answered request
-             of a policy that is not off.
+    opens:   returns an engine that stores nothing, and uses this summarizer and this hook.
+    advance: called after every request. skipped: called with the reason for each recording that cannot be played.
+    paid:    called for every prompt, and for every summarizer call. answered: called for every answered request of a
+    policy that is not off.
     """
     off = callers[0].policy.model_copy(update={"mode": "off"})
     everyone = (replace(callers[0], policy_name=NO_PROXY, policy=off), *callers)
@@ -111,7 +112,7 @@ async def replay(
 
 
 class _Player:
-    """Plays one session after the other, and notes the windows of the models met and those without a price."""
+    """Play sessions one by one, and collect the windows of their models and the models without a price."""
 
     def __init__(
         self,
@@ -134,17 +135,17 @@ class _Player:
         self._numbers = count()
 
     async def play(self, recording: Recording, caller: Caller, advance: Callable[[], None]) -> ReplayTally:
-        """One session under one policy, in a scope of its own: what another one stored is not found."""
+        """Play one session under one policy. Its own scope hides the records of other runs."""
         scope = hashlib.sha256(b"%d" % next(self._numbers)).digest()
         caller = replace(caller, scope=scope, summary_tokens_per_day=None)
-        tally, cooled, before = ReplayTally(), set[int](), None
+        tally, cooled, previous = ReplayTally(), set[int](), None
         self._triggers.clear()
         head = _HEAD.asking(recording.dialect)
         async for request, following in self._exchanges(recording, caller):
             case = plan_input_of(head, self._router, caller, caller.policy.mode, request)
             prompt = await self._final_prompt(case)
             sent = await self._as_sent(case, prompt)
-            self._add(tally, case, sent, before)
+            self._add(tally, case, sent, previous)
             new = _shortened_messages(case, prompt) - cooled
             tally.batches += bool(new)
             cooled |= new
@@ -153,8 +154,8 @@ class _Player:
             answered = _answer_in(following, request) if following is not None else 0
             await self._follow_up(case, prompt, Usage(prompt.tokens, answered))
             for call in self._stand_in.take_calls():
-                await self._add_call(tally, call, case, sent, before)
-            before = sent
+                await self._add_call(tally, call, case, sent, previous)
+            previous = sent
             advance()
         tally.background = sum(trigger in AHEAD for trigger in self._triggers)
         tally.inline = len(self._triggers) - tally.background
@@ -163,7 +164,7 @@ class _Player:
     async def _exchanges(
         self, recording: Recording, caller: Caller
     ) -> AsyncIterator[tuple[CountedRequest, CountedRequest | None]]:
-        """Every request, and the next one, which repeats its answer; None behind the last."""
+        """Yield every request with the next one, which repeats its response; None after the last."""
         current: CountedRequest | None = None
         for number, body in enumerate(recording.bodies(), 1):
             following = await self._read(body, caller, recording.dialect)
@@ -184,18 +185,18 @@ class _Player:
         return request
 
     async def _final_prompt(self, case: PlanInput) -> Prompt:
-        """Return the prompt that fits in the end: after an overflow, smaller ones are tried as in the pipeline."""
-        first = await self._engine.prompt_builder.first(case)
-        if (stated := _refusal(case, first)) is None:
-            return first
-        ladder, refusal = retries(first, stated, case.retries), None
+        """Return the final prompt. After an overflow, smaller ones are tried as in the pipeline."""
+        first_prompt = await self._engine.prompt_builder.first(case)
+        if (stated := _refusal(case, first_prompt)) is None:
+            return first_prompt
+        ladder, refusal = retries(first_prompt, stated, case.retries), None
         while (step := next_retry(ladder, refusal)) is not None:
             prompt, refusal = await self._smaller(case, step), None
             if prompt is not None:
                 if (stated := _refusal(case, prompt)) is None:
                     return prompt
                 refusal = prompt, stated
-        return first
+        return first_prompt
 
     async def _smaller(self, case: PlanInput, step: Retry[Prompt]) -> Prompt | None:
         if step.lowers_output:
@@ -206,24 +207,24 @@ class _Player:
         if prompt.body is case.request.body:
             return case.request
         sent = await self._read(prompt.body, case.caller, case.request.dialect)
-        assert sent is not None  # noqa: S101 - what we made is a request
+        assert sent is not None  # noqa: S101 - the engine builds valid requests
         return sent
 
-    def _add(self, tally: ReplayTally, case: PlanInput, sent: CountedRequest, before: CountedRequest | None) -> None:
+    def _add(self, tally: ReplayTally, case: PlanInput, sent: CountedRequest, previous: CountedRequest | None) -> None:
         window = case.route.window
         self.windows[case.request.settings.model] = window.tokens if window else None
         tally.requests += 1
         tally.received += case.request.received_tokens
         tally.sent += sent.tokens
         tally.unmeasured += window is None
-        self._pay(tally, case, sent, before)
-        if before is not None:
-            tally.reuse.append(_reused_share(before, sent))
+        self._pay(tally, case, sent, previous)
+        if previous is not None:
+            tally.reuse.append(_reused_share(previous, sent))
         if _overflows(case, sent.tokens):
             tally.over.append(tally.requests)
 
     async def _follow_up(self, case: PlanInput, prompt: Prompt, usage: Usage) -> None:
-        """What the gateway has done in the background; here it is done before the next request."""
+        """Do the background work of the gateway. Here it ends before the next request."""
         if case.mode != "off" and not _overflows(case, prompt.tokens) and is_worth_following(case, prompt):
             self._engine.prefetch.learn(case, prompt, usage)
             await self._engine.prefetch.after(with_newest_lessons(case, self._router), prompt, usage)
@@ -234,27 +235,27 @@ class _Player:
         call: ModelCall,
         case: PlanInput,
         sent: CountedRequest,
-        before: CountedRequest | None,
+        previous: CountedRequest | None,
     ) -> None:
-        """A summarizer's call, right behind what was sent, or right before it while it waited."""
-        asked = await self._read(call.body, case.caller, call.dialect)
-        assert asked is not None  # noqa: S101 - what we made is a request
+        """Add a summarizer's call, right after the prompt, or right before it if the request waited."""
+        request = await self._read(call.body, case.caller, call.dialect)
+        assert request is not None  # noqa: S101 - the engine builds valid requests
         tally.calls += 1
-        self._pay(tally, case, asked, before, sent, written=call.written)
+        self._pay(tally, case, request, previous, sent, written=call.written)
 
     def _pay(
         self,
         tally: ReplayTally,
         case: PlanInput,
         sent: CountedRequest,
-        *before: CountedRequest | None,
+        *previous: CountedRequest | None,
         written: int | None = None,
     ) -> None:
-        """The price of a prompt, if the provider's cache takes it, and holds of those before it the nearest.
+        """Add the price of a prompt. The cached part is the longest prefix that a previous prompt has.
 
-        written: by a summarizer; None for what no summarizer was asked.
+        written: tokens by a summarizer; None if no summarizer was called.
         """
-        cached = max((_cached_tokens(one, sent) for one in before if one is not None), default=0)
+        cached = max((_cached_tokens(prompt, sent) for prompt in previous if prompt is not None), default=0)
         if self._paid is not None:
             call = Tokens(sent.tokens, written or 0, cached)
             self._paid(case.caller.policy_name, call, is_summary=written is not None)
@@ -268,7 +269,7 @@ class _Player:
 
 
 def _refusal(case: PlanInput, prompt: Prompt) -> StatedLimit | None:
-    """What its upstream would say to a prompt; None where it fits, or nobody knows."""
+    """Return the limit that the upstream would state for a prompt; None if it fits, or the window is unknown."""
     window = case.route.window
     if window is None or not _overflows(case, prompt.tokens):
         return None
@@ -276,7 +277,7 @@ def _refusal(case: PlanInput, prompt: Prompt) -> StatedLimit | None:
 
 
 def _overflows(case: PlanInput, tokens: int) -> bool:
-    """Whether prompt and answer pass the window; of an answer no more is counted than the budget reserves."""
+    """Return True if prompt and response exceed the window. A response counts with at most the budget's reserve."""
     window = case.route.window
     if window is None:
         return False
@@ -284,21 +285,21 @@ def _overflows(case: PlanInput, tokens: int) -> bool:
 
 
 def _answer_in(following: CountedRequest, request: CountedRequest) -> int:
-    """Tokens of the answer that the next request repeats behind the messages of this one."""
+    """Return the tokens of the response that the next request repeats after the messages of this one."""
     answer = takewhile(lambda message: message.role == "assistant", following.messages[len(request.messages) :])
     return sum(message.tokens for message in answer)
 
 
 def _shortened_messages(case: PlanInput, prompt: Prompt) -> set[int]:
-    """Messages that went out in their short forms."""
+    """Return the indexes of messages that were sent in short forms."""
     if prompt.view is None or prompt.body is case.request.body:
         return set()
     return {*(prompt.view.replaced.keys() - prompt.view.quotations.keys())}
 
 
-def _reused_share(before: CountedRequest, sent: CountedRequest) -> float:
-    """The share of the messages before that the next request repeats byte for byte from the start."""
-    a, b = (request.body[request.parsed.array[0] : request.parsed.array[1] - 1] for request in (before, sent))
+def _reused_share(previous: CountedRequest, sent: CountedRequest) -> float:
+    """Return the share of the previous messages that the next request repeats byte for byte from the start."""
+    a, b = (request.body[request.parsed.array[0] : request.parsed.array[1] - 1] for request in (previous, sent))
     same, most = 0, min(len(a), len(b))
     while same < most:
         middle = (same + most + 1) // 2
@@ -306,11 +307,11 @@ def _reused_share(before: CountedRequest, sent: CountedRequest) -> float:
     return same / len(a)
 
 
-def _cached_tokens(before: CountedRequest, sent: CountedRequest) -> int:
-    """Tokens at the start of a prompt that are the same as before: tools first, then whole messages."""
-    if before.settings.model != sent.settings.model or before.settings.definitions != sent.settings.definitions:
+def _cached_tokens(previous: CountedRequest, sent: CountedRequest) -> int:
+    """Return the tokens at the start of a prompt that equal the previous one: tools first, then messages."""
+    if previous.settings.model != sent.settings.model or previous.settings.definitions != sent.settings.definitions:
         return 0
-    pairs = zip(before.messages, sent.messages, strict=False)
+    pairs = zip(previous.messages, sent.messages, strict=False)
     alike = takewhile(lambda pair: pair[0] == pair[1], pairs)
     tokens = sent.tools_tokens + sum(message.tokens for _, message in alike)
     return tokens if tokens >= LEAST_CACHED else 0

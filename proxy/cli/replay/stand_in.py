@@ -1,4 +1,4 @@
-"""A summarizer for where no model may be asked: it answers with lines of the transcript, as long as was wanted."""
+"""An offline summarizer: it answers with lines of the transcript, in the requested length."""
 
 import re
 import time
@@ -17,13 +17,13 @@ from proxy.upstreams.summarizer import Summarizer
 _LENGTH = re.compile(r"At most (\d+) tokens")
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 _LONGEST_LINE = 300
-# A summary must weigh less than half of its source.
+# A valid summary has less than half the tokens of its source.
 _MOST_OF_SOURCE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One call: its request, what that is written in, and the tokens that a model was asked to write."""
+    """One call: its request, its dialect, and the requested number of tokens."""
 
     body: bytes
     dialect: Dialect
@@ -31,48 +31,52 @@ class ModelCall:
 
 
 class StandIn(Summarizer):
-    """Answers at once, always the same, and remembers what it was asked."""
+    """A summarizer with deterministic responses that stores its calls."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
+        """Create a summarizer that counts with this tokenizer."""
         super().__init__(UpstreamClient(), time.monotonic, lambda _: None)
         self._tokenizer = tokenizer
         self._calls: list[ModelCall] = []
 
     def take_calls(self) -> list[ModelCall]:
-        """The calls since this was asked last."""
+        """Return the calls since the last time."""
         calls, self._calls = self._calls, []
         return calls
 
     async def ask(self, target: SummaryTarget, prompt: Prompt, max_tokens: int, *_: object) -> SummaryAnswer:
+        """Answer a summary request."""
         body = target.dialect.questions.ask(target.model, prompt, (target.output_key, max_tokens), None)
         return self._answer(target, body, prompt.system, prompt.user)
 
     async def send(self, target: SummaryTarget, body: bytes, *_: object, **__: object) -> SummaryAnswer:
-        """Answer a session's own request that ends with our instruction."""
+        """Answer a session's own request that ends with the summary instruction."""
         texts = [text for item in msgspec.json.decode(body)[target.dialect.array.name] for text in _texts(item)]
         return self._answer(target, body, texts[-1], "\n".join(texts[:-1]))
 
     def _answer(self, target: SummaryTarget, body: bytes, instruction: str, source: str) -> SummaryAnswer:
-        asked = _LENGTH.search(instruction)
-        length = int(asked[1]) if asked else 0
+        length_match = _LENGTH.search(instruction)
+        length = int(length_match[1]) if length_match else 0
         self._calls.append(ModelCall(body, target.dialect, length))
-        first, *others = [f"## {heading}" for heading in _HEADING.findall(instruction)] or [""]
-        rest = "".join(f"\n\n{heading}\n(none)" for heading in others)
-        room = min(length, int(_MOST_OF_SOURCE * self._count(target, source))) - self._count(target, first + rest)
-        return SummaryAnswer(f"{first}\n{self._newest(target, source, room)}{rest}".strip(), "stop")
+        first_heading, *headings = [f"## {heading}" for heading in _HEADING.findall(instruction)] or [""]
+        sections = "".join(f"\n\n{heading}\n(none)" for heading in headings)
+        room = min(length, int(_MOST_OF_SOURCE * self._count(target, source))) - self._count(
+            target, first_heading + sections
+        )
+        return SummaryAnswer(f"{first_heading}\n{self._newest(target, source, room)}{sections}".strip(), "stop")
 
     def _newest(self, target: SummaryTarget, source: str, room: int) -> str:
-        """The newest lines of the source that fit, without those that hold tags."""
-        kept: list[str] = []
+        """Return the newest lines of the source that fit, without lines that contain tags."""
+        lines: list[str] = []
         for line in reversed(source.splitlines()):
             if not line.strip() or "<" in line:
                 continue
-            kept.append(f"- {line.strip()[:_LONGEST_LINE]}")
-            room -= self._count(target, kept[-1]) + 1
+            lines.append(f"- {line.strip()[:_LONGEST_LINE]}")
+            room -= self._count(target, lines[-1]) + 1
             if room < 0:
-                kept.pop()
+                lines.pop()
                 break
-        return "\n".join(reversed(kept))
+        return "\n".join(reversed(lines))
 
     def _count(self, target: SummaryTarget, text: str) -> int:
         return self._tokenizer.count(text, target.encoding)

@@ -1,1 +1,1 @@
-"""`concertina tail` and `open`: what the running proxy does, and the way to its dashboard."""
+"""`concertina tail` and `open`: the running proxy's requests, and the link to its dashboard."""

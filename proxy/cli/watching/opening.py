@@ -18,24 +18,27 @@ from proxy.config.loading import Config
 
 
 def open_dashboard(*, url: Url = None, config: ConfigPath = None, show: Flag = False) -> None:
-    """Open the dashboard of the running proxy in the browser, signed in where the token was made and not configured.
+    """Open the dashboard of the running proxy in the browser. A generated token signs in.
 
     :param show: Print the link instead.
     """
-    known = config_of_running(config, url)
+    loaded = config_of_running(config, url)
     try:
-        readiness(url_of(known, url))
+        readiness(url_of(loaded, url))
     except HTTPError:
-        pass  # there is one that is not ready, and says on its pages why
+        pass  # it is not ready, and its pages show why
     except (OSError, ValueError, HTTPException) as error:
-        fail(without_answer(url_of(known, url), error))
-    if show or not webbrowser.open(link_of(known, url, is_for_once=True)):
-        sys.stdout.write(f"{link_of(known, url)}\n")
+        fail(without_answer(url_of(loaded, url), error))
+    if show or not webbrowser.open(link_of(loaded, url, is_for_once=True)):
+        sys.stdout.write(f"{link_of(loaded, url)}\n")
 
 
 def link_of(config: Config, url: str | None, *, is_for_once: bool = False) -> str:
-    """A configured token is for the form there, and never stands in a link. `is_for_once`: nor does one that was made,
-    but what is good for one sign-in soon: what a browser is started with is seen by all users of the machine."""
+    """Return the link to the dashboard. It never contains a configured token, which belongs in the form.
+
+    is_for_once: replace a generated token with a short-lived link for one sign-in. All users of the machine can see the
+    arguments of a browser.
+    """
     is_made = url is None and admin_token.configured_token(config) is None
     token = token_of(config) if is_made else None
     if token and is_for_once:

@@ -1,4 +1,4 @@
-"""The running proxy as those commands find it that watch it: its address, the token for it, and what it answers."""
+"""The running proxy for commands that watch it: its address, token and responses."""
 
 import os
 import urllib.request
@@ -19,7 +19,7 @@ from proxy.server.addresses import named_url, of_proxy
 _TOKEN = "CONCERTINA_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 _REFUSED = {
     401: f"set {_TOKEN} to its admin token, or run this with its config, as its user",
-    403: f"this token may not see requests; set {_TOKEN} to the admin token, or to a viewer key of the tenant",
+    403: f"this token may not read requests; set {_TOKEN} to the admin token, or to a viewer key of the tenant",
 }
 
 Url = Annotated[
@@ -28,45 +28,45 @@ Url = Annotated[
 
 
 class UnansweredError(Exception):
-    """The proxy did not answer, or refused; the text says why, and the way out."""
+    """The proxy did not answer, or refused. The text has the reason and the remedy."""
 
 
 def answer_lines(
     config: Config, url: str | None, endpoint: Endpoint, query: Mapping[str, str], seconds: float
 ) -> Iterator[bytes]:
-    """The lines of what an endpoint answers, none of which may take more than so many seconds; raises
-    UnansweredError."""
+    """Yield the lines of an endpoint's response. Raises UnansweredError.
+
+    seconds: timeout of each line.
+    """
     address, token = f"{url_of(config, url)}{endpoint.path_for()}", _token(config, url)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     request = urllib.request.Request(f"{address}?{urlencode(query)}", headers=headers)  # noqa: S310 - is http
     try:
-        with DIRECT.open(request, timeout=seconds) as answer:
-            yield from answer
+        with DIRECT.open(request, timeout=seconds) as response:
+            yield from response
     except HTTPError as error:
         with error:
-            way_out = _REFUSED.get(error.code, "is that a Concertina of this version?")
+            way_out = _REFUSED.get(error.code, "check that it is a Concertina of this version")
             raise UnansweredError(f"{address} answers {error.code}: {way_out}") from None
     except URLError as error:
         raise UnansweredError(without_answer(url_of(config, url), error)) from None
     except (OSError, ValueError, HTTPException) as error:
-        raise UnansweredError(
-            f"{address}: {reason_of(error)}; is the proxy still up, and is the address right?"
-        ) from None
+        raise UnansweredError(f"{address}: {reason_of(error)}; check that the proxy runs at this address") from None
 
 
 def url_of(config: Config, url: str | None) -> str:
-    """Where the proxy is; ends the command if that is not known, or can be no address."""
+    """Return the proxy's address. End the command if it is unknown or invalid."""
     if url:
         try:
             return named_url(url)
         except ValueError as error:
             fail(str(error))
-    found = of_proxy(as_running(config))
-    if found is None:
-        fail("server.port is 0, so any port may be the proxy's; name its address with --url")
-    return found
+    address = of_proxy(as_running(config))
+    if address is None:
+        fail("server.port is 0, so the proxy's port is unknown; name its address with --url")
+    return address
 
 
 def _token(config: Config, url: str | None) -> str | None:
-    """The token of the config's proxy; what is at another address may be anybody's, and gets one that was named."""
+    """Return the token for the config's proxy. Another address gets only the token of the variable."""
     return os.environ.get(_TOKEN) or (token_of(config) if url is None else None)

@@ -1,4 +1,4 @@
-"""A request in sentences, on one line: for `concertina tail`."""
+"""Describe a request in sentences on one line, for `concertina tail`."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -11,34 +11,34 @@ from proxy.telemetry.text_lines import printable, tokens
 _SESSION_DIGITS = 8
 _LONG_WAIT_MS = 1_000
 _UNCHANGED = ("none", "bypass", "pending", "failed-open", "shadow")
-# Reasons that say no more than that nothing else was needed.
+# Reasons that mean only that nothing else was needed.
 _ROUTINE = ("below_floor", "below_threshold", "unknown_window")
-# What was done to tool results and pictures for another reason than their size.
+# Reasons for changed tool results and pictures other than their size.
 _SHORTENED = ("said_once", "cleared", "media_aged", "media_shed")
 
-# By the `code` of an error of the proxy.
+# By the `code` of the proxy's errors.
 CODES: Mapping[str, str] = MappingProxyType(
     {
-        "internal_error": "a fault of the proxy; its log says where",
+        "internal_error": "a fault of the proxy; see its log",
         "invalid_request": "the request is not valid",
         "invalid_json": "its body is not valid JSON",
         "request_too_large": "its body is larger than server.max_body_bytes",
         "invalid_api_key": "its key is not known",
         "too_many_failures": "too many wrong keys came from this address",
         "not_allowed": "its key may not do this",
-        "content_hidden": "the tenant's policy hides what conversations say",
-        "not_found": "nothing has this address",
-        "erased": "what it asks for was erased",
-        "method_not_allowed": "this address takes another method",
+        "content_hidden": "the tenant's settings hide the content of conversations",
+        "not_found": "the address does not exist",
+        "erased": "the requested data was erased",
+        "method_not_allowed": "this address needs another method",
         "websocket_not_supported": "WebSockets are not served",
-        "store_unavailable": "the store does not answer",
+        "store_unavailable": "the store does not respond",
         "invalid_value": "a value in it is not valid",
-        "unknown_url": "nothing has this address",
-        "compaction_item_unavailable": "it holds a compaction that this proxy cannot open",
+        "unknown_url": "the address does not exist",
+        "compaction_item_unavailable": "it contains a compaction that this proxy cannot open",
         "upstream_unreachable": "the upstream could not be reached",
         "upstream_timeout": "the upstream did not answer in time",
         "upstream_error": "the upstream's response was an error in the middle of a stream",
-        "compaction_failed": "it could not be compacted, and its policy forbids to send it as it came",
+        "compaction_failed": "it could not be compacted, and its policy forbids to send it unchanged",
         "context_length_exceeded": "it does not fit the model's context window",
         "loop_detected": "an upstream's base_url leads back to this proxy",
         "uri_too_long": "its address is too long",
@@ -57,9 +57,9 @@ CODES: Mapping[str, str] = MappingProxyType(
 
 def request_sentences(event: RequestEnded) -> str:
     """Return `billing  gpt-4o  161k tokens, 44.0k sent (window 128k). … Answered in 1.4 s. $0.12.` on one line."""
-    who = event.label or (event.session or "")[:_SESSION_DIGITS] or f"{event.method} {event.path}"
+    subject = event.label or (event.session or "")[:_SESSION_DIGITS] or f"{event.method} {event.path}"
     sentences = " ".join(filter(None, [_size(event), *_changes(event), *_end(event), _money(event)]))
-    return printable("  ".join(filter(None, [who, event.model, sentences])))
+    return printable("  ".join(filter(None, [subject, event.model, sentences])))
 
 
 def _size(event: RequestEnded) -> str:
@@ -72,7 +72,7 @@ def _size(event: RequestEnded) -> str:
 
 
 def _changes(event: RequestEnded) -> Iterator[str]:
-    """Yield what was done to the prompt, and why."""
+    """Yield the changes of the prompt and their reasons."""
     why = _reason(event.reason)
     match event.compaction:
         case None:
@@ -92,13 +92,13 @@ def _changes(event: RequestEnded) -> Iterator[str]:
         yield f"It waited {words.span((event.wait_ms or 0) / 1000)} for a summary."
 
 
-def _reason(word: str | None) -> str:
-    sentence = reason(word or "")
+def _reason(code: str | None) -> str:
+    sentence = reason(code or "")
     return sentence if sentence in REASONS.values() else f"Reason: {sentence.replace('_', ' ')}." if sentence else ""
 
 
 def _end(event: RequestEnded) -> Iterator[str]:
-    """Yield how the request ended."""
+    """Yield the sentences about the end of the request."""
     time = words.span(event.ms / 1000)
     if event.overflow is not None:
         yield OVERFLOWS[event.overflow]

@@ -64,12 +64,12 @@ async def test_the_session_dies_directly_and_goes_to_its_end_through_the_proxy()
     assert text.count("✓") == len(PLANTED) + 2
     assert "✗" not in text
     assert "export OPENAI_BASE_URL=http://127.0.0.1:" in text
-    heading, *facts = text.partition("for what was said at the beginning:\n\n")[2].partition("\n\n")[0].splitlines()
-    assert "directly, dead since request 34" in heading
+    heading, *facts = text.partition("for facts of the beginning:\n\n")[2].partition("\n\n")[0].splitlines()
+    assert "directly, failed at request 34" in heading
     for fact, line in zip(PLANTED, facts, strict=True):
         direct, through = heading.index("directly"), heading.index("through the proxy")
         assert line[direct:through].strip() == "400 context_length_exceeded"
-        assert fact.is_told_by(line[through:])
+        assert fact.is_in(line[through:])
 
 
 async def test_every_tool_call_that_reaches_the_model_has_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ async def test_on_a_terminal_it_stays_up_until_it_is_interrupted() -> None:
     await asyncio.wait((demo, stays), return_when=asyncio.FIRST_COMPLETED)
     assert stays.done()
     address = shown.getvalue().partition("export OPENAI_BASE_URL=http://")[2].partition("/")[0]
-    (link,) = re.findall(r"why: (http\S+)", shown.getvalue())
+    (link,) = re.findall(r"reason: (http\S+)", shown.getvalue())
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser, browser.get(link) as page:
         assert (page.status, page.url.path.startswith("/admin/sessions/")) == (200, True)
         assert "split-the-invoices" in await page.text()
@@ -174,5 +174,5 @@ def test_a_fact_that_only_a_tool_says_is_said_once_and_early() -> None:
 
 def test_an_outdated_value_does_not_count_as_known() -> None:
     window = PLANTED[-1]
-    assert window.is_told_by("The deploy window is Thursday 09:30 UTC.")
-    assert not window.is_told_by("The deploy window is Tuesday 14:00 UTC, or Thursday 09:30 UTC.")
+    assert window.is_in("The deploy window is Thursday 09:30 UTC.")
+    assert not window.is_in("The deploy window is Tuesday 14:00 UTC, or Thursday 09:30 UTC.")
