@@ -1,1 +1,1 @@
-"""The pages for operators: the API under /admin, health and metrics, and who may use them."""
+"""The pages and the API for operators under /admin, health, metrics and access control."""

@@ -1,4 +1,4 @@
-"""Who looks at our own pages, and what they may see and do: roles, credentials, and the defences of a browser."""
+"""Access control of the proxy's own pages: roles, credentials and protection of browsers."""
 
 import asyncio
 import hashlib
@@ -22,8 +22,8 @@ from proxy.errors import AuthenticationError, ContentHiddenError, NotAllowedErro
 from proxy.lru import remember
 from proxy.server.headers import our_cookie
 
-# What curl, wget, Prometheus, browsers and HTTP libraries send by themselves. A front end that passes on a stranger's
-# request gives itself away by any header beside these, such as Forwarded, Via, X-Forwarded-For, X-Request-Id or CF-Ray.
+# Headers that curl, wget, Prometheus, browsers and HTTP libraries send by themselves. A front end that passes on a
+# foreign request adds other headers, such as Forwarded, Via, X-Forwarded-For, X-Request-Id or CF-Ray.
 _ORDINARY = frozenset(
     {
         *("host", "user-agent", "accept", "accept-encoding", "accept-language", "connection", "cache-control"),
@@ -36,9 +36,10 @@ _ORDINARY = frozenset(
 
 
 def is_this_machine(request: Request) -> bool:
-    """Whether a request shows that a program of this machine sent it, and no front end passed it on.
+    """Return True if a program of this machine sent the request, and no front end passed it on.
 
-    The Host must be a loopback name with our port: a page in a browser may resolve any other name to this machine.
+    The Host must be a loopback name with the proxy's port: any other name may be resolved to this machine by a page in
+    a browser.
     """
     scope = request.scope
     _, port = scope["server"]
@@ -47,18 +48,18 @@ def is_this_machine(request: Request) -> bool:
         and _ORDINARY.issuperset(request.headers.keys())
         and request.client is not None
         and _is_loopback(request.client.host)
-        and _is_ours(request.headers.get("host", ""), port)
+        and _is_own_host(request.headers.get("host", ""), port)
     )
 
 
-def _is_ours(host: str, port: int) -> bool:
+def _is_own_host(host: str, port: int) -> bool:
     try:
         parts = urlsplit(f"//{host}")
-        named = parts.port or 80
+        host_port = parts.port or 80
     except ValueError:
         return False
     name = parts.hostname or ""
-    return named == port and (name == "localhost" or _is_loopback(name))
+    return host_port == port and (name == "localhost" or _is_loopback(name))
 
 
 def _is_loopback(address: str) -> bool:
@@ -72,7 +73,7 @@ SignedIn = Literal["owner", "operator", "tenant"]
 
 LIFETIME = 12 * 3600
 _NONCE_BYTES = 8
-# Digits of a viewer key's hash: enough to tell a tenant's keys apart.
+# Digits of a viewer key's hash: enough to distinguish the keys of a tenant.
 KEY_DIGITS = 16
 _FIELDS = 5
 _ROLES: dict[str, SignedIn] = {"owner": "owner", "operator": "operator", "tenant": "tenant"}
@@ -80,7 +81,10 @@ _ROLES: dict[str, SignedIn] = {"owner": "owner", "operator": "operator", "tenant
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What a cookie says. tenant, key: of a viewer, its tenant and the first digits of its key's hash; else empty."""
+    """The content of a cookie.
+
+    tenant, key: of a viewer, its tenant and the first digits of its key's hash; otherwise empty.
+    """
 
     role: SignedIn
     tenant: str = ""
@@ -88,8 +92,8 @@ class Ticket:
 
 
 def sign_cookie(ticket: Ticket, token: str, now: float) -> str:
-    """A cookie's value that holds for twelve hours from `now` (Unix seconds), and as long as the admin token does."""
-    told = ".".join(
+    """Return the value of a cookie. It is valid for twelve hours from `now` (Unix seconds) with this admin token."""
+    content = ".".join(
         (
             ticket.role,
             ticket.tenant.encode().hex(),
@@ -98,15 +102,15 @@ def sign_cookie(ticket: Ticket, token: str, now: float) -> str:
             secrets.token_hex(_NONCE_BYTES),
         )
     )
-    return f"{told}.{_mark(token, told, 'cookie')}"
+    return f"{content}.{_mark(token, content, 'cookie')}"
 
 
 def read_cookie(value: str, token: str, now: float) -> Ticket | None:
-    """What a cookie says that was signed with this token; None where it is forged, spoilt or too old."""
-    told, _, mark = value.rpartition(".")
-    if not hmac.compare_digest(mark.encode("utf-8", "replace"), _mark(token, told, "cookie").encode()):
+    """Return the content of a cookie signed with this token; None if it is forged, damaged or expired."""
+    content, _, mark = value.rpartition(".")
+    if not hmac.compare_digest(mark.encode("utf-8", "replace"), _mark(token, content, "cookie").encode()):
         return None
-    role, tenant, key, expires, _nonce = told.split(".", _FIELDS - 1)
+    role, tenant, key, expires, _nonce = content.split(".", _FIELDS - 1)
     return Ticket(_ROLES[role], bytes.fromhex(tenant).decode(), key) if int(expires) > now else None
 
 
@@ -114,24 +118,24 @@ LINK_SECONDS = 60
 
 
 def sign_link(token: str, now: float) -> str:
-    """What a link signs in with in place of the token: once at a process, within a minute of `now` (Unix seconds).
+    """Return the parameter that signs in by a link, once per process and within a minute of `now` (Unix seconds).
 
-    Every user of a machine can read what a browser is started with.
+    It replaces the token, since every user of a machine can read the arguments of a browser.
     """
-    told = f"{now + LINK_SECONDS:.0f}.{secrets.token_hex(_NONCE_BYTES)}"
-    return f"{told}.{_mark(token, told, 'link')}"
+    content = f"{now + LINK_SECONDS:.0f}.{secrets.token_hex(_NONCE_BYTES)}"
+    return f"{content}.{_mark(token, content, 'link')}"
 
 
 def is_link(value: str, token: str, now: float) -> bool:
-    """Whether it was signed with this token, and is not too old."""
-    told, _, mark = value.rpartition(".")
-    if not hmac.compare_digest(mark.encode("utf-8", "replace"), _mark(token, told, "link").encode()):
+    """Return True if the value was signed with this token and has not expired."""
+    content, _, mark = value.rpartition(".")
+    if not hmac.compare_digest(mark.encode("utf-8", "replace"), _mark(token, content, "link").encode()):
         return False
-    return int(told.partition(".")[0]) > now
+    return int(content.partition(".")[0]) > now
 
 
-def _mark(token: str, told: str, purpose: str) -> str:
-    content = f"concertina admin {purpose} {told}".encode("utf-8", "replace")
+def _mark(token: str, text: str, purpose: str) -> str:
+    content = f"concertina admin {purpose} {text}".encode("utf-8", "replace")
     return hmac.digest(token.encode(), content, "sha256").hex()
 
 
@@ -139,12 +143,12 @@ _READING = ("GET", "HEAD")
 _MOST_FAILURES = 5
 _FAILURE_SECONDS = 60.0
 _ADDRESSES = 1_000
-# Seconds that a credential is looked at later from an address with as many failures; requests that wait so at once.
+# The delay in seconds for a credential from an address with as many failures, and the maximum of delayed requests.
 _DELAY = 1.0
 _MOST_DELAYED = 1_000
-# An IPv6 network of this size is one site's.
+# An IPv6 network of this size belongs to one site.
 _IPV6_PREFIX = 64
-# That were used, and must not be again within their minute.
+# The maximum number of used links to remember. A link is invalid after a minute anyway.
 _LINKS = 10_000
 _NEEDED = (
     "This needs the admin token: open the link that `concertina serve` prints on a terminal, send"
@@ -155,18 +159,21 @@ _CONFIGURED = "This needs `Authorization: Bearer <server.admin_token>`."
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who asks. tenant: the only one that is shown to a viewer; None for all of them."""
+    """The sender of a request.
+
+    tenant: the only tenant that a viewer may see; None for all.
+    """
 
     role: Role
     tenant: str | None = None
 
     def sees(self, tenant: str | None) -> bool:
-        """Of what no tenant is known, those who see all of them."""
+        """Return True if the visitor may see this tenant. Only visitors who see all tenants see None."""
         return self.tenant in (None, tenant)
 
 
 class Access:
-    """Tells who asks; one per process, since it counts failures."""
+    """Identify visitors. There is one instance per process, since it counts failures."""
 
     def __init__(
         self,
@@ -175,7 +182,7 @@ class Access:
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """`clock` tells Unix seconds."""
+        """Create the access control. `clock` returns Unix seconds."""
         self._config = config
         self._token = token
         self.clock = clock
@@ -187,8 +194,8 @@ class Access:
     async def slow_down(self, request: Request) -> None:
         """Delay a request with a credential from an address that has sent too many wrong ones.
 
-        The right one is delayed likewise: else whoever guesses need not wait for the answer to a wrong one. It is never
-        refused. Cookies are not delayed: they are signed.
+        A correct credential is delayed too: otherwise an attacker would not wait for the response to a wrong one. It is
+        never refused. Cookies are not delayed, since they are signed.
         """
         if not has_credential(request) or self._delayed >= _MOST_DELAYED:
             return
@@ -201,10 +208,10 @@ class Access:
             self._delayed -= 1
 
     def visitor(self, request: Request, roles: frozenset[Role]) -> Visitor:
-        """Who asks, if they may; raises what they are refused with.
+        """Return the visitor if its role is allowed. Raises AuthenticationError, NotAllowedError, TooManyFailuresError.
 
-        A cookie writes only where the browser says that our own page asked: other sites, and other ports of the same
-        host, can make it send the cookie along.
+        A cookie allows writes only if the browser confirms that the proxy's own page sent the request. Other sites, and
+        other ports of the host, can make a browser send the cookie.
         """
         ticket = self._by_token(request)
         if ticket is None and (ticket := self._by_cookie(request)) is not None:
@@ -213,46 +220,43 @@ class Access:
             raise self._refusal(request)
         visitor = Visitor("nobody") if ticket is None else Visitor(ticket.role, ticket.tenant or None)
         if visitor.role not in roles:
-            raise (
-                self._refusal(request) if ticket is None else NotAllowedError("This is for those with the admin token.")
-            )
+            raise (self._refusal(request) if ticket is None else NotAllowedError("This needs the admin token."))
         return visitor
 
-    def enter(self, request: Request, given: str, *, by_link: bool = False) -> str:
-        """The cookie's value for who gives the admin token or a viewer's key, or what `sign_link` made; raises
-        AuthenticationError.
+    def enter(self, request: Request, credential: str, *, by_link: bool = False) -> str:
+        """Return the cookie's value for an admin token, a viewer's key or a link's value. Raises AuthenticationError.
 
-        A configured token is never taken from a link: addresses end up in histories and logs.
+        A configured token is never accepted from a link: addresses end up in histories and logs.
         """
         token = self._token()
         if by_link and token.is_configured:
-            raise AuthenticationError("This link is not, or no longer, valid. " + _CONFIGURED)
-        ticket = Ticket("owner") if by_link and self._takes_link(given) else self._ticket_of(request, given)
+            raise AuthenticationError("This link is invalid or has expired. " + _CONFIGURED)
+        ticket = Ticket("owner") if by_link and self._takes_link(credential) else self._ticket_of(request, credential)
         if ticket is None:
             raise AuthenticationError(
-                f"This is not, or no longer, valid. {_CONFIGURED if token.is_configured else _NEEDED}"
+                f"This token or key is invalid. {_CONFIGURED if token.is_configured else _NEEDED}"
             )
         return sign_cookie(ticket, token.value, self.clock())
 
-    def _takes_link(self, given: str) -> bool:
-        """Whether it signs in, which it does once."""
-        if given in self._used_links or not is_link(given, self._token().value, self.clock()):
+    def _takes_link(self, value: str) -> bool:
+        """Return True if the value signs in by a link. Each value does so once."""
+        if value in self._used_links or not is_link(value, self._token().value, self.clock()):
             return False
-        remember(self._used_links, given, None, _LINKS)
+        remember(self._used_links, value, None, _LINKS)
         return True
 
     def may_read(self, visitor: Visitor, tenant: str) -> bool:
-        """Whether the content of a tenant's sessions is shown: it is never to whoever is not signed in."""
+        """Return True if the visitor may read the content of a tenant's sessions. It must be signed in."""
         return visitor.role != "nobody" and visitor.sees(tenant) and self._config().shows_content(tenant)
 
     def check_content(self, visitor: Visitor, tenant: str) -> None:
-        """Raises ContentHiddenError."""
+        """Check that the visitor may read a tenant's content. Raises ContentHiddenError."""
         if not self.may_read(visitor, tenant):
             raise ContentHiddenError(hidden(tenant))
 
     def _by_token(self, request: Request) -> Ticket | None:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        return self._ticket_of(request, given.strip()) if scheme.lower() == "bearer" else None
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        return self._ticket_of(request, token.strip()) if scheme.lower() == "bearer" else None
 
     def _by_cookie(self, request: Request) -> Ticket | None:
         value = request.cookies.get(cookie_of(request), "")
@@ -260,18 +264,18 @@ class Access:
         return ticket if ticket is not None and self._is_current(ticket) else None
 
     def _is_nobody(self, request: Request) -> bool:
-        """Whether this machine asks for what it may read without any sign-in."""
+        """Return True if this machine sends a request that is allowed without a sign-in."""
         return request.method in _READING and not self._token().is_configured and is_this_machine(request)
 
-    def _ticket_of(self, request: Request, given: str) -> Ticket | None:
-        """Whose token or key this is; None for nobody's. Raises TooManyFailuresError.
+    def _ticket_of(self, request: Request, credential: str) -> Ticket | None:
+        """Return the ticket for a token or key; None if it belongs to nobody. Raises TooManyFailuresError.
 
-        The right one is taken whatever came before it: behind a front end all come from one address.
+        A correct one is accepted after any failures: with a front end, all requests come from one address.
         """
         token = self._token()
-        if token.value and _same(given, token.value):
+        if token.value and _same(credential, token.value):
             return Ticket("operator" if token.is_configured else "owner")
-        digest = hashlib.sha256(given.encode()).hexdigest()
+        digest = hashlib.sha256(credential.encode()).hexdigest()
         for name, tenant in self._config().tenants.items():
             if any(_same(f"sha256:{digest}", key) for key in tenant.viewer_keys):
                 return Ticket("tenant", name, digest[:KEY_DIGITS])
@@ -281,7 +285,7 @@ class Access:
         return None
 
     def _is_current(self, ticket: Ticket) -> bool:
-        """Whether a viewer's key is still one."""
+        """Return True if a viewer's key is still in the config."""
         tenant = self._config().tenants.get(ticket.tenant)
         keys = tenant.viewer_keys if tenant else ()
         return ticket.role != "tenant" or any(key.startswith(f"sha256:{ticket.key}") for key in keys)
@@ -293,17 +297,17 @@ class Access:
 
 
 class _Failures:
-    """Wrong credentials by the address they came from. One that is sent again is no further guess."""
+    """Wrong credentials by address. The same wrong credential counts once."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, dict[str, float]] = OrderedDict()
 
     def may_try(self, address: str, now: float) -> bool:
-        """Return True if the address has not failed too often lately."""
+        """Return True if the address has not failed too often within a minute."""
         return len(self._recent(address, now)) < _MOST_FAILURES
 
     def check(self, address: str, now: float) -> None:
-        """Raises TooManyFailuresError."""
+        """Check the limit of an address. Raises TooManyFailuresError."""
         if not self.may_try(address, now):
             retry_after = ceil(min(self._recent(address, now)) + _FAILURE_SECONDS - now)
             raise TooManyFailuresError(retry_after=retry_after)
@@ -312,13 +316,13 @@ class _Failures:
         return [at for at in self._seen.get(address, {}).values() if now - at < _FAILURE_SECONDS]
 
     def add(self, address: str, digest: str, now: float) -> None:
-        """`digest` stands for what was given."""
+        """Add a failure. `digest` identifies the wrong credential."""
         recent = {key: at for key, at in self._seen.get(address, {}).items() if now - at < _FAILURE_SECONDS}
         remember(self._seen, address, recent | {digest: now}, _ADDRESSES)
 
 
 def has_credential(request: Request) -> bool:
-    """Return True if a request carries a token or a key, or may do so in a form."""
+    """Return True if a request has a token or a key, or may have one in a form."""
     return (
         "authorization" in request.headers
         or "token" in request.query_params
@@ -327,7 +331,7 @@ def has_credential(request: Request) -> bool:
 
 
 def _address_of(request: Request) -> str:
-    """Return the address that a request came from; of an IPv6 address its network."""
+    """Return the address of a request's sender. For IPv6 it is the network."""
     host = request.client.host if request.client else ""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
@@ -337,28 +341,31 @@ def _address_of(request: Request) -> str:
 
 
 def hidden(tenant: str) -> str:
-    """What is said in place of content."""
+    """Return the text that replaces hidden content."""
     return f"Hidden: tenant {tenant} does not allow its records to be read (tenants.{tenant}.inspect)."
 
 
 def cookie_of(request: Request) -> str:
-    """The name of our cookie here: browsers keep one jar for all ports of a host."""
+    """Return the cookie's name for this port: browsers have one jar for all ports of a host."""
     return our_cookie(request.scope["server"][1])
 
 
 def check_origin(request: Request) -> None:
-    """Raises NotAllowedError for a write that no page of ours has sent, as far as its browser tells."""
-    if request.method not in _READING and not _is_from_our_page(request):
-        raise NotAllowedError("This was not sent by a page of ours; sign in there, or send the token as Bearer.")
+    """Check that one of the proxy's own pages sent a write, as far as browsers show it. Raises NotAllowedError."""
+    if request.method not in _READING and not _is_from_own_page(request):
+        raise NotAllowedError("No page of this proxy sent this; sign in there, or send the token as Bearer.")
 
 
-def _is_from_our_page(request: Request) -> bool:
-    """By Sec-Fetch-Site, which no page can forge; browsers leave it out over plain HTTP, where the Origin tells."""
+def _is_from_own_page(request: Request) -> bool:
+    """Return True if one of the proxy's own pages sent the request.
+
+    No page can forge Sec-Fetch-Site. Browsers omit it over plain HTTP, and then the Origin decides.
+    """
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "")
     if site is not None:
         return site == "same-origin"
     return urlsplit(origin).netloc == request.headers.get("host", "") != ""
 
 
-def _same(given: str, expected: str) -> bool:
-    return hmac.compare_digest(given.encode(), expected.encode())
+def _same(actual: str, expected: str) -> bool:
+    return hmac.compare_digest(actual.encode(), expected.encode())

@@ -1,4 +1,4 @@
-"""Where things lie in the pictures: sizes become coordinates here, and SVG in a template."""
+"""Coordinates of the charts. Templates turn them into SVG."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ _COLUMNS = 120
 _CELLS = 240
 _STEPS = (1, 2, 2.5, 5, 10)
 _LINES = 5
-# A limit far above everything is out of the picture: it would press the rest flat.
+# A limit far above all values is not drawn: the values would look flat.
 _FAR = 4.0
-# Runs of one conversation that are told apart.
+# The maximum number of separate runs in a session.
 _BRANCHES = 8
 
 
@@ -22,21 +22,25 @@ class Sized(Protocol):
     """A request of a session, as far as it is drawn."""
 
     @property
-    def number(self) -> int: ...
+    def number(self) -> int:
+        """Return the request's number in its session."""
 
     @property
-    def received(self) -> int: ...
+    def received(self) -> int:
+        """Return the received tokens."""
 
     @property
-    def sent(self) -> int: ...
+    def sent(self) -> int:
+        """Return the sent tokens."""
 
     @property
-    def messages(self) -> int: ...
+    def messages(self) -> int:
+        """Return the number of messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlotArea:
-    """A picture's size, and what is kept free around the plot."""
+    """The size of a chart, and the margins around its plot."""
 
     width: int
     height: int
@@ -47,11 +51,12 @@ class PlotArea:
 
     @property
     def across(self) -> int:
+        """Return the width of the plot."""
         return self.width - self.left - self.right
 
     @property
     def floor(self) -> int:
-        """The y of zero."""
+        """Return the y coordinate of zero."""
         return self.height - self.bottom
 
 
@@ -62,14 +67,14 @@ NARROW = PlotArea(380, 260)
 
 
 class Tick(NamedTuple):
-    """A place on an axis, and what is written there."""
+    """A position on an axis, and its label."""
 
     at: float
     text: str
 
 
 class Limit(NamedTuple):
-    """A line across, with its name."""
+    """A horizontal line with its name."""
 
     y: float
     kind: str
@@ -77,7 +82,10 @@ class Limit(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """A mark on a line. place: of what it marks, in the order that was given."""
+    """A mark on a line.
+
+    place: the index of the marked point.
+    """
 
     x: float
     y: float
@@ -86,7 +94,10 @@ class Spot(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A stretch of the plot that tells what lies there when it is pointed at. place: of its last point."""
+    """A vertical stretch of the plot with a tooltip.
+
+    place: the index of its last point.
+    """
 
     x: float
     width: float
@@ -95,7 +106,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Saw:
-    """The picture of a session; paths are in SVG's words, one a branch."""
+    """The chart of a session. Paths are in SVG's syntax, one per branch."""
 
     frame: PlotArea
     received: list[str]
@@ -111,18 +122,18 @@ class Saw:
 def saw(
     points: Sequence[Sized], limits: Sequence[tuple[str, int]], marks: Sequence[tuple[int, str]], frame: PlotArea
 ) -> Saw:
-    """The tokens of a session's requests, one after the other.
+    """Draw the tokens of a session's requests.
 
-    limits: kind and tokens of each line across. marks: the place of a point in the sequence, and the kind of its mark.
+    limits: kind and tokens of each horizontal line. marks: the index of a point, and the kind of its mark.
     """
     biggest = max([1, *(max(point.received, point.sent) for point in points)])
     shown = [(kind, tokens) for kind, tokens in limits if tokens <= _FAR * biggest]
     top = 1.06 * max([biggest, *(tokens for _, tokens in shown)])
-    first, last = points[0].number, points[-1].number
-    width = frame.across / max(1, last - first)
+    first_number, last_number = points[0].number, points[-1].number
+    width = frame.across / max(1, last_number - first_number)
 
     def x(point: Sized) -> float:
-        return round(frame.left + (point.number - first) * width, 1)
+        return round(frame.left + (point.number - first_number) * width, 1)
 
     def y(tokens: float) -> float:
         return round(frame.floor - tokens / top * (frame.floor - frame.top), 1)
@@ -137,7 +148,10 @@ def saw(
             f"{path}L{x(run[-1])} {frame.floor}L{x(run[0])} {frame.floor}Z"
             for path, run in zip(sent, runs, strict=True)
         ],
-        across=[Tick(round(frame.left + (at - first) * width, 1), words.exact(at)) for at in _numbers(first, last)],
+        across=[
+            Tick(round(frame.left + (at - first_number) * width, 1), words.exact(at))
+            for at in _numbers(first_number, last_number)
+        ],
         up=[Tick(y(tokens), words.round_number(tokens)) for tokens in ticks(top)],
         limits=[Limit(y(tokens), kind, words.short(tokens)) for kind, tokens in shown],
         spots=[Spot(x(points[index]), y(points[index].sent), kind, index) for index, kind in marks],
@@ -146,8 +160,11 @@ def saw(
 
 
 def branches(points: Sequence[Sized]) -> list[list[Sized]]:
-    """The runs of a session: each point goes on from the longest history that is not longer than its own, so that
-    forks, rewinds and runs side by side are lines of their own."""
+    """Split the requests of a session into runs.
+
+    Each point continues the longest history that is not longer than its own. Forks, rewinds and parallel runs get their
+    own lines.
+    """
     runs: list[list[Sized]] = []
     for point in points:
         fitting = [run for run in runs if run[-1].messages <= point.messages]
@@ -161,7 +178,10 @@ def branches(points: Sequence[Sized]) -> list[list[Sized]]:
 
 
 class BarPart(NamedTuple):
-    """A part of a bar. x, width: of 1,000. tokens: what it stands for."""
+    """A part of a bar.
+
+    x, width: in thousandths. tokens: that it represents.
+    """
 
     kind: str
     x: float
@@ -170,20 +190,23 @@ class BarPart(NamedTuple):
 
 
 def stack_parts(parts: Iterable[tuple[str, int]]) -> list[BarPart]:
-    """Parts side by side, which are the whole together; what is empty is left out."""
+    """Return the parts of a bar that fills the width. Empty parts are left out."""
     parts = [*parts]
-    whole = max(1, sum(tokens for _, tokens in parts))
-    found, x = [], 0.0
+    total = max(1, sum(tokens for _, tokens in parts))
+    bar_parts, x = [], 0.0
     for kind, tokens in parts:
-        width = 1_000 * tokens / whole
+        width = 1_000 * tokens / total
         if tokens > 0:
-            found.append(BarPart(kind, round(x, 2), round(width, 2), tokens))
+            bar_parts.append(BarPart(kind, round(x, 2), round(width, 2), tokens))
         x += max(0.0, width)
-    return found
+    return bar_parts
 
 
 class Cell(NamedTuple):
-    """Messages side by side that met one fate. x, width: of 1,000. first, last: their places in the request."""
+    """Adjacent messages with one fate.
+
+    x, width: in thousandths. first, last: their places in the request.
+    """
 
     x: float
     width: float
@@ -197,33 +220,39 @@ class Fated(Protocol):
     """A message, as far as it is drawn."""
 
     @property
-    def place(self) -> int: ...
+    def place(self) -> int:
+        """Return the message's place in the request."""
 
     @property
-    def tokens(self) -> int: ...
+    def tokens(self) -> int:
+        """Return the received tokens."""
 
     @property
-    def fate(self) -> str: ...
+    def fate(self) -> str:
+        """Return the fate's code."""
 
 
 def strip(messages: Sequence[Fated]) -> list[Cell]:
-    """The messages in their order, each as wide as its tokens; of many, neighbours of one fate are joined."""
-    whole = max(1, sum(message.tokens for message in messages))
+    """Return the messages as cells as wide as their tokens. With many messages, neighbours with one fate are joined."""
+    total = max(1, sum(message.tokens for message in messages))
     size = max(1, ceil(len(messages) / _CELLS))
     cells: list[Cell] = []
     x = 0.0
     for fate, run in groupby(messages, key=lambda message: message.fate):
         alike = [*run]
-        for some in (alike[at : at + size] for at in range(0, len(alike), size)):
-            tokens = sum(message.tokens for message in some)
-            width = 1_000 * tokens / whole
-            cells.append(Cell(round(x, 2), round(width, 2), fate, some[0].place, some[-1].place, tokens))
+        for group in (alike[at : at + size] for at in range(0, len(alike), size)):
+            tokens = sum(message.tokens for message in group)
+            width = 1_000 * tokens / total
+            cells.append(Cell(round(x, 2), round(width, 2), fate, group[0].place, group[-1].place, tokens))
             x += width
     return cells
 
 
 class Pair(NamedTuple):
-    """Two bars, one before the other: a span of time. place: of it, in the order that was given."""
+    """Two bars for a span of time, one before the other.
+
+    place: the index of the span.
+    """
 
     x: float
     width: float
@@ -249,8 +278,10 @@ def bars(
     least: float = 1.0,
     written: Callable[[float], str] = words.round_number,
 ) -> Bars:
-    """Two numbers in each of the spans, such as tokens received and sent; `labels` says when each was, empty for no
-    word. The axis goes to `least` at any rate, and its numbers are `written` so."""
+    """Draw two numbers per span, such as tokens received and sent.
+
+    labels: of each span; empty for none. least: the minimum of the axis. written: formats the numbers of the axis.
+    """
     top = 1.06 * max([least, *(max(pair) for pair in spans)])
     step = frame.across / max(1, len(spans))
     tall = frame.floor - frame.top
@@ -270,16 +301,16 @@ def bars(
 
 
 def ticks(top: float, least: float = 1.0) -> list[float]:
-    """Round numbers from zero on, about five, below `top`, and no nearer to each other than `least`."""
+    """Return about five round numbers from zero up to `top`, with steps of at least `least`."""
     size = 10.0 ** floor(log10(max(least, top / _LINES)))
     step = next(size * factor for factor in _STEPS if size * factor >= top / _LINES)
     return [step * at for at in range(int(top / step) + 1)]
 
 
-def _numbers(first: int, last: int) -> list[int]:
-    """Numbers of requests that are written below the plot."""
-    step = max(1, int(ticks(max(_LINES, last - first))[1]))
-    return [first, *range(ceil((first + step / 2) / step) * step, last + 1, step)]
+def _numbers(start: int, end: int) -> list[int]:
+    """Return the numbers of requests to write below the plot."""
+    step = max(1, int(ticks(max(_LINES, end - start))[1]))
+    return [start, *range(ceil((start + step / 2) / step) * step, end + 1, step)]
 
 
 def _path(places: Sequence[tuple[float, float]]) -> str:
@@ -291,11 +322,13 @@ def _columns(points: Sequence[Sized], places: Sequence[float], frame: PlotArea) 
 
 
 def _gapless_columns(places: Sequence[float], frame: PlotArea, size: int) -> Iterator[Column]:
-    """Columns of so many points that lie side by side without a gap."""
-    left = float(frame.left)
+    """Yield columns of so many points, without gaps between them."""
+    start = float(frame.left)
     for at in range(size - 1, len(places) + size - 1, size):
         index = min(at, len(places) - 1)
-        behind = places[index + 1] if index + 1 < len(places) else places[index]
-        right = round((places[index] + behind) / 2, 1) if index + 1 < len(places) else float(frame.left + frame.across)
-        yield Column(left, max(1.0, round(right - left, 1)), index)
-        left = right
+        following = places[index + 1] if index + 1 < len(places) else places[index]
+        right = (
+            round((places[index] + following) / 2, 1) if index + 1 < len(places) else float(frame.left + frame.across)
+        )
+        yield Column(start, max(1.0, round(right - start, 1)), index)
+        start = right

@@ -1,4 +1,4 @@
-"""The parts of the running proxy that pages look at, and whose tenants' pages these are."""
+"""The parts of the running proxy that pages read, and the tenants of visitors."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,8 +24,11 @@ from proxy.upstreams.active import Active
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminContext:
-    """The parts of the running proxy. openmetrics: None where several workers answer as one. in_flight: requests
-    under way by tenant. keys: issued ones. name: this replica's. started: Unix seconds."""
+    """The parts of the running proxy.
+
+    openmetrics: None if several workers answer as one. in_flight: requests in flight by tenant. keys: issued keys.
+    name: of this replica. started: in Unix seconds.
+    """
 
     store: CircuitBreaker
     engine: Engine
@@ -47,36 +50,39 @@ class AdminContext:
 
     @property
     def config(self) -> Config:
-        """In force now."""
+        """Return the config in force."""
         return self.reloader.config
 
 
 def tenant_of(request: Request, visitor: Visitor, context: AdminContext) -> Caller:
-    """The tenant that `?tenant=` names; unsaid, a viewer's own, else the default one."""
+    """Return the tenant of `?tenant=`, or else a viewer's own, or the default one. Raises as `named_tenant` does."""
     return named_tenant(request.query_params.get("tenant", ""), visitor, context)
 
 
 def named_tenant(name: str, visitor: Visitor, context: AdminContext) -> Caller:
-    """The tenant of this name; without one a viewer's own, else the default one."""
+    """Return the tenant with this name, or else a viewer's own, or the default one.
+
+    Raises NotAllowedError, NotFoundError.
+    """
     name = name or visitor.tenant or DEFAULT
     caller = context.active().tenants.operator_of(name)
     if not visitor.sees(name):
-        raise NotAllowedError("Your key opens another tenant's pages.", param="tenant")
+        raise NotAllowedError("Your key is for the pages of another tenant.", param="tenant")
     if caller is None:
-        raise NotFoundError("No tenant has this name; say which by ?tenant=NAME.", param="tenant")
+        raise NotFoundError("No tenant has this name; choose one with ?tenant=NAME.", param="tenant")
     return caller
 
 
 def under(policy: str, caller: Caller, context: AdminContext) -> Caller:
-    """The caller under the policy of this name. Raises InvalidRequestError."""
-    known = context.config.policies
-    if policy not in known:
+    """Return the caller under the policy with this name. Raises InvalidRequestError."""
+    policies = context.config.policies
+    if policy not in policies:
         raise InvalidRequestError(f"No policy is called {policy}.", param="policies")
-    return replace(caller, policy_name=policy, policy=known[policy])
+    return replace(caller, policy_name=policy, policy=policies[policy])
 
 
 def viewed_tenant(request: Request, visitor: Visitor, context: AdminContext) -> str | None:
-    """The tenant that `?tenant=` names, a viewer's own, else None for all."""
+    """Return the tenant of `?tenant=`, or else a viewer's own; None for all."""
     if visitor.tenant is None and not request.query_params.get("tenant"):
         return None
     return tenant_of(request, visitor, context).tenant

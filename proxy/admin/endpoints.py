@@ -1,5 +1,8 @@
-"""The table of our own endpoints: routes, the OpenAPI document, pages, navigation and the commands' calls are made from
-it. It imports no framework and no handler: commands read it."""
+"""The table of the proxy's own endpoints.
+
+Routes, the OpenAPI document, pages, navigation and the calls of commands are built from it. Commands read it, so it
+imports no framework and no handler.
+"""
 
 import re
 from dataclasses import dataclass
@@ -15,8 +18,11 @@ PARAMETER = re.compile(r"\{(\w+)(?::path)?\}")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What is answered at a path below /admin/api/. name: of the method that handles it. has_page: whether a page has
-    the same name, path, method and roles, below /admin/."""
+    """An endpoint below /admin/api/.
+
+    name: of the method that handles it. has_page: True if a page below /admin/ has the same name, path, method and
+    roles.
+    """
 
     name: str
     method: str
@@ -29,13 +35,16 @@ class Endpoint:
     has_page: bool = False
 
     def path_for(self, **values: str) -> str:
-        """The whole path with these values, encoded, for its parameters."""
-        return API + PARAMETER.sub(lambda found: quote(values[found[1]], safe=""), self.path)
+        """Return the complete path with these values, encoded, for its parameters."""
+        return API + PARAMETER.sub(lambda match: quote(values[match[1]], safe=""), self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class AdminPage:
-    """A page at a path below /admin/. name: of the method that handles it."""
+    """A page below /admin/.
+
+    name: of the method that handles it.
+    """
 
     name: str
     path: str
@@ -47,7 +56,7 @@ _SPAN, _WHICH = ("range", "sort"), ("tenant", "label")
 _FOUND = ("tenant", "session", "outcome", "status", "id", "min_seconds", "since", "until")
 _SESSION = "sessions/{id}"
 
-# Of two paths that fit the first holds.
+# The first matching path wins.
 ENDPOINTS = (
     Endpoint("overview", "GET", "overview", EVERYBODY, "Health and figures", ("tenant", "range")),
     Endpoint(
@@ -64,53 +73,53 @@ ENDPOINTS = (
         media="text/event-stream",
         has_page=True,
     ),
-    Endpoint("models", "GET", "models", FIGURES, "Windows, and what was used", _SPAN),
+    Endpoint("models", "GET", "models", FIGURES, "Context windows and usage", _SPAN),
     Endpoint(
         *("forget_model", "DELETE", "models/learned", OPERATORS, "Forget what was learned of a model"),
         query=("tenant", "upstream", "model"),
         status=204,
     ),
     Endpoint("tenants", "GET", "tenants", EVERYBODY, "Tenants with their figures", _SPAN),
-    Endpoint("tenant", "GET", "tenants/{name}", EVERYBODY, "A tenant, its policy", ("range",), has_page=True),
-    Endpoint("policy", "GET", "policies/{name}", FIGURES, "Settings, and where they come from"),
+    Endpoint("tenant", "GET", "tenants/{name}", EVERYBODY, "A tenant and its policy", ("range",), has_page=True),
+    Endpoint("policy", "GET", "policies/{name}", FIGURES, "The settings of a policy and their origins"),
     Endpoint(
         *("explain", "POST", "explain", SIGNED_IN),
-        "What would be done with the request in `body`, under `policies`, for `tenant`",
+        "The decisions for the request in `body`, under `policies`, for `tenant`",
     ),
     Endpoint("config", "GET", "config", FIGURES, "The config in force, without secrets"),
     Endpoint("reload_config", "POST", "config/reload", OPERATORS, "Read the config's file again", has_page=True),
-    Endpoint("replicas", "GET", "replicas", FIGURES, "Processes that serve, this one first"),
+    Endpoint("replicas", "GET", "replicas", FIGURES, "Serving processes, this one first"),
     Endpoint("store", "GET", "store", FIGURES, "The store and its operations"),
     Endpoint("probe_store", "POST", "store/probe", OPERATORS, "Write, read and erase an entry", has_page=True),
     Endpoint("sessions", "GET", "sessions", SIGNED_IN, "Stored sessions", ("tenant", "name", "limit", "cursor")),
     Endpoint(
         *("search", "GET", "search", SIGNED_IN),
-        "Sessions by label, id, request id, model or tenant, of all that there are",
+        "Search all sessions by label, id, request id, model or tenant",
         ("tenant", "q", "state", "cursor"),
     ),
-    Endpoint("erase_all", "DELETE", "sessions", SIGNED_IN, "Erase all", ("tenant", "all")),
+    Endpoint("erase_all", "DELETE", "sessions", SIGNED_IN, "Erase all sessions", ("tenant", "all")),
     Endpoint("session", "GET", _SESSION, SIGNED_IN, "A session", _WHICH, has_page=True),
     Endpoint("trail", "GET", f"{_SESSION}/trail", SIGNED_IN, "Its requests as points", _WHICH),
-    Endpoint("fates", "GET", f"{_SESSION}/fates", SIGNED_IN, "What became of its messages", _WHICH),
-    Endpoint("prompts", "GET", f"{_SESSION}/prompts", SIGNED_IN, "Its newest prompts as they were sent", _WHICH),
-    Endpoint("retained", "GET", f"{_SESSION}/retained", SIGNED_IN, "Which statements and rules survived", _WHICH),
+    Endpoint("fates", "GET", f"{_SESSION}/fates", SIGNED_IN, "The fate of each message", _WHICH),
+    Endpoint("prompts", "GET", f"{_SESSION}/prompts", SIGNED_IN, "Its newest sent prompts", _WHICH),
+    Endpoint("retained", "GET", f"{_SESSION}/retained", SIGNED_IN, "Its retained statements and rules", _WHICH),
     Endpoint("records", "GET", f"{_SESSION}/records", SIGNED_IN, "Its records", _WHICH),
     Endpoint(
         *("record", "GET", f"{_SESSION}/records/{{digest}}", SIGNED_IN),
-        "A record, and what it took over from another",
+        "A record, compared with another",
         (*_WHICH, "against"),
         has_page=True,
     ),
     Endpoint(
-        *("compact", "POST", f"{_SESSION}/compact", OPERATORS, "Have it compacted with its next request", _WHICH),
+        *("compact", "POST", f"{_SESSION}/compact", OPERATORS, "Compact it with its next request", _WHICH),
         status=202,
         has_page=True,
     ),
     Endpoint(
-        *("undo", "POST", f"{_SESSION}/undo", OPERATORS, "Undo its newest record; the one before is in use", _WHICH),
+        *("undo", "POST", f"{_SESSION}/undo", OPERATORS, "Undo its newest record, and use the previous one", _WHICH),
         has_page=True,
     ),
-    Endpoint("export", "GET", f"{_SESSION}/export", SIGNED_IN, "All that is stored of it", _WHICH),
+    Endpoint("export", "GET", f"{_SESSION}/export", SIGNED_IN, "Everything that is stored of it", _WHICH),
     Endpoint(
         *("erase", "DELETE", "sessions/{name:path}", SIGNED_IN, "Erase the sessions with this label or id"),
         query=("tenant",),
@@ -131,10 +140,10 @@ PAGES = (
 
 
 def find_endpoint(name: str) -> Endpoint:
-    """The row of this name."""
+    """Return the endpoint with this name."""
     return next(each for each in ENDPOINTS if each.name == name)
 
 
 def find_page(name: str) -> AdminPage:
-    """The row of this name."""
+    """Return the page with this name."""
     return next(each for each in PAGES if each.name == name)

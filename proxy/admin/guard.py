@@ -1,4 +1,4 @@
-"""Around every page of ours: who is let in, by what form or link, what others are told, and headers of all answers."""
+"""The frame of every page: access, sign-in, error responses and security headers."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 SIGN_IN = "sign-in"
 _MOST_AT_ONCE = 32
-_HEADINGS = {404: "There is no such page", 410: "It is gone", 403: "This is not shown", 405: "This cannot be done"}
+_HEADINGS = {404: "Page not found", 410: "Erased", 403: "Not allowed", 405: "Not supported"}
 _HEADERS = {
     "content-security-policy": rendering.POLICY,
     "x-content-type-options": "nosniff",
@@ -40,26 +40,26 @@ _HEADERS = {
 
 
 class Guard:
-    """Lets those in who may see a page."""
+    """Allow visitors with the right role to see a page."""
 
     def __init__(self, access: Access, is_open: Callable[[], bool]) -> None:
-        """`is_open`: whether there are pages at all."""
+        """Create a guard. `is_open` returns True if the pages are enabled."""
         self.access = access
         self._is_open = is_open
-        self._under_way = 0
+        self._in_flight = 0
 
     def only(self, page: Page, roles: frozenset[Role]) -> Endpoint:
-        """The page for these roles."""
+        """Return the page for these roles."""
         return self.around(lambda request: self._answer_by_role(page, request, roles))
 
     def around(self, endpoint: Endpoint) -> Endpoint:
-        """An endpoint under /admin that decides by itself who may see it."""
+        """Return an endpoint under /admin that decides itself who may see it."""
 
         async def guarded(request: Request) -> Response:
             try:
                 if not self._is_open():
-                    raise NotFoundError("There are no pages here: server.admin is false.")
-                await self.access.slow_down(request)  # before it takes a place among the pages under way
+                    raise NotFoundError("The pages are off: server.admin is false.")
+                await self.access.slow_down(request)  # before the request counts as a page in flight
                 response = await self._answer_within_limit(endpoint, request)
             except ProxyError as error:
                 response = await error_response(request, error)
@@ -68,79 +68,82 @@ class Guard:
         return guarded
 
     async def _answer_within_limit(self, endpoint: Endpoint, request: Request) -> Response:
-        """Return the page, or raise OverloadedError: pages must not take what requests of models need."""
-        if self._under_way >= _MOST_AT_ONCE:
-            raise OverloadedError("Too many pages are being made; try again in a moment.")
-        self._under_way += 1
+        """Return the page. Raises OverloadedError: pages must not take resources of model requests."""
+        if self._in_flight >= _MOST_AT_ONCE:
+            raise OverloadedError("Too many pages are requested at once; try again in a moment.")
+        self._in_flight += 1
         try:
             with for_page():
                 return await endpoint(request)
         finally:
-            self._under_way -= 1
+            self._in_flight -= 1
 
     async def _answer_by_role(self, page: Page, request: Request, roles: frozenset[Role]) -> Response:
         return await page(request, self.access.visitor(request, roles))
 
 
 def with_protection(response: Response) -> Response:
-    """The answer with the headers that keep it where it belongs: in our own pages, and in no cache."""
+    """Add the headers that keep a response in the proxy's own pages and out of caches."""
     response.headers.update(_HEADERS)
     response.headers.setdefault("cache-control", "no-store")
     return response
 
 
 async def error_response(request: Request, error: ProxyError) -> Response:
-    """An error as a page for people, and in OpenAI's shape for programs."""
+    """Return an error as a page for people, or in OpenAI's format for programs."""
     if not rendering.wants_html(request) or request.url.path.startswith(API) or "/admin" not in request.url.path:
         return error_page(error)
     if isinstance(error, AuthenticationError | NotAllowedError) and request.method == "GET":
         return await sign_in(request, error)
-    heading = _HEADINGS.get(error.status, "This did not work")
+    heading = _HEADINGS.get(error.status, "Something failed")
     page = await rendering.page("error.html", request, {"error": error, "heading": heading}, error.status)
     return _with_headers(page, error)
 
 
 async def sign_in(request: Request, error: ProxyError | None = None) -> Response:
-    """The form that takes a token or a viewer's key, with what was wrong about the last one."""
-    here: str = request.scope["raw_path"].decode("latin-1").partition(ADMIN)[2]
-    then = "" if here == SIGN_IN else f"{here}?{request.url.query}".rstrip("?")
+    """Return the form for a token or a viewer's key, with the error of the last attempt."""
+    path: str = request.scope["raw_path"].decode("latin-1").partition(ADMIN)[2]
+    then = "" if path == SIGN_IN else f"{path}?{request.url.query}".rstrip("?")
     values = {"error": error, "then": then, "has_failed": has_credential(request)}
     page = await rendering.page("sign_in.html", request, values, error.status if error else 200)
     return page if error is None else _with_headers(page, error)
 
 
 def _with_headers(page: Response, error: ProxyError) -> Response:
-    """The page with what the error says in headers, such as when to try again."""
+    """Add the error's headers to a page, such as Retry-After."""
     for name, value in error.headers():
         page.headers.setdefault(name.decode(), value.decode())
     return page
 
 
 def error_page(error: ProxyError) -> Response:
-    """An error in OpenAI's shape."""
+    """Return an error in OpenAI's format."""
     body = DEFAULT_DIALECT.answers.error_body(error.fields(), error.status)
     return Response(body, error.status, {name.decode(): value.decode() for name, value in error.headers()})
 
 
 def as_json(value: object, status: int = 200) -> Response:
+    """Return a value as a JSON response."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
 _MOST_FORM_BYTES = 4_096
 _MOST_FIELDS = 20
 MOST_ROWS, _MOST_DIGITS = 200, 3
-# An address below /admin/, of which nothing can lead elsewhere.
+# A path below /admin/. It cannot lead to another site.
 _PLACE = re.compile(r"(?:[a-z]+(?:/[a-z0-9-]+)*)?(?:\?[\w.%&=+-]*)?", re.ASCII)
 
 
 class Entrance:
-    """Signs in and out, and leads on to the overview."""
+    """The pages for signing in and out, and the way to the overview."""
 
     def __init__(self, guard: Guard, overview: Endpoint) -> None:
+        """Create the entrance to this overview."""
         self._guard = guard
         self._overview = overview
 
     def routes(self) -> list[Path]:
+        """Return the routes."""
         around = self._guard.around
         return [
             Path("/admin", self._show_overview),
@@ -150,7 +153,7 @@ class Entrance:
         ]
 
     async def _show_overview(self, request: Request) -> Response:
-        """The overview; a link with a token that was made signs in on the way there."""
+        """Return the overview. A link with a generated token signs in first."""
         if not request.scope["raw_path"].partition(b"?")[0].endswith(b"/"):
             query = request.url.query
             return with_protection(RedirectResponse("admin/" + (f"?{query}" if query else ""), 303))
@@ -174,7 +177,7 @@ class Entrance:
 
 
 def _enter_with_cookie(request: Request, value: str, then: str = "") -> Response:
-    """On to the page that was asked for, with the cookie. It has no path of its own: a prefix may be in front."""
+    """Redirect to the requested page, and set the cookie. It has no path, since there may be a prefix."""
     response = RedirectResponse("./" + (then if _PLACE.fullmatch(then) else ""), 303)
     is_secure = request.headers.get("origin", "").startswith("https:")
     response.set_cookie(
@@ -191,16 +194,16 @@ async def _sign_out(request: Request) -> Response:
 
 
 async def _asset(request: Request) -> Response:
-    """For everybody: the form for signing in needs them too."""
-    found = await rendering.asset(request)
-    if found is None:
-        raise NotFoundError("There is no such file.")
-    return found
+    """Return an asset. The sign-in form needs them too, so they need no role."""
+    response = await rendering.asset(request)
+    if response is None:
+        raise NotFoundError("This file does not exist.")
+    return response
 
 
-async def form_of(request: Request, most: int = _MOST_FORM_BYTES) -> dict[str, str]:
-    """The fields of a form of at most so many bytes; raises InvalidRequestError."""
-    body = await body_of(request, most)
+async def form_of(request: Request, limit: int = _MOST_FORM_BYTES) -> dict[str, str]:
+    """Return the fields of a form with at most `limit` bytes. Raises InvalidRequestError."""
+    body = await body_of(request, limit)
     try:
         fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError:
@@ -208,19 +211,19 @@ async def form_of(request: Request, most: int = _MOST_FORM_BYTES) -> dict[str, s
     return {name: values[0] for name, values in fields.items()}
 
 
-def limit_of(request: Request, usual: int) -> int:
-    """How many rows `?limit=` asks for. Raises InvalidRequestError."""
-    asked = request.query_params.get("limit") or str(usual)
-    if not (asked.isascii() and asked.isdigit() and len(asked) <= _MOST_DIGITS and 0 < int(asked) <= MOST_ROWS):
-        raise InvalidRequestError(f"limit is a number from 1 to {MOST_ROWS}.", param="limit")
-    return int(asked)
+def limit_of(request: Request, default: int) -> int:
+    """Return the number of rows in `?limit=`, or else `default`. Raises InvalidRequestError."""
+    text = request.query_params.get("limit") or str(default)
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and 0 < int(text) <= MOST_ROWS):
+        raise InvalidRequestError(f"limit must be a number from 1 to {MOST_ROWS}.", param="limit")
+    return int(text)
 
 
-async def body_of(request: Request, most: int) -> bytes:
-    """The body of a request, of at most so many bytes; raises InvalidRequestError."""
+async def body_of(request: Request, limit: int) -> bytes:
+    """Return the body of a request with at most `limit` bytes. Raises InvalidRequestError."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > most:
-            raise InvalidRequestError(f"This is larger than {most:,} bytes.")
+        if len(body) > limit:
+            raise InvalidRequestError(f"The body must have at most {limit:,} bytes.")
     return bytes(body)

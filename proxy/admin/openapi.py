@@ -1,4 +1,4 @@
-"""The OpenAPI document: the table of endpoints, with the types that stand in the signatures of their handlers."""
+"""The OpenAPI document, built from the table of endpoints and the type hints of their handlers."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from importlib.metadata import version
@@ -14,15 +14,15 @@ from proxy.admin.guard import MOST_ROWS
 from proxy.admin.overview import SPANS
 from proxy.admin.totals import COLUMNS
 
-# What returns a response by itself is annotated with what stands in it, and a request with what its body is:
-# Annotated[Response, Exported], Annotated[Request, Question].
+# A handler that returns a Response is annotated with its content, and a Request with its body: Annotated[Response,
+# Exported], Annotated[Request, Question].
 Handler = Callable[[Request, Visitor], Awaitable[Any]]
 
-_ERROR = {"description": "What is wrong, in OpenAI's shape: `error` with `message`, `type`, `param` and `code`"}
+_ERROR = {"description": "The error in OpenAI's format: `error` with `message`, `type`, `param` and `code`"}
 _ANY = {"description": "any value"}
 _JSON = "application/json"
 _TEXT = {"type": "string"}
-# Parameters that are no free text.
+# Parameters that are not free text.
 _PARAMETERS: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
         "range": {"enum": [span.name for span in SPANS]},
@@ -35,30 +35,32 @@ _PARAMETERS: Mapping[str, Mapping[str, object]] = MappingProxyType(
 
 
 def answer_type(handler: Handler) -> type | None:
-    """What a handler answers; None for no content."""
+    """Return the type of a handler's response; None for no content."""
     return _type_of_annotation(get_type_hints(handler, include_extras=True)["return"])
 
 
 def body_type(handler: Handler) -> type | None:
-    """What a handler takes; None for no body."""
+    """Return the type of a handler's request body; None for no body."""
     return _type_of_annotation(next(iter(get_type_hints(handler, include_extras=True).values())))
 
 
 def document(handlers: Mapping[Endpoint, Handler]) -> dict[str, object]:
-    """OpenAPI 3.1."""
+    """Return the document in OpenAPI 3.1."""
     kinds = [(each, answer_type(handler), body_type(handler)) for each, handler in handlers.items()]
     types = [kind for _, *both in kinds for kind in both if kind is not None]
     schemas, components = msgspec.json.schema_components(
         types, schema_hook=lambda _: dict(_ANY), ref_template="#/components/schemas/{name}"
     )
-    told = dict(zip(map(id, types), schemas, strict=True))
+    schemas_by_type = dict(zip(map(id, types), schemas, strict=True))
     paths: dict[str, dict[str, object]] = {}
-    for each, answer, body in kinds:
+    for each, response, body in kinds:
         path = API + PARAMETER.sub(r"{\1}", each.path)
-        paths.setdefault(path, {})[each.method.lower()] = _operation(each, told.get(id(answer)), told.get(id(body)))
+        paths.setdefault(path, {})[each.method.lower()] = _operation(
+            each, schemas_by_type.get(id(response)), schemas_by_type.get(id(body))
+        )
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Concertina: what operators see and do", "version": version("concertina")},
+        "info": {"title": "Concertina: the API for operators", "version": version("concertina")},
         "paths": paths,
         "components": {
             "schemas": components,
@@ -67,17 +69,19 @@ def document(handlers: Mapping[Endpoint, Handler]) -> dict[str, object]:
     }
 
 
-def _operation(each: Endpoint, schema: object, taken: object) -> dict[str, object]:
-    answer: dict[str, object] = {"description": each.summary}
+def _operation(each: Endpoint, schema: object, body_schema: object) -> dict[str, object]:
+    response: dict[str, object] = {"description": each.summary}
     if schema is not None:
-        answer["content"] = {each.media: {"schema": schema}}
-    body = {} if taken is None else {"requestBody": {"required": True, "content": {_JSON: {"schema": taken}}}}
+        response["content"] = {each.media: {"schema": schema}}
+    body = (
+        {} if body_schema is None else {"requestBody": {"required": True, "content": {_JSON: {"schema": body_schema}}}}
+    )
     return {
         "summary": each.summary,
         "description": f"For {', '.join(sorted(each.roles))}.",
         **body,
         "security": [{"token": []}, *([{}] if "nobody" in each.roles else [])],
-        "responses": {str(each.status): answer, "default": _ERROR},
+        "responses": {str(each.status): response, "default": _ERROR},
         "parameters": [*_parameters(each)],
     }
 
@@ -90,6 +94,6 @@ def _parameters(each: Endpoint) -> Iterator[dict[str, object]]:
 
 
 def _type_of_annotation(hint: Any) -> type | None:
-    """The type that a handler's annotation stands for; None for a plain request and for nothing."""
+    """Return the type of a handler's annotation; None for a plain request and for None."""
     kind: type = get_args(hint)[1] if get_origin(hint) is Annotated else hint
     return None if kind in (Request, type(None)) else kind

@@ -1,4 +1,4 @@
-"""What an operator sees first: whether it is well, what it has done, and who is near the window."""
+"""The overview: health, figures, and sessions near their window."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -24,18 +24,21 @@ from proxy.telemetry.tally import HOUR, Tally, total
 _MINUTES = 60
 _LABELLED_EVERY = 10
 _MOST_LABELS = 8
-# Of an axis, at its top.
+# The minimum of an axis.
 _LEAST_USD = 0.0001
 _LEAST_SECONDS = 0.1
 MOST_ROWS = 8
 _PERCENTILE = 0.95
-# Requests from which on a share of them says something.
+# The minimum number of requests for a meaningful share.
 _WORTH_SHARING = 20
 _MOST_FAILED_OPEN = 0.01
 
 
 class TimeSpan(NamedTuple):
-    """A span of time that figures are of; hours: this one and those before it. step: hours of each of its parts."""
+    """A span of time for figures.
+
+    hours: including the current hour. step: hours per part.
+    """
 
     name: str
     words: str
@@ -53,11 +56,11 @@ SPANS = (
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What has happened in a span of time; None where it is not known.
+    """The figures of a span of time. None means unknown.
 
-    net, received: tokens. waits: requests that waited for a summary, of this process since it started; wait_p95:
-    seconds that 19 of 20 of them took at most. cost, cost_of_summaries: US dollars at list price; saved: what the same
-    requests would have cost more as they came, an estimate; unpriced: models without a price.
+    net, received: tokens. waits: requests that waited for a summary, of this process since its start. wait_p95: the
+    maximum seconds of 19 in 20 of them. cost, cost_of_summaries: US dollars at list price. saved: estimated difference
+    to the cost of the unchanged requests. unpriced: models without a price.
     """
 
     requests: int
@@ -79,7 +82,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Minute(msgspec.Struct, frozen=True):
-    """A minute of the last hour. at: when it began, in Unix seconds. received, sent: tokens."""
+    """A minute of the last hour.
+
+    at: its start, in Unix seconds. received, sent: tokens.
+    """
 
     at: int
     requests: int
@@ -88,13 +94,13 @@ class Minute(msgspec.Struct, frozen=True):
 
 
 class SpanPart(msgspec.Struct, frozen=True):
-    """An hour or a day of the span. at: when it began, in Unix seconds. received, sent: tokens.
+    """An hour or a day of the span.
 
-    net: tokens that were not sent, less what summaries took. kept_alive: requests that would have been refused as they
-    came. failed: requests without an answer of 2xx, or of a shape that is not understood. cost: US dollars, None where
-    no price is known; cost_of_summaries: of it. saved: what the same requests would have cost more as they came, an
-    estimate. latency_p50, latency_p95: seconds in which half and 19 of 20 of the answered requests had ended, by
-    estimate; None without any.
+    at: its start, in Unix seconds. received, sent: tokens. net: tokens that were not sent, minus the tokens of
+    summaries. kept_alive: requests that would have been refused unchanged. failed: requests without a 2xx response, or
+    with an unknown format. cost: US dollars; None if no price is known. cost_of_summaries: part of it. saved: estimated
+    difference to the cost of the unchanged requests. latency_p50, latency_p95: estimated seconds of the answered
+    requests; None without any.
     """
 
     at: int
@@ -113,19 +119,19 @@ class SpanPart(msgspec.Struct, frozen=True):
 
 
 class CompactionNote(msgspec.Struct, frozen=True):
-    """A compaction and why it was made."""
+    """A compaction and its reason."""
 
     event: CompactionEnded
     why: str
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """since: when this replica started, in Unix seconds. minutes: all sixty of the last hour, the newest last; parts:
-    all hours or days of the span, the first and the last one as far as they are in it.
+    """The overview.
 
-    span: that of the figures, by its name; is_whole: whether they are of all replicas, or of this one alone since the
-    store does not answer.
-    near, compactions: None for those who may see no sessions.
+    since: the start of this replica, in Unix seconds. minutes: the sixty of the last hour, the newest last. parts: the
+    hours or days of the span, the first and the last one only as far as they are in it.
+    span: the name of the figures' span. is_whole: True if they are of all replicas, False if only of this one.
+    near, compactions: None for visitors who may not see sessions.
     """
 
     health: Health
@@ -141,13 +147,16 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def figures_of(sums: Mapping[tuple[str, str], Tally], tallies: Tallies, tenant: str | None, price: Prices) -> Figures:
-    """Of one tenant, or of all. sums: of all replicas, by tenant and model; tallies: of this one."""
-    found = [(model, tally) for (owner, model), tally in sums.items() if tenant in (None, owner)]
-    tally = total(each for _, each in found)
+    """Return the figures of one tenant, or of all.
+
+    sums: of all replicas, by tenant and model. tallies: of this replica.
+    """
+    tallies_by_model = [(model, tally) for (owner, model), tally in sums.items() if tenant in (None, owner)]
+    tally = total(each for _, each in tallies_by_model)
     tallies.fold()
     waits = tallies.histograms["summary_wait_seconds"]
-    waited = sum(sum(each.counts) for each in waits.of.values())
-    spent = spend_of(found, price)
+    wait_count = sum(sum(each.counts) for each in waits.of.values())
+    spent = spend_of(tallies_by_model, price)
     return Figures(
         requests=tally.requests,
         answered=tally.answered,
@@ -159,7 +168,7 @@ def figures_of(sums: Mapping[tuple[str, str], Tally], tallies: Tallies, tenant: 
         summaries=figures.summaries(tally),
         net=figures.net(tally),
         cache_share=figures.cache_share(tally),
-        waits=waited if tenant is None else None,
+        waits=wait_count if tenant is None else None,
         wait_p95=percentile(waits.bounds, waits.of.values()) if tenant is None else None,
         cost=spent.cost,
         cost_of_summaries=spent.summaries,
@@ -169,41 +178,48 @@ def figures_of(sums: Mapping[tuple[str, str], Tally], tallies: Tallies, tenant: 
 
 
 def percentile(bounds: Sequence[float], histograms: Iterable[Histogram]) -> float | None:
-    """The bound below which 19 of 20 observations lie; None without any."""
+    """Return the bound of 19 in 20 observations; None without any."""
     counts = [sum(column) for column in zip(*(each.counts for each in histograms), strict=True)]
-    most = _PERCENTILE * sum(counts)
-    seen = 0
+    target = _PERCENTILE * sum(counts)
+    running_total = 0
     for bound, count in zip((*bounds, bounds[-1]), counts, strict=False):
-        seen += count
-        if seen and seen >= most:
+        running_total += count
+        if running_total and running_total >= target:
             return bound
     return None
 
 
-def minutes(found: Iterable[tuple[int, Tally]], now: float) -> list[Minute]:
-    """All minutes of the last hour, quiet ones too."""
-    known = dict(found)
+def minutes(tallies_by_minute: Iterable[tuple[int, Tally]], now: float) -> list[Minute]:
+    """Return all minutes of the last hour, including those without requests."""
+    minute_tallies = dict(tallies_by_minute)
     newest = int(now) // 60 * 60
     spans = range(newest - 60 * (_MINUTES - 1), newest + 60, 60)
-    tallies = ((at, known.get(at) or Tally()) for at in spans)
+    tallies = ((at, minute_tallies.get(at) or Tally()) for at in spans)
     return [Minute(at, tally.requests, tally.received, tally.sent) for at, tally in tallies]
 
 
 def parts(
-    found: Mapping[int, Mapping[tuple[str, str], Tally]], tenant: str | None, span: TimeSpan, now: float, price: Prices
+    sums_by_hour: Mapping[int, Mapping[tuple[str, str], Tally]],
+    tenant: str | None,
+    span: TimeSpan,
+    now: float,
+    price: Prices,
 ) -> list[SpanPart]:
-    """All hours or days of a span, quiet ones too. found: sums by hours since 1970."""
+    """Return all hours or days of a span, including those without requests.
+
+    sums_by_hour: by hours since 1970.
+    """
     newest = int(now) // HOUR
     oldest = newest - span.hours + 1
     return [
-        _part(at * HOUR, found.get(at, {}), tenant, price)
+        _part(at * HOUR, sums_by_hour.get(at, {}), tenant, price)
         for at in range(oldest - oldest % span.step, newest + 1, span.step)
     ]
 
 
 def _part(at: int, sums: Mapping[tuple[str, str], Tally], tenant: str | None, price: Prices) -> SpanPart:
-    found = [(model, tally) for (owner, model), tally in sums.items() if tenant in (None, owner)]
-    used, tally = totals_of("", found, price), total(each for _, each in found)
+    tallies_by_model = [(model, tally) for (owner, model), tally in sums.items() if tenant in (None, owner)]
+    used, tally = totals_of("", tallies_by_model, price), total(each for _, each in tallies_by_model)
     return SpanPart(
         at=at,
         requests=used.requests,
@@ -222,8 +238,10 @@ def _part(at: int, sums: Mapping[tuple[str, str], Tally], tenant: str | None, pr
 
 
 class Series(NamedTuple):
-    """Two numbers for each stretch of time, as bars. titles: what is told of each when it is pointed at. label: what
-    all of it is, for those who do not see it."""
+    """Two numbers per stretch of time, as bars.
+
+    titles: their tooltips. label: the text for screen readers.
+    """
 
     drawn: list[chart.Bars]
     titles: list[str]
@@ -231,19 +249,20 @@ class Series(NamedTuple):
 
 
 def by_minute(shown: Sequence[Minute]) -> Series:
+    """Return the tokens of each minute as bars."""
     labels = [_clock(each.at) if each.at // 60 % _LABELLED_EVERY == 0 else "" for each in shown]
     titles = [f"{_clock(each.at)}: {_tokens(each)}" for each in shown]
     received, sent = sum(each.received for each in shown), sum(each.sent for each in shown)
-    told = f"{words.exact(received)} received, {words.exact(sent)} sent"
+    total_text = f"{words.exact(received)} received, {words.exact(sent)} sent"
     drawn = _drawn([(each.received, each.sent) for each in shown], labels, chart.LOW)
-    return Series(drawn, titles, f"Tokens received and sent in each minute of the last hour: {told}")
+    return Series(drawn, titles, f"Tokens received and sent in each minute of the last hour: {total_text}")
 
 
 def by_part(shown: Sequence[SpanPart], span: TimeSpan) -> dict[str, Series]:
-    """Tokens, failures, money and latency over the span."""
-    each_one, named = ("hour", _clock) if span.step == 1 else ("day", _day)
+    """Return tokens, failures, cost and latency over the span."""
+    each_one, format_time = ("hour", _clock) if span.step == 1 else ("day", _day)
     every = max(1, ceil(len(shown) / _MOST_LABELS))
-    labels = [named(each.at) if at % every == 0 else "" for at, each in enumerate(shown)]
+    labels = [format_time(each.at) if at % every == 0 else "" for at, each in enumerate(shown)]
     money = [(each.cost or 0.0, each.cost_of_summaries or 0.0) for each in shown]
     took = [(each.latency_p95 or 0.0, each.latency_p50 or 0.0) for each in shown]
     slowest = [each.latency_p95 for each in shown if each.latency_p95 is not None]
@@ -252,22 +271,22 @@ def by_part(shown: Sequence[SpanPart], span: TimeSpan) -> dict[str, Series]:
     return {
         "tokens": Series(
             _drawn([(each.received, each.sent) for each in shown], labels, chart.LOW),
-            [f"{named(each.at)}: {_tokens(each)}" for each in shown],
+            [f"{format_time(each.at)}: {_tokens(each)}" for each in shown],
             f"Tokens by the {each_one}: {words.exact(received)} received, {words.exact(sent)} sent",
         ),
         "failures": Series(
             _drawn([(each.failed, each.passed_on) for each in shown], labels, chart.HALF),
-            [f"{named(each.at)}: {_failures(each)}" for each in shown],
+            [f"{format_time(each.at)}: {_failures(each)}" for each in shown],
             f"Failed requests by the {each_one}: {words.exact(failed)}, {words.plural(passed_on, 'overflow')} of them",
         ),
         "money": Series(
             _drawn(money, labels, chart.HALF, _LEAST_USD, lambda amount: f"${words.round_number(amount)}"),
-            [f"{named(each.at)}: {_money(each)}" for each in shown],
+            [f"{format_time(each.at)}: {_money(each)}" for each in shown],
             f"Spend by the {each_one}: {words.usd(sum(cost for cost, _ in money))}",
         ),
         "latency": Series(
             _drawn(took, labels, chart.LOW, _LEAST_SECONDS, lambda seconds: f"{words.round_number(seconds)} s"),
-            [f"{named(each.at)}: {_latency(each)}" for each in shown],
+            [f"{format_time(each.at)}: {_latency(each)}" for each in shown],
             f"Latency by the {each_one}: p95 of {words.span(max(slowest, default=None))} at most",
         ),
     }
@@ -284,23 +303,23 @@ def _drawn(
 
 
 def _tokens(each: Minute | SpanPart) -> str:
-    told = f"{words.exact(each.received)} received, {words.exact(each.sent)} sent"
-    return f"{told}, {words.plural(each.requests, 'request')}"
+    text = f"{words.exact(each.received)} received, {words.exact(each.sent)} sent"
+    return f"{text}, {words.plural(each.requests, 'request')}"
 
 
 def _failures(each: SpanPart) -> str:
-    told = f"{words.exact(each.failed)} of {words.plural(each.requests, 'request')} failed"
-    return f"{told}, {words.plural(each.passed_on, 'overflow')} passed on"
+    text = f"{words.exact(each.failed)} of {words.plural(each.requests, 'request')} failed"
+    return f"{text}, {words.plural(each.passed_on, 'overflow error')} to clients"
 
 
 def _money(each: SpanPart) -> str:
-    told = f"{words.usd(each.cost)}, {words.usd(each.cost_of_summaries)} of it for summaries"
-    return told if each.saved is None else f"{told}, {words.usd(each.saved)} saved by estimate"
+    text = f"{words.usd(each.cost)}, {words.usd(each.cost_of_summaries)} of it for summaries"
+    return text if each.saved is None else f"{text}, {words.usd(each.saved)} saved by estimate"
 
 
 def _latency(each: SpanPart) -> str:
-    told = f"p95 {words.span(each.latency_p95)}, half within {words.span(each.latency_p50)}"
-    return f"{told}, {words.plural(each.requests - each.failed, 'answered request')}"
+    text = f"p95 {words.span(each.latency_p95)}, half within {words.span(each.latency_p50)}"
+    return f"{text}, {words.plural(each.requests - each.failed, 'answered request')}"
 
 
 def _clock(at: int) -> str:
@@ -312,26 +331,26 @@ def _day(at: int) -> str:
 
 
 def near(histories: Iterable[SessionHistory]) -> list[SessionRow]:
-    """Sessions near their window, the fullest first."""
-    found = [listing.row_of(history) for history in histories if figures.is_near(history.newest)]
-    return sorted(found, key=lambda row: -(row.used or 0.0))[:MOST_ROWS]
+    """Return the sessions near their window, the fullest first."""
+    rows = [listing.row_of(history) for history in histories if figures.is_near(history.newest)]
+    return sorted(rows, key=lambda row: -(row.used or 0.0))[:MOST_ROWS]
 
 
-def newest_compactions(seen: Iterable[CompactionEnded], stored: Sequence[CompactionEnded]) -> list[CompactionNote]:
-    """Return the newest compactions of those that this process saw, and those that the store has."""
-    return [CompactionNote(event, why.compaction(event)) for event in with_stored(seen, stored)[:MOST_ROWS]]
+def newest_compactions(in_memory: Iterable[CompactionEnded], stored: Sequence[CompactionEnded]) -> list[CompactionNote]:
+    """Return the newest compactions of those that this process made, and those in the store."""
+    return [CompactionNote(event, why.compaction(event)) for event in with_stored(in_memory, stored)[:MOST_ROWS]]
 
 
 def advice(shown: Figures) -> Iterator[str]:
-    """What an operator can do better, where a rule says so."""
+    """Yield what an operator can improve."""
     if shown.passed_on:
         yield (
-            "Overflows reached clients. Look at the failing sessions: the window may be smaller than is believed, or"
-            " the newest message alone too large."
+            "Clients got overflow errors. Check the failing sessions: the window may be smaller than assumed, or"
+            " the newest message too large."
         )
     if shown.requests >= _WORTH_SHARING and shown.failed_open > _MOST_FAILED_OPEN * shown.requests:
-        yield "More than 1 % of the requests went out as they came after something of ours failed; the log says what."
+        yield "More than 1 % of the requests were sent unchanged after a fault of the proxy; the log has the reason."
     if shown.net < 0:
-        yield "Summaries have cost more tokens than they saved so far: a higher soft_threshold makes fewer of them."
+        yield "So far summaries took more tokens than they saved: a higher soft_threshold makes fewer of them."
     if shown.unpriced and shown.cost is not None:
-        yield f"No price is known for {', '.join(shown.unpriced[:5])}: cost leaves it out."
+        yield f"No price is known for {', '.join(shown.unpriced[:5])}: the cost does not include it."

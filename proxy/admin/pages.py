@@ -1,4 +1,4 @@
-"""What people see under /admin: pages that work without JavaScript."""
+"""The pages for people under /admin. They work without JavaScript."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -36,13 +36,15 @@ from proxy.sessions.replicas import Replica
 
 
 class HtmlPages:
-    """The views, each with its template, named as their rows in the table of pages."""
+    """The views with their templates, named as their rows in the table of pages."""
 
     def __init__(self, context: Callable[[], AdminContext]) -> None:
+        """Create pages over the running proxy."""
         self._find = context
         self._frame = PageFrame(context)
 
     async def overview(self, request: Request, visitor: Visitor) -> Response:
+        """Return the overview."""
         tenant = viewed_tenant(request, visitor, self._find())
         view = await overview_of(self._find(), visitor, tenant, span_of(request), time.time())
         values = {
@@ -59,15 +61,17 @@ class HtmlPages:
         return await self._frame.page("overview.html", request, visitor, values)
 
     async def live(self, request: Request, visitor: Visitor) -> Response:
+        """Return the page of the newest requests."""
         wanted, before = asked_of(request, visitor)
-        found = await list_requests(self._find(), wanted, before)
-        asked = {name: request.query_params.get(name, "").strip() for name in FILTERS}
-        query = {name: value for name, value in asked.items() if value}
+        listed = await list_requests(self._find(), wanted, before)
+        parameters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
+        query = {name: value for name, value in parameters.items() if value}
         tenants, outcomes = self._tenants(visitor), get_args(Outcome)
-        values = {"view": found, "asked": asked, "query": query, "tenants": tenants, "outcomes": outcomes}
+        values = {"view": listed, "asked": parameters, "query": query, "tenants": tenants, "outcomes": outcomes}
         return await self._frame.page("live.html", request, visitor, values)
 
     async def request(self, request: Request, visitor: Visitor) -> Response:
+        """Return the page of one request."""
         context, name = self._find(), request.path_params["request"]
         view = await request_view(context, visitor, name)
         unknown = await unknown_request(context, name) if view is None else None
@@ -79,7 +83,7 @@ class HtmlPages:
 
 
 class Sections(NamedTuple):
-    """What the status page shows of the setup, beside the tenants."""
+    """The sections of the status page besides tenants."""
 
     models: list[setup.TenantModel]
     store: setup.StoreView
@@ -88,13 +92,15 @@ class Sections(NamedTuple):
 
 
 class StatusPages:
-    """The page about the setup, and the forms on it; a tenant, and tables as files."""
+    """The status page and its forms, the page of a tenant, and tables as CSV."""
 
     def __init__(self, context: Callable[[], AdminContext]) -> None:
+        """Create pages over the running proxy."""
         self._find = context
         self._frame = PageFrame(context)
 
     async def status(self, request: Request, visitor: Visitor) -> Response:
+        """Return the status page."""
         return await self._page(request, visitor)
 
     async def _page(
@@ -121,15 +127,18 @@ class StatusPages:
         return await self._frame.page("status.html", request, visitor, values)
 
     async def models_csv(self, request: Request, visitor: Visitor) -> Response:
+        """Return the usage by model as CSV."""
         return _csv("models", request, await self._used_by(request, visitor, by_model=True))
 
     async def tenants_csv(self, request: Request, visitor: Visitor) -> Response:
+        """Return the usage by tenant as CSV."""
         return _csv("tenants", request, await self._used_by(request, visitor, by_model=False))
 
     async def _used_by(self, request: Request, visitor: Visitor, *, by_model: bool) -> UsageTable:
         return await used_of(self._find(), visitor, span_of(request), sort_of(request), by_model=by_model)
 
     async def forget_model(self, request: Request, visitor: Visitor) -> Response:
+        """Forget what was learned of a model, and return to the page."""
         form = await form_of(request)
         await forget_learned(
             self._find(), visitor, form.get("tenant", ""), form.get("upstream", ""), form.get("model", "")
@@ -137,18 +146,21 @@ class StatusPages:
         return RedirectResponse(f"{rendering.root_of(request)}status#models", 303)
 
     async def tenant(self, request: Request, visitor: Visitor) -> Response:
+        """Return the page of one tenant."""
         view = await tenant_view(self._find(), visitor, request.path_params["name"], span_of(request))
         return await self._frame.page("tenant.html", request, visitor, {"view": view, **_table_query(request)})
 
     async def probe_store(self, request: Request, visitor: Visitor) -> Response:
+        """Try the store, and return the status page with the result."""
         return await self._page(request, visitor, probe=await probe_store(self._find()))
 
     async def reload_config(self, request: Request, visitor: Visitor) -> Response:
+        """Read the config's file again, and return the status page with the result."""
         return await self._page(request, visitor, reloaded=await reload_config(self._find(), visitor))
 
 
 def _table_query(request: Request) -> dict[str, object]:
-    """What a table is of, and sorted by."""
+    """Return the span and the sort order of a table."""
     return {"span": span_of(request), "spans": overview.SPANS, "sort": sort_of(request)}
 
 

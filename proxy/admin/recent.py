@@ -1,4 +1,4 @@
-"""The newest requests and compactions of this process: kept, listed, and streamed to those who watch."""
+"""The newest requests and compactions of this process, in memory and as a stream."""
 
 import asyncio
 from collections import deque
@@ -14,7 +14,7 @@ from proxy.telemetry.history_entries import RequestEntry
 from proxy.telemetry.hooks import RequestListener
 
 _KEPT = 1_000
-# A viewer that does not read loses the oldest of what waits for it, and nobody else notices.
+# A viewer that does not read loses its oldest waiting entries. Other viewers are not affected.
 _WAITING = 100
 _MOST_VIEWERS = 50
 
@@ -22,24 +22,27 @@ Shown = RequestEnded | CompactionEnded
 
 
 class NumberedEvent(NamedTuple):
-    """An event and its number: later ones have higher ones."""
+    """An event and its number. Later events have higher numbers."""
 
     number: int
     event: Shown
 
 
 class Recent(RequestListener):
-    """A hook that keeps the last thousand events of this process, and tells those who watch."""
+    """A hook that keeps the last thousand events of this process, and passes them to viewers."""
 
     def __init__(self) -> None:
+        """Create an empty list."""
         self._entries: deque[NumberedEvent] = deque(maxlen=_KEPT)
         self._number = 0
         self._viewers: set[Viewer] = set()
 
     def on_request(self, event: RequestEnded, _: RequestEntry) -> None:
+        """Add a request."""
         self._add(event)
 
     def on_event(self, event: Event) -> None:
+        """Add a compaction."""
         if isinstance(event, CompactionEnded):
             self._add(event)
 
@@ -51,18 +54,18 @@ class Recent(RequestListener):
             viewer.put(entry)
 
     def newest(self) -> Iterator[NumberedEvent]:
-        """Return the newest first; later events change nothing in it."""
+        """Return the events, the newest first. Later events do not change the result."""
         return reversed([*self._entries])
 
     def since(self, number: int | None) -> Iterator[NumberedEvent]:
-        """Return the newest first, of those with a higher number, as `newest`; none if there is no number."""
+        """Return the events with a higher number, the newest first; none without a number."""
         return takewhile(lambda entry: number is not None and entry.number > number, self.newest())
 
     most = _KEPT
 
     @property
     def oldest(self) -> float | None:
-        """When the oldest that is kept ended, in Unix seconds."""
+        """Return the end of the oldest kept event, in Unix seconds; None without events."""
         return self._entries[0].event.at if self._entries else None
 
     def requests(self) -> Iterator[RequestEnded]:
@@ -71,18 +74,18 @@ class Recent(RequestListener):
         return (event for event in events if isinstance(event, RequestEnded))
 
     def of(self, tenant: str, session: str, label: str) -> list[RequestEnded]:
-        """The requests of a session; the newest first."""
+        """Return the requests of a session, the newest first."""
         events = (entry.event for entry in self.newest() if _is_of(entry.event, tenant, session, label.__eq__))
         return [event for event in events if isinstance(event, RequestEnded)]
 
     def forget(self, tenant: str, session: str, is_meant: Callable[[str], bool]) -> None:
-        """Keep nothing of the sessions of a conversation whose label is meant."""
-        kept = [entry for entry in self._entries if not _is_of(entry.event, tenant, session, is_meant)]
-        self._entries = deque(kept, _KEPT)
+        """Forget the sessions of a conversation whose label matches."""
+        remaining = [entry for entry in self._entries if not _is_of(entry.event, tenant, session, is_meant)]
+        self._entries = deque(remaining, _KEPT)
 
     @contextmanager
     def watch(self) -> Iterator["Viewer | None"]:
-        """What comes in from now on; None where as many watch as may."""
+        """Yield a viewer of new events; None if there are too many viewers."""
         if len(self._viewers) >= _MOST_VIEWERS:
             yield None
             return
@@ -100,39 +103,44 @@ def _is_of(event: Shown, tenant: str, session: str, is_meant: Callable[[str], bo
 
 
 class Viewer:
-    """Somebody who watches. lost: entries that it was too slow to read."""
+    """A reader of new events.
+
+    lost: entries that it was too slow to read.
+    """
 
     def __init__(self) -> None:
+        """Create a viewer without entries."""
         self._waiting: deque[NumberedEvent] = deque(maxlen=_WAITING)
         self._came = asyncio.Event()
         self.lost = 0
 
     def put(self, entry: NumberedEvent) -> None:
+        """Add an entry."""
         self.lost += len(self._waiting) == _WAITING
         self._waiting.append(entry)
         self._came.set()
 
     async def take(self, seconds: float) -> list[NumberedEvent]:
-        """What has come in, the oldest first; empty where nothing did for so many seconds."""
+        """Return the new entries, the oldest first; an empty list after so many seconds without one."""
         timer = asyncio.get_running_loop().call_later(seconds, self._came.set)
         try:
             await self._came.wait()
         finally:
             timer.cancel()
         self._came.clear()
-        found = [*self._waiting]
+        entries = [*self._waiting]
         self._waiting.clear()
-        return found
+        return entries
 
 
 _MOST_DIGITS = 18
-# So often it is looked whether the process ends, and whether somebody still listens.
+# The interval in seconds to check for the end of the process and for disconnected viewers.
 _LOOK_EVERY = 1.0
 _SIGN_EVERY = 15
 
 
 def number_of(text: str) -> int | None:
-    """Of an entry, as the name of an event tells it; None for anything else."""
+    """Return the number of an entry from the id of its event; None for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
@@ -142,9 +150,9 @@ async def stream(
     is_ended: Callable[[], bool],
     after: int | None = None,
 ) -> AsyncIterator[bytes]:
-    """Server-sent events: `message` for a request, `compaction` for one, `lost` with how many were not sent in time.
+    """Yield server-sent events: `message` for a request, `compaction`, and `lost` with the number of missed events.
 
-    after: the last that was received before a connection was lost; what is still known of what came then is sent first.
+    after: the last received number before a lost connection. Events after it that are still in memory come first.
     """
     with recent.watch() as viewer:
         if viewer is None:

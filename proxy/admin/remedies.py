@@ -1,4 +1,4 @@
-"""What to do about a request that failed, by what is known of it, and which runbook says more."""
+"""Advice about a failed request, and the runbook with more."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,7 +12,10 @@ _REFUSED = 'docs/troubleshooting.md, "401, 403, 429, 502, 503"'
 
 
 class Remedy(msgspec.Struct, frozen=True):
-    """What to do. runbook: the section of a document that says more."""
+    """What to do about a failed request.
+
+    runbook: a section of a document with more.
+    """
 
     text: str
     runbook: str
@@ -24,26 +27,26 @@ class _Rule(NamedTuple):
     runbook: str
 
 
-# The first that holds; the last one always does.
+# The first matching rule wins. The last one always matches.
 _RULES = (
     _Rule(
         lambda event: event.overflow == "passed_on",
-        "Set the model's context_window to what the upstream takes, or send a smaller newest message.",
+        "Set the model's context_window to the upstream's real limit, or send a smaller newest message.",
         f"{_RUNBOOKS}: ConcertinaOverflowPassedOn",
     ),
     _Rule(
         lambda event: event.end == "client_gone",
-        "The client disconnected. If many do, raise its timeout, or look for what was slow below.",
+        "The client disconnected. If many do, raise the client's timeout, or see below which stage was slow.",
         f"{_RUNBOOKS}: ConcertinaSummaryWaits",
     ),
     _Rule(
         lambda event: event.code == "compaction_failed",
-        "Mend the summarizer or the store, or let the policy fail open.",
+        "Repair the summarizer or the store, or let the policy fail open.",
         f"{_RUNBOOKS}: ConcertinaSummarizerFailing",
     ),
     _Rule(
         lambda event: event.cause is not None,
-        "Mend the name, the network or the certificate; concertina doctor tries each step.",
+        "Correct the name, the network or the certificate; `concertina doctor` tries each step.",
         f"{_RUNBOOKS}: ConcertinaUpstreamUnreachable",
     ),
     _Rule(
@@ -53,27 +56,27 @@ _RULES = (
     ),
     _Rule(
         lambda event: event.code is not None,
-        "The proxy refused it; the table has what each code means, and the setting behind it.",
+        "The proxy refused it; the table has the meaning of each code, and its setting.",
         _REFUSED,
     ),
     _Rule(
         lambda event: event.status in (401, 403),
-        "Check the key that the upstream got: the client's own, or api_key of the upstream in the config.",
+        "Check the key sent to the upstream: the client's own, or api_key of the upstream in the config.",
         f"{_RUNBOOKS}: ConcertinaUpstreamUnreachable",
     ),
     _Rule(
         lambda event: event.status == 429,
-        "The upstream limits this key: send less at once, or ask the provider for more.",
+        "The upstream limits this key: send fewer requests at once, or ask the provider for a higher limit.",
         f"{_RUNBOOKS}: ConcertinaUpstreamUnreachable",
     ),
     _Rule(
         lambda event: event.status >= 500 or event.status == 0,
-        "The upstream failed. Look at the provider's status page; the client may send it again.",
+        "The upstream failed. Check the provider's status page; the client may retry.",
         f"{_RUNBOOKS}: ConcertinaUpstreamUnreachable",
     ),
     _Rule(
         lambda event: event.compaction == "failed-open",
-        "A fault of the proxy's came first: the log has its line.",
+        "A fault of the proxy came first; see the log.",
         f"{_RUNBOOKS}: ConcertinaFailingOpen",
     ),
     _Rule(

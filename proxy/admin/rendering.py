@@ -1,4 +1,4 @@
-"""Pages from values: the templates and files they need, loaded at the first page, and the frame around every view."""
+"""Render pages: templates and assets, loaded at the first page, and the frame of every view."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FOREVER = {"cache-control": "public, max-age=31536000, immutable"}
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file of ours that pages refer to; its name holds a hash of its content, so that it never changes."""
+    """An asset of the pages. Its name contains a hash of its content, so that it never changes."""
 
     name: str
     kind: str
@@ -48,60 +48,63 @@ class Asset:
 
 @cache
 def assets() -> dict[str, Asset]:
-    """By the name of the file that they come from."""
-    found = {}
+    """Return the assets by the name of their file."""
+    assets_by_file = {}
     for file in (resources.files("proxy.admin") / "assets").iterdir():
         stem, _, kind = file.name.rpartition(".")
         content = file.read_bytes()
         digest = hashlib.sha256(content).hexdigest()[:_HASH_DIGITS]
-        found[file.name] = Asset(f"{stem}.{digest}.{kind}", kind, content)
-    return found
+        assets_by_file[file.name] = Asset(f"{stem}.{digest}.{kind}", kind, content)
+    return assets_by_file
 
 
 async def asset(request: Request) -> Response | None:
-    """The file that is asked for by its name with the hash; None for another name."""
-    known = {each.name: each for each in (await asyncio.to_thread(assets)).values()}
-    found = known.get(request.path_params["name"])
-    return None if found is None else Response(found.content, media_type=_KINDS[found.kind], headers=_FOREVER)
+    """Return the requested asset by its name with the hash; None for another name."""
+    assets_by_name = {each.name: each for each in (await asyncio.to_thread(assets)).values()}
+    match = assets_by_name.get(request.path_params["name"])
+    return None if match is None else Response(match.content, media_type=_KINDS[match.kind], headers=_FOREVER)
 
 
 @cache
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined  # 6 MB that only pages need
 
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("proxy.admin"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(words.FILTERS)
-    made.filters["reason"] = why.reason
-    made.globals["asset"] = lambda name: assets()[name].name
-    return made
+    environment.filters.update(words.FILTERS)
+    environment.filters["reason"] = why.reason
+    environment.globals["asset"] = lambda name: assets()[name].name
+    return environment
 
 
 async def page(template: str, request: Request, values: Mapping[str, object], status: int = 200) -> Response:
-    """The template filled in, in a thread; `root` leads to /admin/ from wherever the browser is, under any prefix."""
+    """Render a template in a thread. `root` is a relative path to /admin/ that works under any prefix."""
     root = root_of(request)
     content = await asyncio.to_thread(lambda: _environment().get_template(template).render(values, root=root))
     return HTMLResponse(content, status)
 
 
 def root_of(request: Request) -> str:
-    """A relative address of /admin/."""
+    """Return a relative path to /admin/."""
     path: str = request.scope["raw_path"].decode("latin-1")
     return "../" * path.partition(ADMIN)[2].count("/") or "./"
 
 
 def wants_html(request: Request) -> bool:
-    """Whether a person looks, rather than a program."""
+    """Return True if the client is a browser."""
     return "text/html" in request.headers.get("accept", "")
 
 
 class Link(NamedTuple):
-    """A page in the navigation. key: goes there, after g."""
+    """A page in the navigation.
+
+    key: opens it, after g.
+    """
 
     page: AdminPage
     text: str
@@ -109,7 +112,10 @@ class Link(NamedTuple):
 
 
 class About(NamedTuple):
-    """What is at the foot of every page. started: Unix seconds."""
+    """The footer of every page.
+
+    started: in Unix seconds.
+    """
 
     version: str
     replica: str
@@ -128,20 +134,22 @@ _NAVIGATION = (
 
 
 def navigation(visitor: Visitor) -> list[list[Link]]:
-    """The views that this visitor may see, in groups."""
+    """Return the groups of views that this visitor may see."""
     groups = ([link for link in group if visitor.role in link.page.roles] for group in _NAVIGATION)
     return [group for group in groups if group]
 
 
 class PageFrame:
-    """Renders views in their frame."""
+    """Render views in their frame."""
 
     def __init__(self, context: Callable[[], AdminContext]) -> None:
+        """Create a frame over the running proxy."""
         self._find = context
 
     async def page(
         self, template: str, request: Request, visitor: Visitor, values: Mapping[str, object], status: int = 200
     ) -> Response:
+        """Render a template with health, navigation and footer."""
         context, now = self._find(), time.time()
         about = About(version("concertina"), context.name, context.started)
         frame = {"visitor": visitor, "navigation": navigation(visitor), "about": about, "now": now}

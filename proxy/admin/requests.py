@@ -1,4 +1,4 @@
-"""Requests of all replicas: those that the store keeps, and the newest of this process."""
+"""Requests of all replicas, from the store and from this process's memory."""
 
 import math
 from datetime import UTC, datetime
@@ -16,16 +16,17 @@ from proxy.telemetry.events import RequestEnded
 
 PAGE = 100
 FILTERS = ("tenant", "session", "outcome", "status", "id", "min_seconds", "since", "until")
-"""Parameters that say which requests are wanted."""
+"""The query parameters of a filter."""
 _MOST_CURSOR = 100
 
 Searched = RequestEnded | RequestRow
 
 
 class Filter(NamedTuple):
-    """Which requests are wanted; empty for all. status: a number, or a class as 5xx. session, id: how the id begins.
+    """A filter of requests. Empty fields match everything.
 
-    min_seconds: that they took at least. since, until: when they ended, in Unix seconds.
+    status: a number, or a class such as 5xx. session, id: the beginning of the id. min_seconds: the minimum duration.
+    since, until: of the end, in Unix seconds.
     """
 
     tenant: str = ""
@@ -38,6 +39,7 @@ class Filter(NamedTuple):
     until: float = math.inf
 
     def holds(self, event: Searched) -> bool:
+        """Return True if a request matches."""
         return (
             event.id.startswith(self.id)
             and (not self.status or self._has_status(event.status))
@@ -54,9 +56,10 @@ class Filter(NamedTuple):
 
 
 class RequestsPage(msgspec.Struct, frozen=True):
-    """Requests, the newest first. cursor: asks for older ones; None if there are none.
+    """Requests, the newest first.
 
-    is_whole: False if the store does not answer, so that they are this replica's alone.
+    cursor: for the next page of older ones; None if there are none. is_whole: False if the store does not respond, so
+    that only this replica's are in it.
     """
 
     requests: list[RequestEnded]
@@ -65,19 +68,17 @@ class RequestsPage(msgspec.Struct, frozen=True):
 
 
 def asked_of(request: Request, visitor: Visitor) -> tuple[Filter, Place | None]:
-    """Return which requests are wanted, and before which place; a viewer gets its own tenant's.
-
-    Raises InvalidRequestError."""
-    asked = {name: request.query_params.get(name, "").strip() for name in FILTERS}
+    """Return the filter and cursor of a query. A viewer gets its own tenant's requests. Raises InvalidRequestError."""
+    parameters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
     wanted = Filter(
-        tenant=visitor.tenant or asked["tenant"],
-        outcome=asked["outcome"],
-        status=asked["status"],
-        session=asked["session"],
-        id=asked["id"].lower(),
-        min_seconds=_seconds_of(asked["min_seconds"]),
-        since=_moment_of(asked["since"], "since", -math.inf),
-        until=_moment_of(asked["until"], "until", math.inf),
+        tenant=visitor.tenant or parameters["tenant"],
+        outcome=parameters["outcome"],
+        status=parameters["status"],
+        session=parameters["session"],
+        id=parameters["id"].lower(),
+        min_seconds=_seconds_of(parameters["min_seconds"]),
+        since=_moment_of(parameters["since"], "since", -math.inf),
+        until=_moment_of(parameters["until"], "until", math.inf),
     )
     return wanted, _place_of(request.query_params.get("cursor", ""))
 
@@ -85,14 +86,14 @@ def asked_of(request: Request, visitor: Visitor) -> tuple[Filter, Place | None]:
 async def list_requests(
     context: AdminContext, wanted: Filter, before: Place | None = None, limit: int = PAGE
 ) -> RequestsPage:
-    """Return the newest requests that are wanted, of those before a place."""
+    """Return the newest requests that match the filter, of those before a place."""
     stored = await context.requests.search(
         wanted.holds, limit=limit, before=before, since=wanted.since, until=wanted.until
     )
     seen = (event for event in context.recent.requests() if wanted.holds(event) and _is_before(event, before))
     events = {event.id: event for event in (*(each.event for each in stored.requests), *islice(seen, limit + 1))}
-    found = sorted(events.values(), key=lambda event: (event.at, event.id), reverse=True)
-    shown, has_more = found[:limit], len(found) > limit or not stored.is_last
+    events_by_age = sorted(events.values(), key=lambda event: (event.at, event.id), reverse=True)
+    shown, has_more = events_by_age[:limit], len(events_by_age) > limit or not stored.is_last
     return RequestsPage(shown, _cursor_of(shown[-1]) if shown and has_more else None, stored.is_whole)
 
 
@@ -105,19 +106,19 @@ def _cursor_of(event: RequestEnded) -> str:
 
 
 def _place_of(cursor: str) -> Place | None:
-    """Return the place that a cursor names; None for no cursor. Raises InvalidRequestError."""
+    """Return the place of a cursor; None for no cursor. Raises InvalidRequestError."""
     if not cursor:
         return None
     at, _, name = cursor[:_MOST_CURSOR].partition("-")
     if not name or (seconds := _number_of(at)) is None:
-        raise InvalidRequestError("A cursor is what a page before has told.", param="cursor")
+        raise InvalidRequestError("cursor must be the value from the previous page.", param="cursor")
     return Place(seconds, name)
 
 
 def _seconds_of(text: str) -> float:
     seconds = _number_of(text) if text else 0.0
     if seconds is None or seconds < 0:
-        raise InvalidRequestError("min_seconds is a number of seconds.", param="min_seconds")
+        raise InvalidRequestError("min_seconds must be a number of seconds.", param="min_seconds")
     return seconds
 
 
@@ -130,7 +131,7 @@ def _moment_of(text: str, name: str, otherwise: float) -> float:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        text = f"{name} is a time as 2026-01-31T18:00, in UTC, or in Unix seconds."
+        text = f"{name} must be a time such as 2026-01-31T18:00, in UTC, or in Unix seconds."
         raise InvalidRequestError(text, param=name) from None
 
 

@@ -1,10 +1,10 @@
-"""The roles of those who use our own pages, and the groups of roles that pages and endpoints are for."""
+"""The roles of visitors, and the groups of roles for pages and endpoints."""
 
 from typing import Literal
 
 Role = Literal["nobody", "owner", "operator", "tenant"]
 
-# Figures are not for a tenant's viewers: they are of all tenants. What names sessions is for nobody without a sign-in.
+# Figures are of all tenants, so a tenant's viewers do not see them. Pages that name sessions need a sign-in.
 FIGURES: frozenset[Role] = frozenset({"nobody", "owner", "operator"})
 SIGNED_IN: frozenset[Role] = frozenset({"owner", "operator", "tenant"})
 OPERATORS: frozenset[Role] = frozenset({"owner", "operator"})

@@ -1,4 +1,4 @@
-"""From the table of endpoints to routes: each row is handled by the one method that has its name."""
+"""Build routes from the table of endpoints. Each row is handled by the method with its name."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
@@ -16,19 +16,19 @@ _Row = TypeVar("_Row", Endpoint, AdminPage)
 
 
 def handlers_of(rows: Iterable[_Row], owners: Iterable[object]) -> dict[_Row, Handler]:
-    """The method of one of the owners for each row. Raises LookupError for a row that has none or several."""
-    known = [*owners]
-    found: dict[_Row, Handler] = {}
+    """Return the method of one of the owners for each row. Raises LookupError if a row has none or several."""
+    candidates = [*owners]
+    handlers: dict[_Row, Handler] = {}
     for row in rows:
-        methods = [getattr(owner, row.name) for owner in known if hasattr(owner, row.name)]
+        methods = [getattr(owner, row.name) for owner in candidates if hasattr(owner, row.name)]
         if len(methods) != 1:
             raise LookupError(f"{row.name} has {len(methods)} handlers")
-        found[row] = methods[0]
-    return found
+        handlers[row] = methods[0]
+    return handlers
 
 
 def api_routes(guard: Guard, handlers: Mapping[Endpoint, Handler]) -> list[Route]:
-    """The API, and for everybody what it is, since that tells nothing of this proxy."""
+    """Return the routes of the API and of its description, which needs no sign-in."""
 
     async def describe(_: Request) -> Response:
         return as_json(document(handlers))
@@ -43,7 +43,7 @@ def api_routes(guard: Guard, handlers: Mapping[Endpoint, Handler]) -> list[Route
 
 
 def page_routes(guard: Guard, handlers: Mapping[AdminPage, Handler]) -> list[Route]:
-    """Every page at its path; the overview behind the entrance."""
+    """Return the route of every page. The overview is part of the entrance."""
     pages = {row.path: (row, guard.only(handler, row.roles)) for row, handler in handlers.items()}
     _, overview = pages.pop("")
     return [
@@ -53,7 +53,7 @@ def page_routes(guard: Guard, handlers: Mapping[AdminPage, Handler]) -> list[Rou
 
 
 def _answer(endpoint: Endpoint, handler: Handler) -> Callable[[Request, Visitor], Awaitable[Response]]:
-    """What a handler answers, as JSON."""
+    """Return an endpoint that sends a handler's value as JSON."""
 
     async def answer(request: Request, visitor: Visitor) -> Response:
         value = await handler(request, visitor)

@@ -1,4 +1,4 @@
-"""How the proxy is set up: models, tenants and their policies, the store, the config in force."""
+"""The setup of the proxy: models, tenants and their policies, the store, the config in force."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -26,11 +26,11 @@ from proxy.telemetry.histograms import Histogram, Histograms
 
 
 class TenantModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model as one tenant's requests know it. window: None where nobody says; usable: what of it a prompt may take.
+    """A model as a tenant's requests know it.
 
-    price: US dollars for a million tokens, of prompts and of answers.
-    configured, learned, asked, listed: what the config, refusals, the upstream and the table say; None for nothing.
-    calibration: the upstream's tokens for each of our estimate.
+    window: None if unknown. usable: tokens for a prompt. price: US dollars for a million tokens, of prompts and of
+    responses. configured, learned, asked, listed: from the config, refusals, the upstream and the table; None if
+    absent. calibration: the upstream's tokens per estimated token.
     """
 
     place: ModelKey
@@ -47,8 +47,11 @@ class TenantModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant. requests to unpriced: as in `Totals`, of a span of time. policy: None of one that is not in the config,
-    or no more. budget_used: the share of what summaries may take today, of this process."""
+    """A tenant.
+
+    requests to unpriced: as in `Totals`, of a span of time. policy: None if the config does not have the tenant.
+    budget_used: the share of today's tokens for summaries, of this process.
+    """
 
     name: str
     policy: str | None
@@ -69,7 +72,10 @@ class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A setting of a policy. origin: who says so: a policy of the config, a preset, or the default."""
+    """A setting of a policy.
+
+    origin: a policy of the config, a preset, or the default.
+    """
 
     name: str
     value: object
@@ -78,11 +84,10 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class TenantView(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant and the policy that holds for it. models: what it used of each. parts: by the hour or day.
+    """A tenant and its policy.
 
-    keys, viewer_keys: their number.
-
-    issued: keys beside those of the config, the newest first; more_issued: how many older ones there are.
+    models: its usage by model. parts: by hour or day. keys, viewer_keys: their number in the config. issued: issued
+    keys, the newest first. more_issued: the number of older ones.
     """
 
     row: TenantRow
@@ -98,7 +103,7 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """An operation of the store: how often, what failed, and seconds that it took on the average."""
+    """An operation of the store: its number, its errors, and its average seconds."""
 
     name: str
     number: int
@@ -107,13 +112,13 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class StoreView(msgspec.Struct, frozen=True, kw_only=True):
-    """The store. address: without what it is opened with. reason: why it is not available; since: when it became so, or
-    available, in Unix seconds. ttl, timeout: seconds.
+    """The store.
 
-    entries: by kind; size, most: bytes that it takes, and may take; eviction: what a full server drops. None where it
-    does not tell.
-
-    keys: ids of encryption keys, the one in use first; empty where nothing is encrypted.
+    address: without credentials. reason: why it is unavailable. since: when it became so, or available, in Unix
+    seconds. ttl, timeout: in seconds.
+    entries: by kind. size, most: used and available bytes. eviction: the policy of a full server. None if the store
+    does not report it.
+    keys: ids of encryption keys, the one in use first; empty without encryption.
     """
 
     kind: str
@@ -133,7 +138,7 @@ class StoreView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """What came of an entry that was written, read and erased; each in milliseconds."""
+    """The result of writing, reading and erasing an entry, in milliseconds."""
 
     is_well: bool
     write: float
@@ -142,9 +147,10 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of reading the config's file again. changed: whether anything is in force that was not before.
+    """The result of reading the config's file again.
 
-    problems: how many it has, and then it is not taken; refusals: what they are. notes: as of `concertina check`.
+    changed: True if the config in force changed. problems: their number; if there are any, the old config stays.
+    refusals: the problems. notes: as in `concertina check`.
     """
 
     taken: bool
@@ -156,9 +162,10 @@ class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
-    """The config in force, without secrets. file: None for the built-in defaults. taken: since when, in Unix seconds.
+    """The config in force, without secrets.
 
-    digest: by which replicas with the same config are known. problems: how many a file has that was refused.
+    file: None for the built-in defaults. taken: when it was loaded, in Unix seconds. digest: equal on replicas with the
+    same config. problems: of a refused file.
     """
 
     file: str | None
@@ -173,41 +180,41 @@ class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
 def models(
     sources: Iterable[Sources], config: Config, price: Callable[[str], Price | None], is_exact: Callable[[str], bool]
 ) -> list[TenantModel]:
-    """One row for each tenant, upstream and model: a tenant's keys may know more than one of them."""
-    found = {(each.place.tenant, each.place.base_url, each.place.model): each for each in sources}
+    """Return one row per tenant, upstream and model, since several keys of a tenant may know one."""
+    sources_by_key = {(each.place.tenant, each.place.base_url, each.place.model): each for each in sources}
     return [
         _model(each, config, price(each.place.model), exact=is_exact(each.place.model))
-        for _, each in sorted(found.items())
+        for _, each in sorted(sources_by_key.items())
     ]
 
 
-def _model(known: Sources, config: Config, price: Price | None, *, exact: bool) -> TenantModel:
-    window = known.window
+def _model(source: Sources, config: Config, price: Price | None, *, exact: bool) -> TenantModel:
+    window = source.window
     return TenantModel(
-        place=known.place,
-        upstream=upstream_of(known.place, config),
+        place=source.place,
+        upstream=upstream_of(source.place, config),
         window=window,
         usable=usable_tokens(window.tokens, None, exact=exact, of_prompt=window.of_prompt) if window else None,
-        configured=known.configured,
-        learned=known.learned,
-        asked=known.asked,
-        listed=known.listed,
-        calibration=known.calibration,
-        experience=known.experience,
+        configured=source.configured,
+        learned=source.learned,
+        asked=source.asked,
+        listed=source.listed,
+        calibration=source.calibration,
+        experience=source.experience,
         price=(1e6 * price.prompt, 1e6 * price.completion) if price else None,
     )
 
 
-def upstream_of(place: ModelKey, config: Config) -> str:
-    """The upstream at this address, by its name in the config."""
-    names = (name for name, upstream in config.upstreams.items() if upstream.base_url == place.base_url)
-    return next(names, place.base_url)
+def upstream_of(model: ModelKey, config: Config) -> str:
+    """Return the upstream's name in the config for this address."""
+    names = (name for name, upstream in config.upstreams.items() if upstream.base_url == model.base_url)
+    return next(names, model.base_url)
 
 
 def tenants(
     config: Config, sums: Sequence[Totals], in_flight: Mapping[str, int], budgets: Mapping[str, float]
 ) -> list[TenantRow]:
-    """In the order of their sums."""
+    """Return the tenants in the order of their sums."""
     return [_tenant(each, config, in_flight, budgets.get(each.name)) for each in sums]
 
 
@@ -241,23 +248,24 @@ def tenant(
     more_issued: int,
     reloader: Reloader,
 ) -> TenantView:
-    known = reloader.config.tenants[row.name]
+    """Return a tenant with its policy."""
+    settings = reloader.config.tenants[row.name]
     return TenantView(
         row=row,
         models=models,
         parts=parts,
-        keys=len(known.keys),
-        viewer_keys=len(known.viewer_keys),
+        keys=len(settings.keys),
+        viewer_keys=len(settings.viewer_keys),
         issued=issued,
         more_issued=more_issued,
-        upstream=known.upstream,
-        policies=[*known.policies],
-        settings=policy(known.policy, reloader),
+        upstream=settings.upstream,
+        policies=[*settings.policies],
+        settings=policy(settings.policy, reloader),
     )
 
 
 def policy(name: str, reloader: Reloader) -> list[Setting]:
-    """The effective settings of a policy, each with who says so."""
+    """Return the effective settings of a policy with their origins."""
     where = origins(name, _policies_of(reloader))
     defaults = dict(_flat(DEFAULTS))
     return [
@@ -267,11 +275,11 @@ def policy(name: str, reloader: Reloader) -> list[Setting]:
 
 
 def _policies_of(reloader: Reloader) -> Mapping[str, object]:
-    """What the file says of policies, as it is written there."""
+    """Return the policies as the file has them."""
     if reloader.text is None:
         return {}
-    found = parse(reloader.text, "config", {}).values.get("policies")
-    return cast("Mapping[str, object]", found) if isinstance(found, dict) else {}
+    policies = parse(reloader.text, "config", {}).values.get("policies")
+    return cast("Mapping[str, object]", policies) if isinstance(policies, dict) else {}
 
 
 def _flat(settings: PolicySettings) -> Iterator[tuple[str, object]]:
@@ -287,6 +295,7 @@ def _flatten(values: Mapping[str, Any], front: str) -> Iterator[tuple[str, objec
 
 
 def store(breaker: CircuitBreaker, facts: Facts, sealer: Sealer, config: Config, now: float) -> StoreView:
+    """Return the view of the store."""
     return StoreView(
         kind=config.store.url.partition("://")[0],
         address=bare(config.store.url),
@@ -306,14 +315,15 @@ def store(breaker: CircuitBreaker, facts: Facts, sealer: Sealer, config: Config,
 
 
 def _operations(seconds: Histograms, errors: Mapping[str, int]) -> Iterator[Operation]:
-    known = {labels[0]: histogram for labels, histogram in seconds.of.items()}
-    for name in sorted({*known, *errors}):
-        histogram = known.get(name) or Histogram(len(seconds.bounds))
+    histograms = {labels[0]: histogram for labels, histogram in seconds.of.items()}
+    for name in sorted({*histograms, *errors}):
+        histogram = histograms.get(name) or Histogram(len(seconds.bounds))
         number = sum(histogram.counts)
         yield Operation(name, number, errors.get(name, 0), histogram.sum / number if number else None)
 
 
 def config(reloader: Reloader) -> ConfigView:
+    """Return the view of the config in force."""
     return ConfigView(
         file=str(reloader.file) if reloader.file else None,
         taken=reloader.taken_at,
@@ -326,12 +336,12 @@ def config(reloader: Reloader) -> ConfigView:
 
 
 async def reload(reloader: Reloader) -> Reloaded:
-    """Have the file read again, and taken if it is well."""
-    before = reloader.config
+    """Read the config's file again, and load it if it is valid."""
+    old_config = reloader.config
     await reloader.reload("page")
     return Reloaded(
         taken=not reloader.problems,
-        changed=reloader.config != before,
+        changed=reloader.config != old_config,
         problems=reloader.problems,
         refusals=reloader.refusals,
         needs_restart=[*reloader.needs_restart],

@@ -1,4 +1,4 @@
-"""Our own pages: an ASGI application for health, metrics and everything under /admin."""
+"""The proxy's own pages: an ASGI application for health, metrics and everything under /admin."""
 
 import time
 from collections.abc import Callable
@@ -39,7 +39,7 @@ _WELCOME = {
 
 
 class AdminSite:
-    """An ASGI application for the paths that are ours."""
+    """The ASGI application for the proxy's own paths."""
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class AdminSite:
         is_draining: Callable[[], bool],
         lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]],
     ) -> None:
+        """Create the site. `context` returns None before the lifespan has begun."""
         self._find = context
         self._is_draining = is_draining
         self.access = Access(lambda: self._context.config, lambda: self._context.active().admin_token)
@@ -77,8 +78,10 @@ class AdminSite:
         self._app.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pages are served under their own names alone, so that shutting those off shuts off all; a slash may
-        follow them. Only a session's name may be encoded."""
+        """Serve a page under its exact name, with an optional slash at the end.
+
+        Only a session's name may be encoded. So a front end that blocks /admin blocks every page.
+        """
         if scope["type"] == "http":
             written = scope["raw_path"].partition(b"?")[0].decode("latin-1")
             if not written.startswith(_NAMES) or written == _NAMES:
@@ -89,13 +92,13 @@ class AdminSite:
     @property
     def _context(self) -> AdminContext:
         context = self._find()
-        assert context is not None  # noqa: S101 - pages are served once the lifespan has begun
+        assert context is not None  # noqa: S101 - pages are served after the lifespan has begun
         return context
 
     async def _ready(self, request: Request) -> Response:
-        """Ready as soon as requests can be served; a store that is down or a broken config does not change that.
+        """Return 200 when requests can be served. A failed store or a broken config does not change that.
 
-        `?verbose` adds the health of each part, without names, since it is for everybody.
+        `?verbose` adds the health of each part, without names, since the endpoint is public.
         """
         context = self._find()
         if context is None:
@@ -112,7 +115,7 @@ class AdminSite:
         return JSONResponse(state)
 
     async def _metrics(self, request: Request) -> Response:
-        """For Prometheus, whether there are pages or not."""
+        """Return the metrics for Prometheus. server.admin does not turn them off."""
         await self.access.slow_down(request)
         try:
             self.access.visitor(request, FIGURES)
@@ -142,16 +145,16 @@ async def _alive(_: Request) -> Response:
 
 
 async def _error_page(request: Request, error: Exception) -> Response:
-    """What Starlette refuses by itself."""
+    """Return the page for an error of Starlette."""
     allowed = error.headers.get("Allow") if isinstance(error, HTTPException) and error.headers else None
     if allowed is not None:
         return with_protection(
-            await error_response(request, MethodNotAllowedError(f"This page takes {allowed} only.", allowed))
+            await error_response(request, MethodNotAllowedError(f"This page supports only {allowed}.", allowed))
         )
-    missing = NotFoundError("There is no such page. docs/observability.md lists all pages.")
+    missing = NotFoundError("Page not found. docs/observability.md lists all pages.")
     return with_protection(await error_response(request, missing))
 
 
 async def _fault_page(request: Request, _: Exception) -> Response:
-    error = ProxyError("This page could not be made; the log says where it failed.")
+    error = ProxyError("This page failed; see the log.")
     return with_protection(await error_response(request, error))

@@ -1,4 +1,4 @@
-"""What was spent, of sums by model: the one place where pages and API ask what money is known of."""
+"""Spend by model. Pages and API get all money figures here."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -11,10 +11,10 @@ Prices = Callable[[str], Price | None]
 
 
 class Spend(NamedTuple):
-    """US dollars at list price, of the models that have a price; None where none has one.
+    """US dollars at list price, of the models with a price; None if none has one.
 
-    cost: of answers and summaries. saved: what the same requests would have cost more as they came, an estimate.
-    unpriced: names of the models without a price.
+    cost: of responses and summaries. saved: estimated difference to the cost of the unchanged requests. unpriced: names
+    of the models without a price.
     """
 
     cost: float | None
@@ -24,11 +24,11 @@ class Spend(NamedTuple):
 
 
 def spend_of(sums: Iterable[tuple[str, Tally]], price: Prices) -> Spend:
-    """Of sums, each with its model."""
+    """Return the spend of sums, each with its model."""
     sums = [*sums]
     tally, unpriced = total(each for _, each in sums), {model for model, _ in sums if price(model) is None}
-    named = sorted(filter(None, unpriced))
+    unpriced_names = sorted(filter(None, unpriced))
     if all(model in unpriced for model, _ in sums):
-        return Spend(None, None, None, named)
-    made = figures.cost_of_summaries(tally)
-    return Spend(figures.cost_of_answers(tally) + made, made, figures.usd_saved(tally), named)
+        return Spend(None, None, None, unpriced_names)
+    summary_cost = figures.cost_of_summaries(tally)
+    return Spend(figures.cost_of_answers(tally) + summary_cost, summary_cost, figures.usd_saved(tally), unpriced_names)

@@ -1,4 +1,4 @@
-"""What tenants and models have used in a span of time, as rows of a table that is sorted by any of its columns."""
+"""The usage of tenants and models in a span of time, as rows of a sortable table."""
 
 import csv
 import io
@@ -10,17 +10,17 @@ from proxy.admin.spend import Prices, spend_of
 from proxy.telemetry import figures
 from proxy.telemetry.tally import Tally, total
 
-# Cells that begin so are formulas to a spreadsheet; models are named by clients.
+# Cells that begin with these are formulas in a spreadsheet, and clients choose the names of models.
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over requests, of all replicas.
+    """Sums over requests of all replicas.
 
-    cost: US dollars at list price, of answers and summaries; None where no price is known. saved: what the same
-    requests would have cost more as they came, an estimate. unpriced: whether these leave something out. net: tokens
-    that were not sent, less what summaries took. failed: requests without an answer of 2xx, or of a shape that is not
-    understood. passed_on: overflows that reached the client.
+    cost: US dollars at list price, with summaries; None if no price is known. saved: estimated difference to the cost
+    of the unchanged requests. unpriced: True if they miss models without a price. net: tokens that were not sent, minus
+    the tokens of summaries. failed: requests without a 2xx response, or with an unknown format. passed_on: overflow
+    errors that clients got.
     """
 
     name: str
@@ -38,19 +38,22 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 COLUMNS = ("name", "cost", "saved", "net", "received", "requests", "failed", "passed_on", "kept_alive")
-"""What a table may be sorted by."""
+"""The sortable columns."""
 
 
 def totals(sums: Mapping[tuple[str, str], Tally], price: Prices, *, by_model: bool) -> dict[str, Totals]:
-    """Of each tenant, or of each model. sums: by tenant and model."""
+    """Return the totals of each tenant, or of each model.
+
+    sums: by tenant and model.
+    """
     rows: dict[str, list[tuple[str, Tally]]] = {}
     for (tenant, model), tally in sums.items():
         rows.setdefault(model if by_model else tenant, []).append((model, tally))
-    return {name: totals_of(name, found, price) for name, found in rows.items()}
+    return {name: totals_of(name, tallies, price) for name, tallies in rows.items()}
 
 
 def totals_of(name: str, rows: Iterable[tuple[str, Tally]], price: Prices) -> Totals:
-    """Of some sums, each with its model."""
+    """Return the totals of some sums, each with its model."""
     rows = [*rows]
     tally, spent = total(each for _, each in rows), spend_of(rows, price)
     return Totals(
@@ -70,11 +73,11 @@ def totals_of(name: str, rows: Iterable[tuple[str, Tally]], price: Prices) -> To
 
 
 def order_rows(rows: Iterable[Totals], column: str) -> list[Totals]:
-    """By a column: names from A on, numbers from the largest on, and what is not known behind them."""
-    found = sorted(rows, key=lambda row: row.name)
+    """Sort rows by a column: names from A, numbers from the largest, unknown ones last."""
+    by_name = sorted(rows, key=lambda row: row.name)
     if column == "name":
-        return found
-    return sorted(found, key=lambda row: -_number(getattr(row, column)))
+        return by_name
+    return sorted(by_name, key=lambda row: -_number(getattr(row, column)))
 
 
 def _number(value: float | None) -> float:
@@ -82,11 +85,11 @@ def _number(value: float | None) -> float:
 
 
 def as_csv(rows: Iterable[Totals]) -> str:
-    """A line for each, under a line of names."""
+    """Return the rows as CSV with a header line."""
     written = io.StringIO()
     lines = csv.writer(written, lineterminator="\r\n")
     lines.writerow(Totals.__struct_fields__)
     for row in rows:
-        name, *rest = msgspec.structs.astuple(row)
-        lines.writerow([f"'{name}" if name.startswith(_FORMULAS) else name, *rest])
+        name, *values = msgspec.structs.astuple(row)
+        lines.writerow([f"'{name}" if name.startswith(_FORMULAS) else name, *values])
     return written.getvalue()

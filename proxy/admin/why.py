@@ -1,4 +1,4 @@
-"""Why a request went out as it did, and why a conversation was compacted, in sentences."""
+"""The reasons for what was sent and for compactions, in sentences."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,149 +8,148 @@ from policies.decision.plan import AHEAD
 from proxy.admin import words
 from proxy.telemetry.events import CompactionEnded, RequestEnded
 
-# By the words of `x-compaction-reason`.
+# By the codes of `x-compaction-reason`.
 REASONS: Mapping[str, str] = MappingProxyType(
     {
-        "below_floor": "It is small: nothing of it was changed.",
-        "below_threshold": "It fits: nothing of it was changed.",
-        "output_lowered": "Prompt and answer did not fit together, so the limit of the answer was lowered.",
-        "unknown_window": "The model's window is not known, so nothing is done before the upstream refuses.",
-        "nothing_to_compact": "There is no place where the conversation may be cut.",
+        "below_floor": "It is small, so it was not changed.",
+        "below_threshold": "It fits, so it was not changed.",
+        "output_lowered": "Prompt and response did not fit together, so the limit of the response was lowered.",
+        "unknown_window": "The model's window is unknown, so a compaction follows only a refusal by the upstream.",
+        "nothing_to_compact": "The conversation has no place where it may be cut.",
         "gain_too_small": "A summary would free too little.",
-        "no_gain": "The summary would weigh more than what it stands for.",
-        "irreducible": "What must stay fills the window alone, so that no summary helps.",
-        "ineffective": "The last summaries did not help, so none is made for now.",
+        "no_gain": "The summary would be larger than the messages that it replaces.",
+        "irreducible": "The messages that must stay fill the window, so no summary helps.",
+        "ineffective": "The last summaries freed too little, so none is made for now.",
         "proactive": "Its window was nearly full, so it was sent with a new record.",
         "tool_execution": "Its window was nearly full in the middle of tool calls, so it was sent with a new record.",
-        "manual": "A compaction was asked for.",
+        "manual": "An operator or a header requested a compaction.",
         "overflow_retry": "The upstream refused it as too long, so it was compacted and sent again.",
-        "halved": "Nothing else was left: half of the history gave way to a note.",
-        "separator": "It begins behind the separator that its policy names.",
-        "said_once": "Results that repeat earlier ones, or are padded, were shortened without loss.",
-        "media_aged": "Its upstream takes no more pictures, so the oldest of them gave way to notes.",
+        "halved": "Nothing else helped, so a note replaced half of the history.",
+        "separator": "It begins after the separator of its policy.",
+        "said_once": "Repeated or padded tool results were shortened without loss.",
+        "media_aged": "The upstream accepts no more pictures, so notes replaced the oldest ones.",
         "media_shed": "The upstream refused its pictures, so it was sent again with fewer of them.",
         "too_large": "A single message was larger than the window, so its content was cut.",
-        "would_reuse": "In shadow mode: a summary would have been used again.",
+        "would_reuse": "In shadow mode: the stored record would have been used.",
         "would_cool": "In shadow mode: large tool results would have been shortened.",
         "would_compact_N_messages": "In shadow mode: a summary would have been made.",
         "off": "Compaction is off for it.",
-        "several_choices": "It asks for several answers (n > 1), which are relayed as they come.",
-        "previous_response_id": "The provider holds its history, so it was relayed as it came.",
-        "thread": "The provider holds its history, so it was relayed as it came.",
-        "conversation": "The provider holds its history, so it was relayed as it came.",
-        "stored_items": "Only the provider has what would be summarised, so it was relayed as it came.",
-        "provider_compaction": "The provider is asked to compact it, so it was relayed as it came.",
-        "provider_context_management": "The provider shortens it, so it is compacted after an overflow only.",
-        "bound_body": "It counts on the bytes that were sent before, so it was relayed as it came.",
-        "refused": "The upstream refused a copy lately, so it was sent as it came.",
-        "body_too_large": "It is too large to be read without holding up others, so it was relayed as it came.",
-        "too_many_values": "It holds more values than are read without holding up others: relayed as it came.",
-        "unknown_shape": "Its shape is not understood, so it was relayed as it came.",
-        "pending": "Its summary is being made elsewhere, and it still fits.",
-        "client_request": "The client asked for a compaction, and got one.",
-        "client_threshold": "It was as long as its client lets it become, so it got a compaction before its answer.",
-        "cleared": "Its client wants old results of tools to be left out.",
-        "waiting": "Its upstream said nothing for so long that the client was sent signs of life.",
-        "compacting": "Its summary was being made while the client waited.",
-        "over_budget": "The tenant's budget for summaries is spent for today.",
-        "internal_error": "A fault of ours: it was forwarded as it came. The log says where.",
-        "summarizer_timeout": "The summarizer took too long.",
-        "summarizer_transient": "The summarizer could not be reached, or failed for a moment.",
-        "summarizer_refused": "The summarizer refused.",
-        "summarizer_invalid": "The summarizer's answers were no summaries.",
-        "summarizer_bounded": "It was too long for the summarizer in as many calls as the policy allows.",
-        "summarizer_cooling_down": "The summarizer failed lately and rests.",
-        "cancelled": "Whoever waited for it left.",
+        "several_choices": "It requests several responses (n > 1), so it was relayed unchanged.",
+        "previous_response_id": "The provider stores its history, so it was relayed unchanged.",
+        "thread": "The provider stores its history, so it was relayed unchanged.",
+        "conversation": "The provider stores its history, so it was relayed unchanged.",
+        "stored_items": "Only the provider has the messages to summarise, so it was relayed unchanged.",
+        "provider_compaction": "It requests the provider's own compaction, so it was relayed unchanged.",
+        "provider_context_management": "The provider shortens it, so a compaction follows only an overflow.",
+        "bound_body": "It depends on the exact bytes sent before, so it was relayed unchanged.",
+        "refused": "The upstream recently refused a changed request, so it was sent unchanged.",
+        "body_too_large": "It is too large to parse without delaying others, so it was relayed unchanged.",
+        "too_many_values": "It has too many values to parse without delaying others, so it was relayed unchanged.",
+        "unknown_shape": "Its format is unknown, so it was relayed unchanged.",
+        "pending": "Another request is making its summary, and it still fits.",
+        "client_request": "The client requested a compaction.",
+        "client_threshold": "It reached the client's own limit, so it was compacted before the response.",
+        "cleared": "The client requests that old tool results are left out.",
+        "waiting": "The upstream sent nothing for so long that the client got keepalive comments.",
+        "compacting": "The client waited for its summary.",
+        "over_budget": "The tenant's summary budget for today is used up.",
+        "internal_error": "After a fault of the proxy it was sent unchanged. The log has the reason.",
+        "summarizer_timeout": "The summarizer timed out.",
+        "summarizer_transient": "The summarizer was unreachable, or failed temporarily.",
+        "summarizer_refused": "The summarizer refused the request.",
+        "summarizer_invalid": "The summarizer's responses were not valid summaries.",
+        "summarizer_bounded": "It was too long for the summarizer within the policy's limit of calls.",
+        "summarizer_cooling_down": "The summarizer failed recently and is paused.",
+        "cancelled": "The client disconnected.",
     }
 )
-# By `end` of the log.
+# By `end` in the log.
 ENDS: Mapping[str, str] = MappingProxyType(
     {
-        "complete": "The answer passed whole.",
-        "truncated": "The upstream broke off its answer.",
-        "client_gone": "The client left before its end.",
-        "refused": "The proxy answered it with an error of its own.",
+        "complete": "The response is complete.",
+        "truncated": "The upstream broke off its response.",
+        "client_gone": "The client disconnected before the end.",
+        "refused": "The proxy refused it.",
         "deadline": "It took longer than server.request_deadline.",
-        "shut_down": "The process ended before it.",
-        "aborted": "A fault of ours ended it; the log says where.",
+        "shut_down": "The process stopped before the end.",
+        "aborted": "A fault of the proxy ended it; see the log.",
     }
 )
 OVERFLOWS: Mapping[str, str] = MappingProxyType(
     {
-        "solved": "The upstream refused it as too long; a smaller copy was sent and answered.",
-        "output_lowered": "Prompt and answer did not fit together: it was sent again with a lower limit of the answer.",
-        "observed": "The upstream refused it as too long, and its mode leaves that to the client.",
-        "passed_on": "The upstream refused it as too long, and nothing helped: the client got the error.",
+        "solved": "The upstream refused it as too long. A smaller request was sent and answered.",
+        "output_lowered": "Prompt and response did not fit together. It was sent again with a lower response limit.",
+        "observed": "The upstream refused it as too long, and its mode leaves overflows to the client.",
+        "passed_on": "The upstream refused it as too long, and no retry fitted: the client got the error.",
     }
 )
-# By `cause` of the log.
+# By `cause` in the log.
 CAUSES: Mapping[str, str] = MappingProxyType(
     {
         "dns": "the upstream's name was not found",
         "refused": "the upstream refused the connection",
         "tls": "no TLS connection could be made",
-        "unreachable": "the upstream was not reached",
+        "unreachable": "the upstream was unreachable",
         "connect_timeout": "the connection took too long",
-        "idle_timeout": "nothing came for too long",
-        "total_timeout": "the answer took too long",
+        "idle_timeout": "the upstream sent nothing for too long",
+        "total_timeout": "the response took too long",
         "reset": "the upstream reset the connection",
         "closed": "the upstream closed the connection",
-        "not_http": "what came was not HTTP",
-        "proxy": "the proxy in between was not there",
-        "proxy_credentials": "the proxy in between asked for credentials (407)",
-        "proxy_refused": "the proxy in between refused",
-        "undecodable": "the answer's coding could not be undone",
-        "too_large": "the answer was too large to be read",
+        "not_http": "the response was not HTTP",
+        "proxy": "the HTTP proxy to the upstream was unreachable",
+        "proxy_credentials": "the HTTP proxy to the upstream requires credentials (407)",
+        "proxy_refused": "the HTTP proxy to the upstream refused",
+        "undecodable": "the response could not be decompressed",
+        "too_large": "the response was too large",
     }
 )
-# By `x-compaction-warning`. What is said of pins and media has figures, and its own sentences.
+# By `x-compaction-warning`. Pins and media have figures and sentences of their own.
 _WARNINGS: Mapping[str, str] = MappingProxyType(
     {
         "prompt_cut_off": "The upstream read less than half of the prompt, without an error.",
-        "unstable_history": "The client changed messages that it had sent before, so records are lost; the log names"
-        " the message.",
+        "unstable_history": "The client changed earlier messages, so records are lost; the log names the message.",
     }
 )
 
 
 def troubles(event: RequestEnded) -> Iterator[str]:
-    """Yield why the upstream failed, and what the response warned of."""
+    """Yield the cause of an upstream's failure, and the response's warning."""
     if event.cause is not None:
         yield f"Cause: {CAUSES.get(event.cause, event.cause.replace('_', ' '))}."
-    if said := _WARNINGS.get(event.warning or ""):
-        yield said
+    if text := _WARNINGS.get(event.warning or ""):
+        yield text
 
 
 _TRIGGERS: Mapping[str, str] = MappingProxyType(
     {
-        "proactive": "a request filled {used} of its room (it is compacted from {threshold})",
-        "tool_execution": "amid tool calls a request filled {used} of its room (it is compacted from {threshold})",
+        "proactive": "a request filled {used} of its room (compaction starts at {threshold})",
+        "tool_execution": "during tool calls a request filled {used} of its room (compaction starts at {threshold})",
         "many": "a request of many messages filled {used} of its room",
-        "background": "the upstream reported {used} of the room used (prepared from {threshold})",
+        "background": "the upstream reported {used} of the room used (preparation starts at {threshold})",
         "economy": "{used} of its room were used, and {reading}",
-        "manual": "a compaction was asked for at {used} of the room",
-        "client": "the client asked for it at {used} of the room",
-        "overflow_retry": "the upstream refused a request as too long at {used} of the room that we believed in",
+        "manual": "a compaction was requested at {used} of the room",
+        "client": "the client requested it at {used} of the room",
+        "overflow_retry": "the upstream refused a request as too long at {used} of the assumed room",
     }
 )
 _CUTS: Mapping[str, str] = MappingProxyType(
     {
         "turn-boundary": "cut at the end of a turn",
         "round-boundary": "cut between two rounds of tool calls",
-        "best-effort": "cut where the least stays that must",
+        "best-effort": "cut before the minimum that must stay",
     }
 )
 _WOULD_COMPACT = re.compile(r"would_compact_\d+_messages")
 
 
 def reason(word: str) -> str:
-    """A reason as a sentence; itself where it is not one of ours."""
+    """Return the sentence for a reason, or an unknown reason itself."""
     word = _WOULD_COMPACT.sub("would_compact_N_messages", word)
     return REASONS.get(word, word)
 
 
 def compaction(event: CompactionEnded) -> str:
-    """Return what made a compaction necessary, and what came of it. Old records do not say how full the room was."""
+    """Return why a conversation was compacted, and the result. Old records lack the fill level."""
     by_size = event.threshold is not None or event.trigger not in ("proactive", "tool_execution")
     if event.used is None:
         cause = f"it was compacted ({event.trigger.replace('_', ' ')})"
@@ -161,35 +160,35 @@ def compaction(event: CompactionEnded) -> str:
 
 
 def _outcome(event: CompactionEnded) -> str:
-    asked = (f" {_summarizer_text(event)}" if event.calls else "") + _refusal_text(event)
+    summarizer_text = (f" {_summarizer_text(event)}" if event.calls else "") + _refusal_text(event)
     if event.digest is None:
-        return f"No summary was made: {reason(event.reason or event.result)}{asked}"
+        return f"No summary was made: {reason(event.reason or event.result)}{summarizer_text}"
     where = "in the background " if event.trigger in AHEAD else ""
     cut = _CUTS[event.strategy]
-    made = (
+    text = (
         f"So {where}the first {words.plural(event.covered, 'message')} became a record of"
         f" {words.exact(event.tokens_summary)} tokens, {cut}."
     )
-    if told := words.payoff(event):
-        made += f" {told}"
+    if payoff := words.payoff(event):
+        text += f" {payoff}"
     if event.result != "deterministic":
-        return made + asked
+        return text + summarizer_text
     cause = f" {reason(event.reason)}" if event.reason else ""
-    return f"{made} It was written without a model.{cause}{asked}"
+    return f"{text} It was written without a model.{cause}{summarizer_text}"
 
 
 def _refusal_text(event: CompactionEnded) -> str:
-    """Why answers of the model were of no use, or why it was not asked."""
+    """Return why responses of the model were rejected, or why it was not called."""
     if not event.refused:
         return ""
     if event.refused == ("login",):
-        return " No model may be asked with a client's login."
-    return f" Of no use: {'; '.join(event.refused)}."
+        return " A client's login must not be used to call a model."
+    return f" Rejected: {'; '.join(event.refused)}."
 
 
 def _summarizer_text(event: CompactionEnded) -> str:
     cost = f", {words.usd(event.usd)}" if event.usd is not None else ""
     return (
-        f"{event.model or 'The model'} was asked {words.plural(event.calls, 'time')} in {words.span(event.ms / 1000)}:"
+        f"{event.model or 'The model'} was called {words.plural(event.calls, 'time')} in {words.span(event.ms / 1000)}:"
         f" {words.exact(event.tokens_in)} tokens in, {words.exact(event.tokens_out)} out{cost}."
     )

@@ -1,4 +1,4 @@
-"""How numbers, times and names are written for people."""
+"""Format numbers, times and names for people."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -18,12 +18,12 @@ _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def exact(number: float | None) -> str:
-    """All digits of a number of things: 161,234."""
+    """Return all digits of a number: 161,234."""
     return UNKNOWN if number is None else f"{number:,.0f}".replace("-", "−")
 
 
 def short(number: float | None) -> str:
-    """Three digits of a number of things: 161k, 2.1 M, 9,120."""
+    """Return three digits of a number: 161 k, 2.1 M, 9,120."""
     if number is None:
         return UNKNOWN
     if abs(number) < 10_000:
@@ -33,7 +33,7 @@ def short(number: float | None) -> str:
 
 
 def round_number(number: float) -> str:
-    """A round number on an axis: 15 k."""
+    """Return a round number for an axis: 15 k."""
     unit, sign = next(((unit, f" {sign}") for unit, sign in _UNITS if number >= 10 and number >= unit), (1.0, ""))
     return f"{number / unit:g}{sign}"
 
@@ -43,7 +43,7 @@ def _three_digits(number: float) -> str:
 
 
 def share(part: float | None) -> str:
-    """A share as a percentage: 72 %."""
+    """Return a share as a percentage: 72 %."""
     if part is None:
         return UNKNOWN
     percent = 100 * part
@@ -51,7 +51,7 @@ def share(part: float | None) -> str:
 
 
 def usd(amount: float | None) -> str:
-    """An amount of US dollars, with cents, or with two digits below them: $1.24, $0.0031."""
+    """Return an amount of US dollars with cents, or with two digits if it is smaller: $1.24, $0.0031."""
     if amount is None:
         return UNKNOWN
     sign = "−" if amount < 0 else ""
@@ -60,7 +60,7 @@ def usd(amount: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A duration with its two largest units: 1 h 12 min, 43 s, 1.4 s, 12 ms."""
+    """Return a duration in its two largest units: 1 h 12 min, 43 s, 1.4 s, 12 ms."""
     if seconds is None:
         return UNKNOWN
     if seconds < 0.9995:
@@ -69,28 +69,28 @@ def span(seconds: float | None) -> str:
         return f"{seconds:.0f} s" if seconds >= 10 or seconds == int(seconds) else f"{seconds:.1f} s"
     at = next(at for at, (size, _) in enumerate(_SPANS) if seconds >= size)
     size, unit = _SPANS[at]
-    whole, rest = divmod(int(seconds), size)
+    count, remainder = divmod(int(seconds), size)
     smaller, name = (*_SPANS, (1, "s"))[at + 1]
-    return f"{whole} {unit} {rest // smaller} {name}" if rest >= smaller else f"{whole} {unit}"
+    return f"{count} {unit} {remainder // smaller} {name}" if remainder >= smaller else f"{count} {unit}"
 
 
 def ago(at: float, now: float) -> str:
-    """How long ago something was."""
+    """Return the time since `at`: 3 min ago."""
     return "just now" if now - at < 1 else f"{span(max(1, round(now - at)))} ago"
 
 
 def moment(at: float) -> str:
-    """Unix seconds as ISO 8601, in UTC."""
+    """Return Unix seconds as ISO 8601, in UTC."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def clock(at: float) -> str:
-    """The time of day, in UTC."""
+    """Return the time of day, in UTC."""
     return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}"
 
 
 def size(number: float | None) -> str:
-    """A number of bytes: 4.2 MB."""
+    """Return a number of bytes: 4.2 MB."""
     if number is None:
         return UNKNOWN
     unit, sign = next(((unit, f"{sign}B") for unit, sign in _UNITS if number >= unit), (1.0, "bytes"))
@@ -98,12 +98,12 @@ def size(number: float | None) -> str:
 
 
 def name(text: str) -> str:
-    """What a client calls something, cut to a bounded length."""
+    """Return a client's name for something, cut to a bounded length."""
     return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
 
 
 def setting(value: object) -> str:
-    """A setting's value as it may be written into the config."""
+    """Return a setting's value as in the config."""
     if value is None:
         return "unset"
     if isinstance(value, list):
@@ -111,69 +111,79 @@ def setting(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def plural(number: float, one: str, many: str = "") -> str:
-    """A number with its noun: 1 summary, 3 summaries."""
-    return f"{exact(number)} {one if number == 1 else many or one + 's'}"
+def plural(number: float, singular: str, plural_noun: str = "") -> str:
+    """Return a number with its noun: 1 summary, 3 summaries."""
+    return f"{exact(number)} {singular if number == 1 else plural_noun or singular + 's'}"
 
 
 class Weighed(Protocol):
-    """What it saves and breaks to shorten a prompt, as of `price.Payoff`; None where nothing was shortened."""
+    """The effect of shortening a prompt, as in `price.Payoff`. None if nothing was shortened."""
 
     @property
-    def removed(self) -> int | None: ...
+    def removed(self) -> int | None:
+        """Return the tokens that later requests are smaller by."""
 
     @property
-    def rewritten(self) -> int | None: ...
+    def rewritten(self) -> int | None:
+        """Return the tokens that leave the provider's cache."""
 
     @property
-    def pays_after(self) -> int | None: ...
+    def pays_after(self) -> int | None:
+        """Return the number of requests after which it pays; None if never."""
 
 
 def payoff(each: Weighed) -> str:
-    """The same in a sentence; empty where there is nothing to tell."""
+    """Return the effect of shortening in a sentence; empty if nothing was shortened."""
     if each.removed is None:
         return ""
-    broken = f"{exact(each.rewritten)} tokens behind that are new to the provider's cache"
+    broken = f"{exact(each.rewritten)} later tokens leave the provider's cache"
     if each.pays_after is None:
-        return f"By estimate it makes no later request smaller, and {broken}."
+        return f"By estimate no later request is smaller, and {broken}."
     pays = f"it pays after {plural(each.pays_after, 'request')}"
     return f"By estimate every later request is {exact(each.removed)} tokens smaller, and {broken}: {pays}."
 
 
 class Read(Protocol):
-    """What was read of what a compaction takes out, and how many times its price that cost."""
+    """The tokens read of what a compaction removes, and their cost relative to its price."""
 
     @property
-    def read(self) -> int | None: ...
+    def read(self) -> int | None:
+        """Return the read tokens."""
 
     @property
-    def read_by(self) -> int | None: ...
+    def read_by(self) -> int | None:
+        """Return the number of requests that read them."""
 
     @property
-    def paid(self) -> float | None: ...
+    def paid(self) -> float | None:
+        """Return their cost relative to the compaction's price."""
 
 
 def reading(each: Read) -> str:
-    """Return what was read in words, as the cause of a compaction."""
+    """Return the reading before a compaction, as its cause."""
     requests = plural(each.read_by or 0, "request")
-    read = f"reading what a compaction takes out ({exact(each.read)} tokens over {requests})"
-    return f"{read} had cost {each.paid or 0:g} times what it costs"
+    read = f"reading the part that a compaction removes ({exact(each.read)} tokens over {requests})"
+    return f"{read} had cost {each.paid or 0:g} times the price of the compaction"
 
 
-def media(told: MediaLeftOut | MediaFigures, now: float) -> str:
-    """How many of a request's media are left out, and why."""
-    most = [f"{size(told.max_bytes)} a request"] if told.max_bytes is not None else []
-    most += [plural(told.max_pictures, "picture")] if told.max_pictures is not None else []
-    source = f"learned {ago(told.learned_at, now)}" if told.learned_at is not None else _SOURCES.get(told.source or "")
+def media(figures: MediaLeftOut | MediaFigures, now: float) -> str:
+    """Return a sentence about a request's left out media."""
+    most = [f"{size(figures.max_bytes)} a request"] if figures.max_bytes is not None else []
+    most += [plural(figures.max_pictures, "picture")] if figures.max_pictures is not None else []
+    source = (
+        f"learned {ago(figures.learned_at, now)}"
+        if figures.learned_at is not None
+        else _SOURCES.get(figures.source or "")
+    )
     by = f" ({source})" if source else ""
-    limit = f", of which its upstream takes {' and '.join(most)}{by}" if most else ""
-    of = f"{plural(told.received, 'picture')} and papers" if told.received != 1 else "1 picture or paper"
-    gone = told.left_out if isinstance(told.left_out, int) else sum(told.left_out.values())
-    return f"Of {of}, {size(told.bytes)} together{limit}, {gone} give way to notes."
+    limit = f"; the upstream accepts {' and '.join(most)}{by}" if most else ""
+    of = f"{plural(figures.received, 'picture')} and documents" if figures.received != 1 else "1 picture or document"
+    gone = figures.left_out if isinstance(figures.left_out, int) else sum(figures.left_out.values())
+    return f"{of}, {size(figures.bytes)} in all{limit}. Notes replace {gone} of them."
 
 
 def limits(of_key: KeyLimits) -> str:
-    """What a key may use: 2,000,000 tokens a month, $20.00 a day."""
+    """Return the limits of a key: 2,000,000 tokens a month, $20.00 a day."""
     set_ones = {name: value for name, value in structs.asdict(of_key).items() if value is not None}
     return ", ".join(_limit(name, value) for name, value in set_ones.items()) or "none"
 
@@ -183,8 +193,8 @@ def _limit(name: str, value: float) -> str:
     return f"{usd(value) if unit == 'usd' else f'{value:,} {unit}'} a {span}"
 
 
-# Who says what an upstream takes of media.
-_SOURCES = {"config": "by the config", "provider": "as its provider says", "learned": "learned"}
+# The sources of an upstream's limits for media.
+_SOURCES = {"config": "set in the config", "provider": "the provider's documented limit", "learned": "learned"}
 
 
 FILTERS: Mapping[str, Callable[..., str]] = MappingProxyType(

@@ -48,7 +48,7 @@ async def test_a_dead_upstream_is_not_well_and_named_with_a_link(tmp_path: Path)
         assert told["4 of 4 requests failed in five minutes"] == ("bad", "live")
         assert told["upstream main failed 4 of 4 requests"] == ("bad", "live?status=5xx")
         page = (await play.send("GET", "/admin/", *BROWSER, bearer(CONFIGURED))).body.decode()
-        assert "Not well" in page
+        assert "Problem" in page
         assert 'href="./live?status=5xx">upstream main failed 4 of 4 requests</a>' in page
 
 
@@ -80,10 +80,10 @@ async def test_budgets_resting_summarizers_faults_and_cut_off_prompts_are_part_o
         observe(play, 1, tenant="acme", status=429, code="insufficient_quota", attempts=0, upstream=None)
         told = await parts(play)
         assert told["tenant acme has used 104 % of its budget for summaries"] == ("warn", "status#tenants")
-        assert told["summarizer small of upstream main rests after failures"] == ("warn", "status#models")
+        assert told["summarizer small of upstream main is paused after failures"] == ("warn", "status#models")
         assert told["upstream main cut off 2 prompts"] == ("warn", "status#models")
         assert told["1 request sent unchanged after a fault of the proxy"] == ("warn", "live?outcome=failed-open")
-        assert told["1 request of keys that have used their budget"] == ("warn", "status#tenants")
+        assert told["1 request of keys that are over their budget"] == ("warn", "status#tenants")
         assert (await health(play))["level"] == "warn"
         other = await parts(play, "?tenant=default")
         assert not any("acme" in text or "cut off" in text for text in other)
@@ -118,14 +118,14 @@ async def test_every_page_begins_with_what_is_wrong_the_worst_first_and_says_wha
     async with played(tmp_path, CONFIGURED) as play:
         for path in PAGES_OF_OPERATORS:
             page = (await play.send("GET", f"/admin/{path}", *BROWSER, bearer(CONFIGURED))).body.decode()
-            assert "All is well" in page, path
+            assert "No problem found" in page, path
         observe(play, 30)
         observe(play, 1, warning="prompt_cut_off")
         observe(play, 1, overflow="passed_on", status=400)
         for path in PAGES_OF_OPERATORS:
             page = (await play.send("GET", f"/admin/{path}", *BROWSER, bearer(CONFIGURED))).body.decode()
             line = page.partition('id="health"')[2].partition("</p>")[0]
-            assert "Not well" in line, path
+            assert "Problem" in line, path
             worst, other = "1 client got the error that a conversation is too long", "upstream main cut off 1 prompt"
             assert 0 < line.index(worst) < line.index(other), path
             assert "docs/runbooks.md: ConcertinaPromptsCutOff" in line

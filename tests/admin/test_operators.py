@@ -95,7 +95,7 @@ async def test_the_command_asks_upstreams_if_wished(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [((), "no model is known yet"), (("m", "--tenant", "x"), "no tenant has this name")]
+    ("arguments", "said"), [((), "the config names no model"), (("m", "--tenant", "x"), "no tenant has this name")]
 )
 def test_the_command_says_what_is_missing(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     result = run(*arguments, config=settings(tmp_path, "http://127.0.0.1:9/v1"))

@@ -111,7 +111,7 @@ def test_a_span_is_drawn_as_tokens_failures_money_and_latency() -> None:
     shown = overview.parts({at - at % 24: rows for at, rows in SUMS.items()}, None, span, AT, {"m": PRICE}.get)
     drawn = overview.by_part(shown, span)
     assert drawn["tokens"].titles[-1] == "15 Jan: 90 received, 40 sent, 7 requests"
-    assert drawn["failures"].titles[-1] == "15 Jan: 4 of 7 requests failed, 1 overflow passed on"
+    assert drawn["failures"].titles[-1] == "15 Jan: 4 of 7 requests failed, 1 overflow error to clients"
     assert drawn["failures"].label == "Failed requests by the day: 4, 1 overflow of them"
     assert drawn["money"].titles[-1] == "15 Jan: $0.004, $0.00 of it for summaries, −$0.004 saved by estimate"
     assert drawn["latency"].titles[-1] == "15 Jan: p95 3.9 s, half within 3 s, 3 answered requests"
@@ -140,7 +140,7 @@ def test_the_newest_compactions_are_told_and_no_more_than_fit() -> None:
 @pytest.mark.parametrize(
     ("events", "words"),
     [
-        ([requested(status=400, overflow="passed_on")], "Overflows reached clients"),
+        ([requested(status=400, overflow="passed_on")], "Clients got overflow errors"),
         ([requested(compaction="failed-open")] * 20, "More than 1 %"),
         ([requested(), called(tenant="default")], "more tokens than they saved"),
         ([requested(), requested(model="unheard-of")], "No price is known for unheard-of"),

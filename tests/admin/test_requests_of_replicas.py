@@ -97,7 +97,7 @@ async def test_a_failed_request_is_found_by_every_replica_and_says_what_to_do(
             kept = (await silent.send("GET", f"/admin/api/requests/{unkept}", bearer(CONFIGURED))).json()
     for page in pages:
         (banner,) = re.findall(r'<section class="failed".*?</section>', page, re.DOTALL)
-        assert page.index(banner) < page.index("What came")
+        assert page.index(banner) < page.index(">Received</h2>")
         for words in ("Failed: 400", f"{refusing.address}/v1/chat/completions", "temperature is out of range", "docs/"):
             assert words in banner, words
         assert not any(secret in page for secret in (KEY, LEAKED, IN_QUERY))

@@ -38,10 +38,10 @@ async def test_views_are_there_when_nothing_is_known_and_when_the_store_is_down(
     async with played(tmp_path, CONFIGURED, store=f"redis://127.0.0.1:{reserve_port()}", tenants={"acme": {}}) as play:
         for view in VIEWS:
             assert "<h1>" in await page(play, view)
-        assert "No request has come yet" in await page(play, "")
-        assert "The store does not answer" in await page(play, "sessions")
-        assert "Requests go on without it" in await page(play, "status")
-        assert "No model was asked for yet" in await page(play, "status")
+        assert "No request yet" in await page(play, "")
+        assert "The store does not respond" in await page(play, "sessions")
+        assert "Requests continue without it" in await page(play, "status")
+        assert "No model yet" in await page(play, "status")
         figures = (await play.send("GET", "/admin/api/overview?range=30d", bearer(CONFIGURED))).json()
         assert (figures["span"], figures["is_whole"]) == ("30d", False)
         assert (await play.send("GET", "/admin/api/overview?range=1y", bearer(CONFIGURED))).status == 400
@@ -98,14 +98,14 @@ async def test_the_store_says_since_when_it_is_so_and_what_it_holds(tmp_path: Pa
     async with played(tmp_path, CONFIGURED, store=down) as play:
         view = (await play.send("GET", "/admin/api/store", bearer(CONFIGURED))).json()
         assert (view["available"], view["entries"], view["size"]) == (False, None, None)
-        assert "It does not, for <time" in await page(play, "status")
+        assert "It has failed for <time" in await page(play, "status")
 
 
 async def test_the_health_line_tells_of_all_replicas_and_since_when(tmp_path: Path) -> None:
     async with played(tmp_path, CONFIGURED, f"sqlite:///{tmp_path}/s.db") as play:
         alone = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()["health"]
         assert "1 replica" in alone["words"]  # type: ignore[index,operator,call-overload]
-        assert any(word.startswith("config taken ") for word in alone["words"])  # type: ignore[index,call-overload]
+        assert any(word.startswith("config loaded ") for word in alone["words"])  # type: ignore[index,call-overload]
         async with played(tmp_path, CONFIGURED, f"sqlite:///{tmp_path}/s.db", tenants={"acme": {}}):
             both = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()["health"]
             assert both["level"] == "warn"  # type: ignore[index,call-overload]
@@ -122,7 +122,7 @@ async def test_the_health_line_tells_of_all_replicas_and_since_when(tmp_path: Pa
     down = f"redis://127.0.0.1:{reserve_port()}"
     async with played(tmp_path, CONFIGURED, store=down) as play:
         told = (await play.send("GET", "/admin/api/overview", bearer(CONFIGURED))).json()["health"]
-        assert re.search(r"does not answer since \d\d:\d\d:\d\d", str(told))
+        assert re.search(r"does not respond since \d\d:\d\d:\d\d", str(told))
 
 
 async def test_a_model_is_told_with_what_a_prompt_may_take_and_who_says_so(tmp_path: Path) -> None:

@@ -84,8 +84,8 @@ async def test_a_page_that_fails_is_a_page_and_an_endpoint_that_fails_answers_in
         monkeypatch.setattr(views, "health_of", fail)
         page = await play.send("GET", ADMIN, *BROWSER, bearer(CONFIGURED))
         assert (page.status, page.header(b"content-type")) == (500, b"text/html; charset=utf-8")
-        assert b"the log says where it failed" in page.body
+        assert b"This page failed; see the log" in page.body
         assert b"a fault of ours" not in page.body
         answer = await play.send("GET", f"{API}overview", *BROWSER, bearer(CONFIGURED))
         assert (answer.status, answer.header(b"content-type")) == (500, b"application/json")
-        assert "the log says" in answer.json()["error"]["message"]  # type: ignore[index,operator,call-overload]
+        assert "see the log" in answer.json()["error"]["message"]  # type: ignore[index,operator,call-overload]

@@ -92,7 +92,7 @@ async def test_which_tenant_spends_most_is_seen_at_once_and_of_all_replicas(tmp_
         ]
         models = (await play.send("GET", "/admin/api/models?range=1h", bearer(CONFIGURED))).json()
         assert models["used"]["all"]["requests"] == 4  # type: ignore[index,call-overload]
-        assert "What they cost" in await _page(play, "status")
+        assert "Spend by model" in await _page(play, "status")
         acme = (await play.send("GET", "/admin/api/tenants/acme", bearer(CONFIGURED))).json()
         assert (acme["row"]["requests"], [row["requests"] for row in acme["models"]]) == (2, [2])  # type: ignore[index,union-attr,call-overload]
         for wrong in ("range=1y", "sort=x"):

@@ -78,7 +78,7 @@ def test_a_moment_is_told_from_now() -> None:
 
 @pytest.mark.parametrize(
     ("removed", "said"),
-    [(0, "makes no later request smaller, and 23 tokens"), (230, "is 230 tokens smaller, and 23 tokens")],
+    [(0, "no later request is smaller, and 23 later tokens"), (230, "is 230 tokens smaller, and 23 later tokens")],
 )
 def test_what_a_shorter_prompt_saves_and_breaks_is_called_an_estimate(removed: int, said: str) -> None:
     told = words.payoff(payoff_of(removed, 23))

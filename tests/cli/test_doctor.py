@@ -123,7 +123,7 @@ async def test_a_store_that_is_not_there_yet_is_not_made_and_one_that_is_keeps_n
     assert told["store.disk"].state in ("ok", "warning")
     (tmp_path / "kept" / "s.db").write_bytes(b"no database at all" * 1_000)
     told = await found(tmp_path, {"main": always(LISTED)}, {"models": [{"match": "gpt-4o", "context_window": 9_000}]})
-    assert (told["store"].state, told["store"].way_out) == ("wrong", "move that file away or name another path")
+    assert (told["store"].state, told["store"].way_out) == ("wrong", "move this file away or choose another path")
     assert told["models.gpt-4o"].found == "9,000 tokens (policy)"
 
 
@@ -184,7 +184,7 @@ async def test_a_collector_of_traces_is_looked_for(tmp_path: Path) -> None:
 async def test_a_store_that_does_not_answer_is_wrong(tmp_path: Path) -> None:
     store = {"url": f"redis://127.0.0.1:{reserve_port()}/0", "secret": "s"}
     told = (await found(tmp_path, {"main": always(LISTED)}, {"store": store}))["store"]
-    assert (told.state, told.way_out) == ("wrong", "does it run, and is store.url right?")
+    assert (told.state, told.way_out) == ("wrong", "check that it runs, and store.url")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-// Keeps parts of a page fresh and adds keys. Every page works without it.
+// Refresh parts of a page and add keys. Every page works without this file.
 "use strict";
 
 const QUIET_MS = 1000;
@@ -8,7 +8,7 @@ document.querySelector("nav a[aria-current]")?.scrollIntoView({ block: "nearest"
 let pending = null;
 let refreshed = Date.now();
 
-// A part is left alone while somebody works in it: focus, selection, or an open `details`.
+// A part is not replaced while it has the focus, the selection or an open `details`.
 function isBusy(part) {
   const selection = window.getSelection();
   return part.contains(document.activeElement) || part.querySelector("details[open]") !== null
@@ -30,7 +30,7 @@ async function refresh() {
     pulse.textContent = "";
   } catch {
     const age = Math.round((Date.now() - refreshed) / 1000);
-    pulse.textContent = `Connection lost; trying again. What you see is ${age} s old.`;
+    pulse.textContent = `Connection lost; trying again. This page is ${age} s old.`;
   }
 }
 

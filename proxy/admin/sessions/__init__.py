@@ -1,1 +1,1 @@
-"""Pages and API of sessions: listed, told one by one, their records, and what can be done with them."""
+"""Pages and API of sessions: the list, one session, its records, and actions on them."""

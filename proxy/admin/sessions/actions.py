@@ -1,4 +1,4 @@
-"""What can be done with sessions: compacted next, undone, exported, erased. Each is an event."""
+"""Actions on sessions: compact next, undo, export and erase. Each emits an event."""
 
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from functools import partial
@@ -19,28 +19,30 @@ from proxy.telemetry.events import note
 
 
 async def compact_next(context: AdminContext, visitor: Visitor, caller: Caller, name: str, label: str | None) -> None:
-    """Have a session compacted with its next request, whichever replica serves it.
+    """Compact a session with its next request, on any replica.
 
-    Raises NotFoundError, ErasedError and StoreUnavailableError."""
+    Raises NotFoundError, ErasedError and StoreUnavailableError.
+    """
     session = await ask_store(context.engine.sessions.find(caller, name, label))
     if session is None:
         raise await unknown(context, caller, name, label or "")
     await context.engine.sessions.manual.ask(name_in_requests(caller, session))
     if not context.store.available:
-        raise StoreUnavailableError("The store could not note it; nothing is promised. Try again.")
+        raise StoreUnavailableError("The store did not respond, so this may be lost. Try again.")
     context.engine.observe(note("admin", caller.tenant, name[:ID_DIGITS], who=visitor.role, what="compaction_asked"))
 
 
 async def undo(context: AdminContext, visitor: Visitor, caller: Caller, name: str, label: str | None) -> Record:
-    """Undo the newest record of a session, whichever replica serves it next. Return the record.
+    """Undo the newest record of a session for all replicas, and return the record.
 
-    Raises NotFoundError, ErasedError, NothingToUndoError and StoreUnavailableError."""
+    Raises NotFoundError, ErasedError, NothingToUndoError and StoreUnavailableError.
+    """
     session = await ask_store(context.engine.sessions.find(caller, name, label))
     if session is None:
         raise await unknown(context, caller, name, label or "")
     record = await context.engine.sessions.undo(name_in_requests(caller, session), session)
     if not context.store.available:
-        raise StoreUnavailableError("The store could not note it; nothing is promised. Try again.")
+        raise StoreUnavailableError("The store did not respond, so this may be lost. Try again.")
     if record is None:
         raise NothingToUndoError()
     context.engine.observe(note("admin", caller.tenant, name[:ID_DIGITS], who=visitor.role, what="record_undone"))
@@ -48,7 +50,7 @@ async def undo(context: AdminContext, visitor: Visitor, caller: Caller, name: st
 
 
 async def is_compacted_next(context: AdminContext, caller: Caller, name: str, label: str | None) -> bool:
-    """Whether that was asked for, and no request has come since."""
+    """Return True if a compaction was requested, and no request has arrived since."""
     manual = context.engine.sessions.manual
     if not manual.asked:
         return False
@@ -59,30 +61,32 @@ async def is_compacted_next(context: AdminContext, caller: Caller, name: str, la
 async def export(
     context: AdminContext, visitor: Visitor, caller: Caller, name: str, label: str | None, *, is_shown: bool
 ) -> Exported:
-    """All that the store has of a session; what its records say only where that is shown. Raises NotFoundError,
-    ErasedError and StoreUnavailableError."""
+    """Return everything that the store has of a session, with record texts only if they are shown.
+
+    Raises NotFoundError, ErasedError and StoreUnavailableError.
+    """
     session = await ask_store(context.engine.sessions.find(caller, name, label))
     if session is None:
         raise await unknown(context, caller, name, label or "")
     name_of_requests = name_in_requests(caller, session)
-    found = await records.export_session(context.engine.sessions, session, name_of_requests, caller.policy.secrets)
+    exported = await records.export_session(context.engine.sessions, session, name_of_requests, caller.policy.secrets)
     if not context.store.available:
         raise StoreUnavailableError("The store could not be read; an export would be incomplete. Try again.")
     if not is_shown:
-        silent = [records.without_content(record) for record in found.records]
-        return Exported(session, silent, found.lineage, hidden(caller.tenant), found.undone)
+        silent = [records.without_content(record) for record in exported.records]
+        return Exported(session, silent, exported.lineage, hidden(caller.tenant), exported.undone)
     context.engine.observe(note("admin", caller.tenant, name[:ID_DIGITS], who=visitor.role, what="session_exported"))
-    return found
+    return exported
 
 
 async def erase_named(context: AdminContext, visitor: Visitor, caller: Caller, name: str) -> list[Target]:
-    """Erase the sessions that this label or id names (`Sessions.find_targets`), everywhere.
+    """Erase the sessions with this label or id (`Sessions.find_targets`) everywhere.
 
-    A viewer erases what is listed for its tenant; an operator what no other tenant lists. Raises NotFoundError and
-    StoreUnavailableError.
+    A viewer erases the sessions that are listed for its tenant. An operator erases those that no other tenant lists.
+    Raises NotFoundError and StoreUnavailableError.
     """
-    found = context.engine.sessions.find_targets(caller, name, may_be_unlisted=visitor.tenant is None)
-    erased = await erase(context, visitor, caller, _without_those_of_others(context, caller, found))
+    targets = context.engine.sessions.find_targets(caller, name, may_be_unlisted=visitor.tenant is None)
+    erased = await erase(context, visitor, caller, _without_those_of_others(context, caller, targets))
     if not erased:
         raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
     return erased
@@ -104,26 +108,26 @@ async def _is_of_another(context: AdminContext, caller: Caller, target: Target) 
     if await sessions.has_conversation(caller, target.first):
         return False
     names = [name for name in context.config.tenants if name != caller.tenant]
-    others = [other for name in names if (other := context.active().tenants.operator_of(name)) is not None]
-    return any([await sessions.has_conversation(other, target.first) for other in others])
+    other_callers = [other for name in names if (other := context.active().tenants.operator_of(name)) is not None]
+    return any([await sessions.has_conversation(other, target.first) for other in other_callers])
 
 
 async def erase(
     context: AdminContext, visitor: Visitor, caller: Caller, pages: AsyncIterable[Sequence[Target]]
 ) -> list[Target]:
-    """Erase these, and what this process saw of them. Raises StoreUnavailableError."""
+    """Erase sessions in the store and in this process's memory. Raises StoreUnavailableError."""
     erased = await ask_store(context.engine.sessions.erase(caller, pages))
     in_memory = (context.histories, context.recent, context.engine.sent_prompts, context.engine.upstream_failures)
     for target in erased.targets:
-        for kept in in_memory:
-            kept.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
+        for memory in in_memory:
+            memory.forget(caller.tenant, target.id[:ID_DIGITS], partial(_is_named, caller, target))
         context.engine.observe(
             note("admin", caller.tenant, target.id[:ID_DIGITS], who=visitor.role, what="session_erased")
         )
     if erased.targets:
         await context.requests.forget(_erased_sessions(caller, erased.targets))
     if not erased.is_complete:
-        raise StoreUnavailableError("The store could not erase it; nothing is promised. Try again.")
+        raise StoreUnavailableError("The store did not respond, so some sessions may not be erased. Try again.")
     return erased.targets
 
 
@@ -141,5 +145,5 @@ def _erased_sessions(caller: Caller, targets: Sequence[Target]) -> ErasedSession
 
 
 def _is_named(caller: Caller, target: Target, label: str) -> bool:
-    """Whether a session of the target's conversation with this label is meant."""
+    """Return True if a target includes its conversation's session with this label."""
     return target.mark is None or target.mark == mark_of(caller.labels, label)

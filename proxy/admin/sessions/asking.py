@@ -1,4 +1,4 @@
-"""What the store and this process know of sessions, looked up for those who may see it."""
+"""Look up sessions in the store and in this process, for visitors who may see them."""
 
 import asyncio
 import re
@@ -30,36 +30,33 @@ from proxy.telemetry.events import CompactionEnded, PromptComposed, RequestEnded
 from proxy.telemetry.session_history import HistoryView, Key, SessionHistory
 
 _T = TypeVar("_T")
-# Sessions that the store is asked for together, and that are looked at for one page of those that are wanted. A store
-# that tells of none that it still has is asked no more often than this.
+# The page size of searches in the store, and the maximum number of sessions that are searched for one page. A store
+# that returns only unknown sessions is read at most `_ROUNDS` times.
 _SEARCHED = 500
 _MOST_SEARCHED = 5_000
 _ROUNDS = 50
-# Of an id, those that are searched for; requests of one connection have ids that differ at their end.
+# A searchable beginning of an id. Ids of requests from one connection differ at their end.
 _BEGINS_ID = re.compile("[0-9a-f]{8,16}")
 _MOST_REQUESTS = 5
 
 
 async def ask_store(look: Awaitable[_T]) -> _T:
-    """What the store says of its sessions; raises StoreUnavailableError where it says nothing."""
+    """Return the store's response about sessions. Raises StoreUnavailableError if there is none."""
     try:
         return await look
     except StoreError:
-        raise StoreUnavailableError(
-            "The store could not say which sessions there are; nothing was done. Try again."
-        ) from None
+        raise StoreUnavailableError("The store does not respond, so nothing was done. Try again.") from None
 
 
 def wishes_of(request: Request) -> Wishes:
-    """Which sessions are asked for."""
+    """Return which sessions a query requests."""
     return Wishes(**{name: request.query_params.get(name, "") for name in Wishes._fields})
 
 
 async def list_sessions(context: AdminContext, visitor: Visitor, wishes: Wishes) -> Listing:
     """Return a page of the sessions of one tenant, or of all that the visitor sees.
 
-    A label or an id is looked up by key. All other words are searched for, in as many sessions as are looked at for
-    one page.
+    A label or an id is looked up by key. Other words are searched in a bounded number of sessions per page.
     """
     names = [name for name in context.config.tenants if visitor.sees(name) and wishes.tenant in ("", name)]
     histories = [each for each in context.histories.newest() if each.key.tenant in names]
@@ -72,33 +69,38 @@ async def list_sessions(context: AdminContext, visitor: Visitor, wishes: Wishes)
     shown = (
         await _find_named(context, histories, callers, wishes, index_names) if wishes.q and not wishes.cursor else []
     )
-    named = {row.key for row in shown}
+    named_keys = {row.key for row in shown}
     requests = await _find_requests(context, visitor, wishes)
-    # The id of a request is no word of a session.
-    found = Listing([], None if requests else wishes.cursor, store=context.store.available)
+    # The id of a request occurs in no session.
+    page = Listing([], None if requests else wishes.cursor, store=context.store.available)
     for _ in range(0 if requests else _ROUNDS):
         room = listing.PAGE - len(shown)
-        found = await _list_newest(
-            context, histories, callers, wishes._replace(cursor=found.cursor or ""), room, index_names
+        page = await _list_newest(
+            context, histories, callers, wishes._replace(cursor=page.cursor or ""), room, index_names
         )
-        shown += [row for row in found.sessions if row.key not in named]
-        if found.cursor is None or len(shown) == listing.PAGE or found.looked >= most:
+        shown += [row for row in page.sessions if row.key not in named_keys]
+        if page.cursor is None or len(shown) == listing.PAGE or page.looked >= most:
             break
     index_names |= {each.key: each.place.name for each in histories if each.place is not None}
     shown = await _with_figures(context, shown, index_names)
-    return Listing(shown, found.cursor, found.looked, found.store, requests)
+    return Listing(shown, page.cursor, page.looked, page.store, requests)
 
 
 async def _with_figures(
     context: AdminContext, rows: Sequence[SessionRow], names: Mapping[Key, bytes]
 ) -> list[SessionRow]:
-    """Return the rows with what all processes saw of the sessions. names: as the index lists them."""
-    found = await context.stored_histories.figures({row.key: names[row.key] for row in rows if row.key in names})
-    return [row if (seen := found.get(row.key)) is None else with_figures(row, seen) for row in rows]
+    """Return the rows with figures of all replicas.
+
+    names: of the sessions in the index.
+    """
+    figures_by_key = await context.stored_histories.figures(
+        {row.key: names[row.key] for row in rows if row.key in names}
+    )
+    return [row if (figures := figures_by_key.get(row.key)) is None else with_figures(row, figures) for row in rows]
 
 
 async def _find_requests(context: AdminContext, visitor: Visitor, wishes: Wishes) -> list[RequestEnded]:
-    """Return the newest requests whose id begins as it is searched for, with enough digits to mean one."""
+    """Return the newest requests whose id begins with the query, if it has enough digits."""
     begin, tenant = wishes.q.lower(), visitor.tenant or wishes.tenant
     if not _BEGINS_ID.fullmatch(begin) or wishes.tenant not in ("", tenant):
         return []
@@ -114,8 +116,8 @@ async def list_named(
         targets |= dict.fromkeys(page)
         if len(targets) > start + limit:
             break
-    found = await sessions.look_up([*targets][start : start + limit])
-    return found, len(targets) <= start + limit
+    listed = await sessions.look_up([*targets][start : start + limit])
+    return listed, len(targets) <= start + limit
 
 
 async def _find_named(
@@ -125,10 +127,11 @@ async def _find_named(
     wishes: Wishes,
     names: dict[Key, bytes],
 ) -> list[SessionRow]:
-    """Return the stored sessions whose label is searched for, or whose id begins so: a page of them at most.
+    """Return at most a page of stored sessions with the queried label or beginning of an id.
 
-    Add their names in the index to `names`."""
-    sessions, seen = context.engine.sessions, {history.key for history in histories}
+    Add their names in the index to `names`.
+    """
+    sessions, known_keys = context.engine.sessions, {history.key for history in histories}
     rows: list[SessionRow] = []
     for caller in callers:
         with suppress(StoreError):
@@ -136,7 +139,7 @@ async def _find_named(
                 looked_up = await sessions.look_up(page)
                 names |= _names_of(caller, looked_up)
                 stored = [row_of_stored(caller.tenant, each) for each in looked_up]
-                rows += [row for row in stored if row.key not in seen and wishes.state in ("", row.state)]
+                rows += [row for row in stored if row.key not in known_keys and wishes.state in ("", row.state)]
                 if len(rows) >= listing.PAGE:
                     return rows[: listing.PAGE]
     return rows
@@ -155,9 +158,10 @@ async def _list_newest(
     most: int,
     names: dict[Key, bytes],
 ) -> Listing:
-    """So many of them at most, among the next that the store tells of every tenant.
+    """Return at most `most` sessions, among the next of every tenant in the store.
 
-    Add their names in the index to `names`."""
+    Add their names in the index to `names`.
+    """
     members = listing.cursor_of(wishes.cursor).members
     limit = max(listing.PAGE, _SEARCHED // max(1, len(callers))) if wishes.q or wishes.state else listing.PAGE
     sessions = context.engine.sessions
@@ -166,21 +170,23 @@ async def _list_newest(
     try:
         stored = [*zip((each.tenant for each in callers), await asyncio.gather(*pages), strict=True)]
     except StoreError:
-        found = listing.listing(histories, [], wishes, most)
-        return Listing(found.sessions, found.cursor, found.looked, store=False)
-    found = listing.listing(histories, stored, wishes, most)
-    shown = {row.key for row in found.sessions}
-    for caller, (_, page) in zip(callers, stored, strict=True):
-        listed = (each for _, each in page.entries if each is not None)
+        page = listing.listing(histories, [], wishes, most)
+        return Listing(page.sessions, page.cursor, page.looked, store=False)
+    page = listing.listing(histories, stored, wishes, most)
+    shown = {row.key for row in page.sessions}
+    for caller, (_, stored_page) in zip(callers, stored, strict=True):
+        listed = (each for _, each in stored_page.entries if each is not None)
         names |= _names_of(
             caller, (each for each in listed if Key(caller.tenant, each.id[:ID_DIGITS], each.label) in shown)
         )
-    return found
+    return page
 
 
 class SessionLook(NamedTuple):
-    """A session and what is known around it. prompt: what it consisted of when that was last told. records: the newest
-    first; in_use: those that were not undone."""
+    """A session and its context.
+
+    prompt: its composition at the last event. records: the newest first. in_use: those that were not undone.
+    """
 
     view: SessionView
     prompt: PromptComposed | None
@@ -189,8 +195,10 @@ class SessionLook(NamedTuple):
 
 
 async def look_at_session(context: AdminContext, caller: Caller, name: str, label: str | None) -> SessionLook:
-    """Return the session of this conversation and label; without a label the one that was used last. Raises
-    NotFoundError and ErasedError."""
+    """Return the session of this conversation and label, without a label the last used one.
+
+    Raises NotFoundError and ErasedError.
+    """
     history, stored = await history_view(context, caller, name, label)
     if history is None and stored is None:
         raise await unknown(context, caller, name, label or "")
@@ -198,11 +206,11 @@ async def look_at_session(context: AdminContext, caller: Caller, name: str, labe
     compactions = compactions_of(caller, stored, exported.records if exported else [])
     rows, in_use = (exported.rows, exported.in_use) if exported else ([], [])
     if history is not None:
-        others = [each.key.label for each in context.histories.of(*history.key[:2]) if each.key != history.key]
+        labels = [each.key.label for each in context.histories.of(*history.key[:2]) if each.key != history.key]
         is_stored = stored is not None
-        view = details.view(history, is_stored=is_stored, labels=others, stored=compactions)
+        view = details.view(history, is_stored=is_stored, labels=labels, stored=compactions)
         return SessionLook(view, history.prompt, rows, in_use)
-    assert stored is not None  # noqa: S101 - else it is unknown
+    assert stored is not None  # noqa: S101 - otherwise the session is unknown
     return SessionLook(details.view_of_stored(caller.tenant, stored, compactions), None, rows, in_use)
 
 
@@ -215,12 +223,12 @@ async def retained_texts(context: AdminContext, caller: Caller, name: str, label
     return await context.engine.workers.run(retained_in, exported.in_use if exported else [])
 
 
-def compactions_of(caller: Caller, session: Session | None, made: Sequence[Record]) -> list[CompactionEnded]:
+def compactions_of(caller: Caller, session: Session | None, records: Sequence[Record]) -> list[CompactionEnded]:
     """Return the compactions that made these records of a session."""
     if session is None:
         return []
     tenant, name, label = caller.tenant, session.id[:ID_DIGITS], session.label or None
-    return [ended_by(record, tenant=tenant, session=name, label=label, for_model=session.model) for record in made]
+    return [ended_by(record, tenant=tenant, session=name, label=label, for_model=session.model) for record in records]
 
 
 async def stored_compactions(
@@ -235,28 +243,28 @@ async def stored_compactions(
 async def newest_compactions(
     context: AdminContext, visitor: Visitor, tenant: str | None, most: int
 ) -> list[CompactionEnded]:
-    """Return the newest compactions of a tenant, or of all that the visitor sees; none if the store does not answer."""
+    """Return the newest compactions of a tenant, or of all that the visitor sees; none if the store fails."""
     names = [name for name in context.config.tenants if visitor.sees(name) and tenant in (None, name)]
     callers = [caller for name in names if (caller := context.active().tenants.operator_of(name)) is not None]
     look = context.engine.sessions.newest_records
     try:
-        found = await asyncio.gather(*(look(caller, most) for caller in callers))
+        records_by_caller = await asyncio.gather(*(look(caller, most) for caller in callers))
     except StoreError:
         return []
-    sessions = [(caller, *each) for caller, listed in zip(callers, found, strict=True) for each in listed]
-    return [event for caller, session, made in sessions for event in compactions_of(caller, session, made)]
+    sessions = [(caller, *each) for caller, listed in zip(callers, records_by_caller, strict=True) for each in listed]
+    return [event for caller, session, records in sessions for event in compactions_of(caller, session, records)]
 
 
 async def unknown(context: AdminContext, caller: Caller, name: str, label: str) -> ProxyError:
-    """Why there is no such session."""
+    """Return the error for a session that does not exist."""
     was_erased = await context.engine.sessions.was_erased(caller, name[:ID_DIGITS], label)
-    return ErasedError() if was_erased else NotFoundError("No session is known by this id and label.")
+    return ErasedError() if was_erased else NotFoundError("No session has this id and label.")
 
 
 async def history_view(
     context: AdminContext, caller: Caller, name: str, label: str | None
 ) -> tuple[HistoryView | None, Session | None]:
-    """Return a session's history, and what else the store has of the session; None for what does not exist."""
+    """Return a session's history and its stored session; None for each that does not exist."""
     histories = context.histories.of(caller.tenant, name[:ID_DIGITS])
     history = next((each for each in histories if label in (None, each.key.label)), None)
     stored = await stored_session(context, caller, name, history.key.label if history else label)
@@ -267,12 +275,12 @@ async def history_view(
 
 
 def name_in_requests(caller: Caller, session: Session) -> bytes:
-    """A session's name, as its requests have it (`Chain.session`)."""
+    """Return a session's name in its requests (`Chain.session`)."""
     return bytes.fromhex(session.id) + mark_of(caller.labels, session.label)
 
 
 async def stored_session(context: AdminContext, caller: Caller, name: str, label: str | None) -> Session | None:
-    """Return what the store has of a session, without a label of the one used last; None also if it does not answer."""
+    """Return a stored session, without a label the last used one; None also if the store does not respond."""
     try:
         return await context.engine.sessions.find(caller, name, label)
     except StoreError:
@@ -289,7 +297,7 @@ async def _exported(context: AdminContext, caller: Caller, session: Session | No
 async def record_rows(
     context: AdminContext, caller: Caller, name: str, label: str | None
 ) -> tuple[list[records.RecordRow], Lineage | None]:
-    """Return the records of a session, the newest first, and how its compactions went."""
+    """Return the records of a session, the newest first, and the lineage of its compactions."""
     exported = await _exported(context, caller, await stored_session(context, caller, name, label))
     return (exported.rows, exported.lineage) if exported else ([], None)
 
@@ -297,12 +305,15 @@ async def record_rows(
 async def record_view(
     context: AdminContext, caller: Caller, name: str, label: str | None, digest: str, against: str | None
 ) -> records.View:
-    """One record beside another of its session: unsaid, the one that it continues. Raises NotFoundError."""
+    """Return a record compared with another one of its session, by default the one that it continues.
+
+    Raises NotFoundError.
+    """
     exported = await _exported(context, caller, await stored_session(context, caller, name, label))
-    made = exported.records if exported else []
-    record = next((each for each in made if each.digest == digest), None)
+    stored_records = exported.records if exported else []
+    record = next((each for each in stored_records if each.digest == digest), None)
     if exported is None or record is None:
-        raise NotFoundError("The session has no such record: it was erased, or has expired.")
-    other = next((each for each in made if each.digest == (against or record.parent)), None)
+        raise NotFoundError("The session has no such record. It was erased, or has expired.")
+    other = next((each for each in stored_records if each.digest == (against or record.parent)), None)
     view = partial(records.view_of, record, other, is_undone=digest in exported.undone)
     return await context.engine.workers.run(view)

@@ -1,4 +1,4 @@
-"""One session: told in a sentence, drawn, and explained, from what this process saw and what the store keeps."""
+"""One session: a sentence, a chart and explanations, from this process and the store."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
@@ -16,14 +16,17 @@ from proxy.telemetry.history_entries import Point
 from proxy.telemetry.session_history import POINTS, HistoryView, Newest
 from proxy.telemetry.tally import Tally
 
-# Of the usable window, that tools and instructions may take.
+# The maximum share of the usable window for tools and instructions.
 MOST_FIXED = 0.4
-# A prompt of which so much less was in the provider's cache than of the one before had its prefix broken.
+# The drop of the share in the provider's cache, from one prompt to the next, that means a broken prefix.
 _CACHE_DROP = 0.3
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Something that happened at a request. place: of its point; number: of the request in its session."""
+    """A mark at a request.
+
+    place: the index of its point. number: of the request in its session.
+    """
 
     place: int
     number: int
@@ -33,7 +36,10 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class CompactionDetails(msgspec.Struct, frozen=True):
-    """A compaction, told in sentences. used_by: the number of the first request that was sent with its record."""
+    """A compaction in sentences.
+
+    used_by: the number of the first request that was sent with its record.
+    """
 
     event: CompactionEnded
     why: str
@@ -48,8 +54,10 @@ class WindowPart(msgspec.Struct, frozen=True):
 
 
 class Filling(msgspec.Struct, frozen=True):
-    """What a session's window held when that was last told. soft, due: tokens from which on a summary is prepared, and
-    a request compacted."""
+    """The content of a session's window at the last event.
+
+    soft: tokens from which a summary is prepared. due: tokens from which a request is compacted.
+    """
 
     at: float
     parts: list[WindowPart]
@@ -59,13 +67,13 @@ class Filling(msgspec.Struct, frozen=True):
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
-    """One session. savings, last: None if no request of it is known; last: its newest one. filling: of its window.
+    """One session.
 
-    media: of its newest request that was looked at.
-
-    points: the newest. is_whole: whether requests of all replicas are in it, or of this one. labels: other sessions of
-    the same conversation. requests: ids of the points, by their numbers. branches: of a session whose client
-    went back and went on in another way, the first one included.
+    savings: None if no request of it is known. last: its newest request; None likewise. filling: of its window. media:
+    of its newest analyzed request.
+    points: the newest. is_whole: True if requests of all replicas are in it, False if only of this one. labels: other
+    sessions of the conversation. requests: ids of the points by their numbers. branches: including the first one, if
+    the client went back and continued in another way.
     """
 
     row: SessionRow
@@ -92,7 +100,10 @@ def view(
     labels: Sequence[str],
     stored: Sequence[CompactionEnded] = (),
 ) -> SessionView:
-    """Return what is shown of a session. stored: the compactions that made its records, as the store has them."""
+    """Return the view of a session.
+
+    stored: the compactions of its records in the store.
+    """
     prompt, points = history.prompt, history.points[-POINTS:]
     compactions = with_stored(history.compactions, stored)
     filled = None if prompt is None else filling(prompt, history.newest.calibration or 1.0)
@@ -116,21 +127,23 @@ def view(
 
 
 def view_of_stored(tenant: str, session: Session, stored: Sequence[CompactionEnded]) -> SessionView:
-    """Return a session that this process has not seen, as the store has it."""
-    told = "This replica has not served it since it started; what follows is what the store keeps."
+    """Return the view of a session that this process has not seen."""
+    text = "This replica has not served it since its start. The following is from the store."
     compactions = [_compaction_of(event, ()) for event in stored]
-    return SessionView(row=row_of_stored(tenant, session), sentence=told, compactions=compactions)
+    return SessionView(row=row_of_stored(tenant, session), sentence=text, compactions=compactions)
 
 
-def with_stored(seen: Iterable[CompactionEnded], stored: Sequence[CompactionEnded]) -> list[CompactionEnded]:
-    """Return compactions that this process saw and those of stored records, the newest first. The stored ones hold."""
-    known = {(event.tenant, event.digest) for event in stored}
-    others = [event for event in seen if event.digest is None or (event.tenant, event.digest) not in known]
-    return sorted((*stored, *others), key=lambda event: -event.at)
+def with_stored(in_memory: Iterable[CompactionEnded], stored: Sequence[CompactionEnded]) -> list[CompactionEnded]:
+    """Merge the compactions of this process and of stored records, the newest first. The stored ones win."""
+    stored_keys = {(event.tenant, event.digest) for event in stored}
+    remaining = [
+        event for event in in_memory if event.digest is None or (event.tenant, event.digest) not in stored_keys
+    ]
+    return sorted((*stored, *remaining), key=lambda event: -event.at)
 
 
 def filling(prompt: PromptComposed, calibration: float) -> Filling:
-    """What the window holds, in the model's own tokens as far as that was learned."""
+    """Return the content of the window in the model's own tokens, as far as the calibration is known."""
     parts = [
         WindowPart(kind, round(calibration * tokens))
         for kind, tokens in (
@@ -143,9 +156,9 @@ def filling(prompt: PromptComposed, calibration: float) -> Filling:
         )
     ]
     if prompt.window is not None and prompt.usable is not None:
-        taken = sum(part.tokens for part in parts)
+        used = sum(part.tokens for part in parts)
         parts += [
-            WindowPart("free", max(0, prompt.usable - taken)),
+            WindowPart("free", max(0, prompt.usable - used)),
             WindowPart("reserved", prompt.window - prompt.usable),
         ]
     return Filling(prompt.at, parts, prompt.usable, round(calibration * prompt.soft), round(calibration * prompt.due))
@@ -153,59 +166,65 @@ def filling(prompt: PromptComposed, calibration: float) -> Filling:
 
 def sentence(history: HistoryView) -> str:
     """Return the session in one sentence."""
-    last, sums, tally = history.newest, history.sums, history.sums.tally
-    span = words.span(max(1, round(last.at - history.began)))
-    told = "Of its newest requests: " if history.is_cut else ""
-    told += f"{span}, {words.plural(tally.requests, 'request')} to {last.model or 'a model that has not answered'}"
-    if last.received is not None:
-        of = f", the window being {words.exact(last.window)}" if last.window else ""
-        told += f"; received grew to {words.exact(last.received)} tokens{of}"
+    newest, sums, tally = history.newest, history.sums, history.sums.tally
+    span = words.span(max(1, round(newest.at - history.began)))
+    text = "Newest requests: " if history.is_cut else ""
+    text += f"{span}, {words.plural(tally.requests, 'request')} to {newest.model or 'a model without a response'}"
+    if newest.received is not None:
+        window_text = f" of a window of {words.exact(newest.window)}" if newest.window else ""
+        text += f"; received grew to {words.exact(newest.received)} tokens{window_text}"
     if not sums.records:
-        return f"{told}; nothing had to be summarised."
+        return f"{text}; no summary was needed."
     cost = words.exact(figures.summaries(tally)) + " tokens"
     cost += f", {words.usd(sums.usd)}" if sums.usd is not None else ""
-    told += f"; {words.plural(sums.records, 'summary', 'summaries')} ({cost})"
+    text += f"; {words.plural(sums.records, 'summary', 'summaries')} ({cost})"
     if tally.kept_alive:
-        told += f" kept {words.plural(tally.kept_alive, 'request')} alive that would not have fitted"
-    return f"{told}; {words.short(figures.net(tally))} tokens of prompts saved, of {words.short(tally.received)}."
+        text += f" kept {words.plural(tally.kept_alive, 'request')} from an overflow"
+    return f"{text}; {words.short(figures.net(tally))} of {words.short(tally.received)} prompt tokens saved."
 
 
 def marks(points: Sequence[Point], compactions: Iterable[CompactionEnded]) -> list[Mark]:
-    """Return what happened on the way; at most one thing a request, the gravest. compactions: those that are known."""
+    """Return the marks of points, at most one per request: the most severe.
+
+    compactions: the known ones.
+    """
     causes = {event.checkpoint: why.compaction(event) for event in compactions if event.checkpoint}
-    found = []
+    result = []
     for place, point in enumerate(points):
-        before = points[place - 1] if place else None
-        if (mark := _mark(point, before, causes)) is not None:
-            found.append(Mark(place, point.number, point.at, *mark))
-    return found
+        previous = points[place - 1] if place else None
+        if (mark := _mark(point, previous, causes)) is not None:
+            result.append(Mark(place, point.number, point.at, *mark))
+    return result
 
 
 def _mark(
-    point: Point, before: Point | None, causes: Mapping[str, str]
+    point: Point, previous: Point | None, causes: Mapping[str, str]
 ) -> tuple[Literal["checkpoint", "cooled", "overflow", "failed", "cache"], str] | None:
     if point.overflow == "passed_on":
-        return "failed", "The upstream refused it as too long, and nothing helped: the client got the error."
+        return "failed", "The upstream refused it as too long, and no retry fitted: the client got the error."
     if not 200 <= point.status < 300:
-        return "failed", f"It was answered {point.status}." if point.status else "It got no answer."
+        return "failed", f"The response was {point.status}." if point.status else "There was no response."
     if point.outcome == "failed-open":
         return "failed", why.reason(point.reason)
     if point.overflow == "solved":
-        return "overflow", "The upstream refused it as too long; it was made smaller and sent again."
-    if point.checkpoint and (before is None or point.checkpoint != before.checkpoint):
+        return "overflow", "The upstream refused it as too long; it was shortened and sent again."
+    if point.checkpoint and (previous is None or point.checkpoint != previous.checkpoint):
         cause = f" {causes[point.checkpoint]}" if point.checkpoint in causes else ""
         return "checkpoint", f"First sent with the record {point.checkpoint}.{cause}"
-    if point.outcome == "cooled" and (before is None or before.outcome != "cooled"):
-        return "cooled", "Large tool results that are some rounds old are sent shortened."
-    if _broke_cache(point, before):
-        return "cache", f"The provider had {words.share(point.cached)} of it in its cache, of the one before more."
+    if point.outcome == "cooled" and (previous is None or previous.outcome != "cooled"):
+        return "cooled", "Large tool results that are some rounds old were shortened."
+    if _broke_cache(point, previous):
+        return (
+            "cache",
+            f"The provider had {words.share(point.cached)} of it cached, less than before.",
+        )
     return None
 
 
-def _broke_cache(point: Point, before: Point | None) -> bool:
-    if before is None or point.cached is None or before.cached is None:
+def _broke_cache(point: Point, previous: Point | None) -> bool:
+    if previous is None or point.cached is None or previous.cached is None:
         return False
-    return before.cached - point.cached > _CACHE_DROP
+    return previous.cached - point.cached > _CACHE_DROP
 
 
 def _compaction_of(event: CompactionEnded, points: Sequence[Point]) -> CompactionDetails:
@@ -215,32 +234,31 @@ def _compaction_of(event: CompactionEnded, points: Sequence[Point]) -> Compactio
     return CompactionDetails(event, why.compaction(event), used_by)
 
 
-def advice(last: Newest, filled: Filling | None) -> Iterator[str]:
-    """What an operator can do better, where a rule says so."""
+def advice(newest: Newest, filled: Filling | None) -> Iterator[str]:
+    """Yield what an operator can improve."""
     if filled is not None and filled.usable:
         fixed = sum(part.tokens for part in filled.parts if part.kind in ("head", "tools"))
         if fixed > MOST_FIXED * filled.usable:
             share = words.share(fixed / filled.usable)
             yield f"Tools and system prompt take {share} of the usable window: send fewer or shorter tool definitions."
-    yield from (text for rule, text in _ADVICE if rule(last))
-    if last.calibration is not None and last.calibration > 1.1:
-        more = words.share(last.calibration - 1)
-        yield f"The upstream counts {more} more tokens than our estimate; name its tokenizer under models[].encoding."
+    yield from (text for rule, text in _ADVICE if rule(newest))
+    if newest.calibration is not None and newest.calibration > 1.1:
+        more = words.share(newest.calibration - 1)
+        yield f"The upstream counts {more} more tokens than estimated; set its tokenizer in models[].encoding."
 
 
 _ADVICE: tuple[tuple[Callable[[Newest], bool], str], ...] = (
     (
         lambda last: last.window is None and last.sent is not None,
-        "The model's window is not known, so nothing is done before the upstream refuses: name it under"
-        " models[].context_window.",
+        "The model's window is unknown, so a compaction follows only a refusal: set it in models[].context_window.",
     ),
     (
         lambda last: last.reason == "irreducible",
-        "Tools, system prompt and the newest messages fill the window alone: no summary helps. Send fewer tools.",
+        "Tools, system prompt and the newest messages fill the window, so no summary helps: send fewer tools.",
     ),
     (
         lambda last: last.reason == "ineffective",
-        "The last summaries did not make room. What is large and new is not summarised: send less at once.",
+        "The last summaries freed too little. New large messages are not summarised: send less at once.",
     ),
     (
         lambda last: last.warning == "prompt_cut_off",
@@ -248,6 +266,6 @@ _ADVICE: tuple[tuple[Callable[[Newest], bool], str], ...] = (
     ),
     (
         lambda last: last.warning == "unstable_history",
-        "The client changes what it sent before, so that summaries are lost; the log names the message.",
+        "The client changes earlier messages, so records cannot be reused; the log names the message.",
     ),
 )

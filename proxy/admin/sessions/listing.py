@@ -1,4 +1,4 @@
-"""The list of sessions: those that this process saw and those that the store keeps, a row each."""
+"""The list of sessions, from this process and the store, one row each."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator
@@ -19,18 +19,18 @@ from proxy.telemetry.session_history import HistoryView, Key, Newest, SessionFig
 State = Literal["fits", "compacted", "near", "irreducible", "failing"]
 STATES: tuple[State, ...] = ("fits", "compacted", "near", "irreducible", "failing")
 FAILED = "failed"
-"""Asks for sessions that failed within a day, whatever their state is now."""
+"""The filter for sessions that failed within a day, whatever their state is now."""
 PAGE = 50
-# Of a conversation's id, as headers and the log show it.
+# The digits of a conversation's id in headers and in the log.
 ID_DIGITS = 16
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A session in a list. seen: Unix seconds. used: share of the usable window that its newest request took.
+    """A session in a list.
 
-    requests, net, used, cost, saved, kept_alive: of all replicas, as in `Savings`; None if none of them is known.
-    stored: whether the store has something of it. failed:
-    when a request of it failed last that this process saw.
+    seen: the last use in Unix seconds. used: the share of the usable window in its newest request. requests, net, used,
+    cost, saved, kept_alive: of all replicas, as in `Savings`; None if no request is known. stored: True if the store
+    has it. failed: the last failure that this process saw, in Unix seconds.
     """
 
     tenant: str
@@ -51,12 +51,16 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Key:
+        """Return the session's key."""
         return Key(self.tenant, self.id, self.label)
 
 
 class Wishes(NamedTuple):
-    """Which sessions are wanted: of a tenant, with `q` in label, model or tenant, or at the beginning of the id, of one
-    state or `FAILED`, behind the cursor of a listing; empty for all."""
+    """A filter of sessions. Empty fields match everything.
+
+    q: in label, model or tenant, or at the beginning of the id. state: a state or `FAILED`. cursor: of the previous
+    page.
+    """
 
     tenant: str = ""
     q: str = ""
@@ -65,10 +69,10 @@ class Wishes(NamedTuple):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """A page of sessions, the last used first. cursor: asks for the next page; None on the last one.
+    """A page of sessions, the last used first.
 
-    looked: sessions that were looked at, for this page and those before it. store: whether the store could say which
-    ones it knows. requests: those whose id begins as it was searched for.
+    cursor: for the next page; None on the last one. looked: the number of sessions searched for this page and those
+    before it. store: True if the store responded. requests: those whose id begins with the query.
     """
 
     sessions: list[SessionRow]
@@ -79,8 +83,11 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """Where a page ended. place: of the last session that was seen here; members: of tenants, of the last that the
-    store told; looked: sessions until there."""
+    """The end of a page.
+
+    place: of the last session from this process. members: the last stored session by tenant. looked: the number of
+    sessions up to there.
+    """
 
     place: str = ""
     members: dict[str, Member] = {}
@@ -88,25 +95,28 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def text(self) -> str:
+        """Return the cursor as text for a query."""
         return urlsafe_b64encode(msgspec.msgpack.encode(self)).decode().rstrip("=")
 
 
 def cursor_of(text: str) -> Cursor:
-    """What a page told, read again; the beginning for no text. Raises InvalidRequestError."""
+    """Parse a cursor; the beginning for an empty text. Raises InvalidRequestError."""
     if not text:
         return Cursor()
     try:
-        found = msgspec.msgpack.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Cursor)
+        cursor = msgspec.msgpack.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Cursor)
     except (ValueError, msgspec.DecodeError):
-        found = None
-    if found is None or not all(isfinite(member.expires) for member in found.members.values()):
-        raise InvalidRequestError("A cursor is what a page before has told.", param="cursor")
-    return found
+        cursor = None
+    if cursor is None or not all(isfinite(member.expires) for member in cursor.members.values()):
+        raise InvalidRequestError("cursor must be the value from the previous page.", param="cursor")
+    return cursor
 
 
 class _Next(NamedTuple):
-    """A session that may be listed next, and where the page ended if it is the last. Without a row nothing is known of
-    it; without a member too, the store has more."""
+    """A candidate for the next row, and the end of the page if it is the last.
+
+    Without a row, the session is unknown. Without row and member, the store has more sessions.
+    """
 
     place: str
     row: SessionRow | None
@@ -117,22 +127,26 @@ class _Next(NamedTuple):
 def listing(
     histories: Iterable[SessionHistory], stored: Iterable[tuple[str, SessionsPage]], wishes: Wishes, most: int = PAGE
 ) -> Listing:
-    """A page of these: of tenants what this process saw, and what the store has behind the cursor. Where `FAILED` are
-    wished, all of them have."""
+    """Merge a page of sessions from this process and, after the cursor, from the store.
+
+    If `FAILED` is wanted, all given sessions have failed.
+    """
     cursor, stored = cursor_of(wishes.cursor), [*stored]
     listed = {row_of_stored(tenant, each).key for tenant, page in stored for _, each in page.entries if each}
     rows = [row_of(each, is_stored=each.place is not None or each.key in listed) for each in histories]
-    seen = {row.key for row in rows}
-    here = sorted(_Next(_place_of(row), row) for row in rows if _place_of(row) > cursor.place)
+    row_keys = {row.key for row in rows}
+    candidates = sorted(_Next(_place_of(row), row) for row in rows if _place_of(row) > cursor.place)
     place, members, looked, shown = cursor.place, {**cursor.members}, cursor.looked, list[SessionRow]()
-    for each in merge(here, *(_stored_sessions(tenant, page) for tenant, page in stored), key=lambda each: each.place):
+    for each in merge(
+        candidates, *(_stored_sessions(tenant, page) for tenant, page in stored), key=lambda each: each.place
+    ):
         if (each.row is None and each.member is None) or len(shown) == most:
             return Listing(shown, Cursor(place, members, looked).text, looked)
         if each.member is None:
             place = each.place
         else:
             members[each.tenant] = each.member
-        if each.row is None or (each.member is not None and each.row.key in seen):
+        if each.row is None or (each.member is not None and each.row.key in row_keys):
             continue
         looked += 1
         if _fits(each.row, wishes.q.lower()) and wishes.state in ("", FAILED, each.row.state):
@@ -141,18 +155,18 @@ def listing(
 
 
 def _stored_sessions(tenant: str, page: SessionsPage) -> Iterator[_Next]:
-    """What the store has of a tenant, in its order."""
-    last = ""
+    """Yield a tenant's stored sessions in their order."""
+    end = ""
     for member, session in page.entries:
         row = None if session is None else row_of_stored(tenant, session)
-        last = last if row is None else _place_of(row)
-        yield _Next(last, row, tenant, member)
+        end = end if row is None else _place_of(row)
+        yield _Next(end, row, tenant, member)
     if not page.is_last:
-        yield _Next(last, None)
+        yield _Next(end, None)
 
 
 def _place_of(row: SessionRow) -> str:
-    """In the list, the last used first; it holds though others are used meanwhile."""
+    """Return the sort key of a row, the last used first. It stays valid while other sessions are used."""
     return f"{10**10 - row.seen:015.3f}-{row.tenant}-{row.id}-{row.label}"
 
 
@@ -162,6 +176,7 @@ def _fits(row: SessionRow, query: str) -> bool:
 
 
 def row_of_stored(tenant: str, session: Session) -> SessionRow:
+    """Return the row of a stored session."""
     return SessionRow(
         tenant=tenant,
         id=session.id[:ID_DIGITS],
@@ -174,18 +189,18 @@ def row_of_stored(tenant: str, session: Session) -> SessionRow:
     )
 
 
-def with_figures(row: SessionRow, seen: SessionFigures) -> SessionRow:
-    """Return a row with what all processes saw of the session."""
-    known = row_of(seen)
+def with_figures(row: SessionRow, session_figures: SessionFigures) -> SessionRow:
+    """Return a row with the figures of all replicas."""
+    figures_row = row_of(session_figures)
     return structs.replace(
         row,
-        seen=max(row.seen, known.seen),
-        requests=known.requests,
-        used=known.used,
-        net=known.net,
-        cost=known.cost,
-        saved=known.saved,
-        kept_alive=known.kept_alive,
+        seen=max(row.seen, figures_row.seen),
+        requests=figures_row.requests,
+        used=figures_row.used,
+        net=figures_row.net,
+        cost=figures_row.cost,
+        saved=figures_row.saved,
+        kept_alive=figures_row.kept_alive,
     )
 
 
@@ -213,6 +228,7 @@ def row_of(history: SessionHistory | HistoryView | SessionFigures, *, is_stored:
 
 
 def state_of(newest: Newest) -> State:
+    """Return the state of a session by its newest request."""
     if newest.status >= 400 or newest.outcome == "failed-open":
         return "failing"
     if newest.reason == "irreducible":

@@ -1,4 +1,4 @@
-"""What people see of sessions: the list, a session, a record; and what they do with them."""
+"""The pages of sessions: the list, a session, a record, and actions."""
 
 import asyncio
 import time
@@ -24,23 +24,25 @@ from proxy.lru import remember
 from proxy.telemetry.events import note
 from proxy.telemetry.tally import HOUR
 
-# Messages that are listed below the strip, the newest.
+# The number of messages in the table below the strip, the newest.
 _LISTED = 100
 _SLOWEST = 3
-# Records whose reading was noted in this hour.
+# The maximum number of records and prompts whose reading in this hour is remembered.
 _NOTED = 1_000
 
 
 class SessionPages:
-    """The views of sessions, each with its template."""
+    """The views of sessions with their templates."""
 
     def __init__(self, context: Callable[[], AdminContext], access: Access) -> None:
+        """Create pages over the running proxy."""
         self._find = context
         self._access = access
         self._frame = PageFrame(context)
         self._noted: OrderedDict[tuple[str, ...], int] = OrderedDict()
 
     async def sessions(self, request: Request, visitor: Visitor) -> Response:
+        """Return the list of sessions."""
         wishes = wishes_of(request)
         listed = await list_sessions(self._find(), visitor, wishes)
         values = {
@@ -53,6 +55,7 @@ class SessionPages:
         return await self._frame.page("sessions.html", request, visitor, values)
 
     async def session(self, request: Request, visitor: Visitor) -> Response:
+        """Return the page of one session."""
         context, caller = self._find(), tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label")
         view, prompt, records, in_use = await look_at_session(context, caller, name, label)
@@ -85,16 +88,17 @@ class SessionPages:
         }
         return await self._frame.page("session.html", request, visitor, values)
 
-    def _note_read(self, visitor: Visitor, row: SessionRow, digest: str, what: str) -> None:
-        """Note that a record or a prompt was read. A page loads itself again, so once an hour for a role."""
+    def _note_read(self, visitor: Visitor, row: SessionRow, digest: str, action: str) -> None:
+        """Emit an event that a record or a prompt was read, once an hour for a role: pages reload themselves."""
         read = (visitor.role, *row.key, digest)
         hour = int(time.time()) // HOUR
         if self._noted.get(read) == hour:
             return
         remember(self._noted, read, hour, _NOTED)
-        self._find().engine.observe(note("admin", row.tenant, row.id, who=visitor.role, what=what))
+        self._find().engine.observe(note("admin", row.tenant, row.id, who=visitor.role, what=action))
 
     async def record(self, request: Request, visitor: Visitor) -> Response:
+        """Return the page of one record."""
         context, caller = self._find(), tenant_of(request, visitor, self._find())
         label, name = request.query_params.get("label", ""), request.path_params["id"]
         values: dict[str, object] = {"session": (caller.tenant, name, label), "is_shown": False, "view": None}
@@ -107,18 +111,21 @@ class SessionPages:
         return await self._frame.page("record.html", request, visitor, values, 200 if values["is_shown"] else 403)
 
     async def compact(self, request: Request, visitor: Visitor) -> Response:
+        """Compact a session with its next request, and return to its page."""
         caller = tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label", "")
         await compact_next(self._find(), visitor, caller, name, label)
         return _back(request)
 
     async def undo(self, request: Request, visitor: Visitor) -> Response:
+        """Undo the newest record of a session, and return to its page."""
         caller = tenant_of(request, visitor, self._find())
         name, label = request.path_params["id"], request.query_params.get("label", "")
         await undo(self._find(), visitor, caller, name, label)
         return _back(request)
 
     async def erase(self, request: Request, visitor: Visitor) -> Response:
+        """Erase a session, and return to the list."""
         caller = tenant_of(request, visitor, self._find())
         name = f"{request.path_params['id']}:{request.query_params.get('label', '')}"
         await erase_named(self._find(), visitor, caller, name)
@@ -129,23 +136,23 @@ class SessionPages:
 
 
 def _slowest(context: AdminContext, row: SessionRow) -> list[RequestView]:
-    """Return the slowest requests of a session that this replica remembers, with where their time went."""
+    """Return the slowest requests of a session in this replica's memory, with their stages."""
     events = sorted(context.recent.of(*row.key), key=lambda event: -event.ms)[:_SLOWEST]
     return [view for view in (view_of(event, None) for event in events) if view.stages]
 
 
 def _back(request: Request) -> Response:
-    """To the session's page, from an action below it."""
+    """Redirect to the session's page from an action below it."""
     name, query = request.path_params["id"], request.url.query
     return RedirectResponse(f"../{name}" + (f"?{query}" if query else ""), 303)
 
 
 def _drawn(view: SessionView) -> list[chart.Saw]:
-    """The picture in each of its sizes; none of a session that this process has not seen."""
+    """Return the chart in each of its sizes; none for a session that this process has not seen."""
     if view.last is None or not view.points:
         return []
     due = view.filling.due if view.filling else None
     limits = [("window", view.last.window), ("usable", view.last.usable), ("floor", due)]
-    known = [(kind, tokens) for kind, tokens in limits if tokens]
+    lines = [(kind, tokens) for kind, tokens in limits if tokens]
     places = [(mark.place, mark.kind) for mark in view.marks]
-    return [chart.saw(view.points, known, places, frame) for frame in (chart.WIDE, chart.NARROW)]
+    return [chart.saw(view.points, lines, places, frame) for frame in (chart.WIDE, chart.NARROW)]

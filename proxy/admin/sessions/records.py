@@ -1,4 +1,4 @@
-"""The records of a session: each with what it says, and what it took over from the one before it."""
+"""The records of a session, each with its content and a comparison with another one."""
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
@@ -21,17 +21,18 @@ from policies.tool_calls.todo import Plan
 from proxy.sessions.index import Session
 from proxy.sessions.sessions import Sessions
 
-# Generations that are followed back from the newest.
+# The maximum number of generations to follow back from the newest.
 _MOST = 32
-# Pairs of statements that are compared for which replaced which.
+# The maximum number of pairs of statements to compare.
 _MOST_PAIRS = 2_000
 
 
 class RecordRow(msgspec.Struct, frozen=True):
-    """A record without what it says. tokens: of its text. made: Unix seconds. title: which span of time it is of.
+    """A record without its content.
 
-    left_out: how many things it covers and does not show, by kind.
-    undone: True if it is out of use since it, or one that it continues, was undone."""
+    tokens: of its text. made: in Unix seconds. title: the span of time that it covers. left_out: the number of covered
+    and not shown things, by kind. undone: True if it, or a record that it continues, was undone.
+    """
 
     digest: str
     parent: str | None
@@ -47,22 +48,24 @@ class RecordRow(msgspec.Struct, frozen=True):
 
 
 class Superseded(msgspec.Struct, frozen=True):
-    """A statement that is gone since a later one took its place."""
+    """A statement that a later one has replaced."""
 
     entry: Entry
     by: Entry
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line of a record's text, against that of another."""
+    """A line of a record's text, compared with another's."""
 
     kind: Literal["same", "added", "gone"]
     text: str
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What a record took over from an older one. dropped: statements that nothing replaced, but for which there was no
-    room."""
+    """The difference of a record to an older one.
+
+    dropped: statements that lacked room, without a replacement.
+    """
 
     against: str
     lines: list[Line]
@@ -73,9 +76,9 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """All that is stored of a session: its records, the newest first, and how its compactions went.
+    """Everything that is stored of a session: its records, the newest first, and the lineage of its compactions.
 
-    hidden: why the records do not tell what they say; None where they do. undone: digests of records out of use.
+    hidden: why record texts are hidden; None if they are not. undone: digests of undone records.
     """
 
     session: Session
@@ -96,7 +99,10 @@ class Exported(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """A record with what it says. names: of its working set. left_out: what it covers and the prompt does not show."""
+    """A record with its content.
+
+    names: the size of its working set. left_out: things that it covers and the prompt does not show.
+    """
 
     row: RecordRow
     title: str
@@ -112,16 +118,21 @@ class View(msgspec.Struct, frozen=True):
 
 
 async def export_session(sessions: Sessions, session: Session, name: bytes, secrets: Secrets) -> Exported:
-    """Return a session as the store has it, and as its policy lets it be shown. name: as its requests have it."""
-    made, lineage = await sessions.history(session, _MOST)
+    """Return a session from the store, as far as its policy allows.
+
+    name: of the session in its requests.
+    """
+    stored, lineage = await sessions.history(session, _MOST)
     undone, digests = await sessions.undone(name)
-    known = {record.digest for record in made}
-    made = sorted([*made, *(each for each in undone if each.digest not in known)], key=lambda each: -each.compacted)
-    return Exported(session, [as_allowed(record, secrets) for record in made], lineage, undone=sorted(digests))
+    stored_digests = {record.digest for record in stored}
+    stored = sorted(
+        [*stored, *(each for each in undone if each.digest not in stored_digests)], key=lambda each: -each.compacted
+    )
+    return Exported(session, [as_allowed(record, secrets) for record in stored], lineage, undone=sorted(digests))
 
 
 def without_content(record: Record) -> Record:
-    """The record without what it says."""
+    """Return the record without its content."""
     return structs.replace(
         record, text="", summary="", segments=(), entries=(), actions=(), files=(), title="", uses=b"", seen=(),
         attempts=(), running=(), plan=Plan(), reports=(), rules=(), briefs=(), steps=(), pins=(),
@@ -130,6 +141,7 @@ def without_content(record: Record) -> Record:
 
 
 def row_of(record: Record, *, is_undone: bool = False) -> RecordRow:
+    """Return the row of a record."""
     return RecordRow(
         digest=record.digest,
         parent=record.parent,
@@ -146,6 +158,7 @@ def row_of(record: Record, *, is_undone: bool = False) -> RecordRow:
 
 
 def view_of(record: Record, against: Record | None, *, is_undone: bool = False) -> View:
+    """Return the view of a record, compared with another one if given."""
     return View(
         row=row_of(record, is_undone=is_undone),
         title=record.title,
@@ -162,10 +175,13 @@ def view_of(record: Record, against: Record | None, *, is_undone: bool = False) 
 
 
 def compare_records(older: Record, newer: Record) -> Comparison:
-    """What became of the older record's lines and statements in the newer one."""
-    before, after = {entry.text: entry for entry in older.entries}, {entry.text: entry for entry in newer.entries}
-    gone = [entry for text, entry in before.items() if text not in after]
-    added = [entry for text, entry in after.items() if text not in before]
+    """Compare two records: their lines, and what became of the older one's statements."""
+    older_entries, newer_entries = (
+        {entry.text: entry for entry in older.entries},
+        {entry.text: entry for entry in newer.entries},
+    )
+    gone = [entry for text, entry in older_entries.items() if text not in newer_entries]
+    added = [entry for text, entry in newer_entries.items() if text not in older_entries]
     superseded: dict[str, Superseded] = {}
     for index, (entry, later) in enumerate(product(gone, added)):
         if index >= _MOST_PAIRS:
@@ -175,19 +191,19 @@ def compare_records(older: Record, newer: Record) -> Comparison:
     return Comparison(
         against=older.digest,
         lines=_lines(older.text.splitlines(), newer.text.splitlines()),
-        kept=len(before) - len(gone),
+        kept=len(older_entries) - len(gone),
         added=added,
         superseded=[*superseded.values()],
         dropped=[entry for entry in gone if entry.text not in superseded],
     )
 
 
-def _lines(before: Sequence[str], after: Sequence[str]) -> list[Line]:
-    found: list[Line] = []
-    for kind, first, last, start, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+def _lines(older: Sequence[str], newer: Sequence[str]) -> list[Line]:
+    lines: list[Line] = []
+    for kind, older_start, older_end, start, end in SequenceMatcher(None, older, newer, autojunk=False).get_opcodes():
         if kind == "equal":
-            found += [Line("same", text) for text in after[start:end]]
+            lines += [Line("same", text) for text in newer[start:end]]
         else:
-            found += [Line("gone", text) for text in before[first:last]]
-            found += [Line("added", text) for text in after[start:end]]
-    return found
+            lines += [Line("gone", text) for text in older[older_start:older_end]]
+            lines += [Line("added", text) for text in newer[start:end]]
+    return lines

@@ -1,1 +1,1 @@
-"""What would be done with requests that somebody pastes: explained, never sent."""
+"""Explanations of pasted requests, which are never sent."""

@@ -1,4 +1,4 @@
-"""What programs have tried: POST /admin/api/explain."""
+"""The endpoint POST /admin/api/explain."""
 
 from typing import Annotated
 
@@ -14,7 +14,10 @@ from proxy.errors import InvalidRequestError
 
 
 class Explanations(msgspec.Struct, frozen=True):
-    """session: whose records were looked at; None where no store was. made: None where no summarizer was asked."""
+    """The explanations.
+
+    session: the one whose records were used; None without a store. made: None if no summarizer was called.
+    """
 
     explanations: list[Explanation]
     session: str | None
@@ -22,15 +25,17 @@ class Explanations(msgspec.Struct, frozen=True):
 
 
 class TrialEndpoints:
-    """The handler, named as its row in the table of endpoints."""
+    """The handler with the name of its row in the table of endpoints."""
 
     def __init__(self, explaining: Explaining) -> None:
+        """Create a handler."""
         self._explaining = explaining
 
     async def explain(self, request: Annotated[Request, Question], visitor: Visitor) -> Explanations:
+        """Explain the request in a question."""
         try:
-            asked = msgspec.json.decode(readable(await body_of(request, MOST_EXPLAINED)), type=Question)
+            question = msgspec.json.decode(readable(await body_of(request, MOST_EXPLAINED)), type=Question)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             raise InvalidRequestError('Send {"body": {...}, "policies": [...], "tenant": "..."} as JSON.') from None
-        found = await self._explaining.answer(visitor, asked)
-        return Explanations([each.explanation for each in found.explained], found.session, found.made)
+        answer = await self._explaining.answer(visitor, question)
+        return Explanations([each.explanation for each in answer.explained], answer.session, answer.made)

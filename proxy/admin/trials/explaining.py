@@ -1,4 +1,4 @@
-"""What would be done with a request that somebody pastes, under one policy or two; nothing is sent, nothing stored."""
+"""Explain a pasted request under one policy or two. Nothing is sent, and nothing is stored."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -29,20 +29,20 @@ from proxy.sessions.index import Target
 from proxy.sessions.sessions import Sessions
 from proxy.telemetry.events import note
 
-# Bytes that are read; in a form they are percent-encoded.
+# The maximum bytes of a question. In a form they are percent-encoded.
 MOST_EXPLAINED = 16 * 1024 * 1024
 _MOST_POLICIES = 2
-# The scope of requests that continue no stored session: nothing is stored in it, so they find nothing.
+# The scope of requests that continue no stored session. Nothing is stored in it, so they find nothing.
 _NO_SCOPE = b"no session"
 _EXAMPLE_ROUNDS = 24
 _EXAMPLE_LINE = "2026-11-22 10:46:02 INFO worker 7 took job 4711 of queue invoices, 3 left, none failed.\n"
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What somebody wants to know of a request.
+    """A question about a request.
 
-    policies: names, the tenant's own where there is none. session: label or id of the stored session that it goes on
-    with; empty: as if nothing were stored. ask: whether the summarizer is asked once, under the first policy.
+    policies: names; the tenant's own if empty. session: label or id of the stored session that it continues; empty for
+    none. ask: True to call the summarizer once, under the first policy.
     """
 
     body: msgspec.Raw
@@ -53,7 +53,10 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class MessageRun(msgspec.Struct, frozen=True):
-    """Messages side by side of which the same becomes, for the same reason. tokens, after: as received, as sent."""
+    """Adjacent messages with the same fate for the same reason.
+
+    tokens, after: received and sent.
+    """
 
     first: int
     last: int
@@ -66,7 +69,7 @@ class MessageRun(msgspec.Struct, frozen=True):
 
 
 class Explained(msgspec.Struct, frozen=True):
-    """What one policy would do with the request."""
+    """The explanation of the request under one policy."""
 
     policy: str
     sentence: str
@@ -76,7 +79,10 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """The record that the request would get under a policy, made and thrown away; None where there is none, and why."""
+    """The record that the request would get under a policy. It is not stored.
+
+    record: None if there is none. why: the reason.
+    """
 
     policy: str
     record: records.View | None
@@ -84,7 +90,10 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class ExplainAnswer(msgspec.Struct, frozen=True):
-    """session: whose records were looked at; None where no store was. made: None where the summarizer was not asked."""
+    """The answer to a question.
+
+    session: the one whose records were used; None without a store. made: None if the summarizer was not called.
+    """
 
     session: str | None
     explained: list[Explained]
@@ -92,15 +101,16 @@ class ExplainAnswer(msgspec.Struct, frozen=True):
 
 
 class Explaining:
-    """Explains what visitors paste."""
+    """Explain requests that visitors paste."""
 
     def __init__(self, context: Callable[[], AdminContext], access: Access) -> None:
+        """Create the trials over the running proxy."""
         self._find = context
         self._access = access
-        self._asking = Turn("A summarizer is being asked for somebody else; try again when it has answered.")
+        self._asking = Turn("The summarizer is busy with another trial; try again later.")
 
     async def answer(self, visitor: Visitor, question: Question) -> ExplainAnswer:
-        """Raises what a visitor is refused with: InvalidRequestError, NotFoundError, NotAllowedError and the like."""
+        """Answer a question. Raises InvalidRequestError, NotFoundError, NotAllowedError and other ProxyErrors."""
         caller = named_tenant(question.tenant, visitor, self._find())
         self._check(visitor, caller, question)
         context = self._find()
@@ -113,34 +123,34 @@ class Explaining:
             cases = [_without_records(case) for case in cases]
         explained = [_explained_view(await explain(context.engine, case, request)) for case in cases]
         if session is not None:
-            self._tell(visitor, "session_explained", caller, session)
-        made = await self._summarize_trial(visitor, cases[0], session) if question.ask else None
-        return ExplainAnswer(session.id[:ID_DIGITS] if session else None, explained, made)
+            self._emit(visitor, "session_explained", caller, session)
+        trial_record = await self._summarize_trial(visitor, cases[0], session) if question.ask else None
+        return ExplainAnswer(session.id[:ID_DIGITS] if session else None, explained, trial_record)
 
     def _check(self, visitor: Visitor, caller: Caller, question: Question) -> None:
-        """What the store has of a session is content, and so is what a summarizer writes, which is paid for too."""
+        """Check access to content: stored records, and the paid text of a summarizer."""
         if question.ask and visitor.role not in OPERATORS:
-            raise NotAllowedError("Asking a summarizer is for those with the admin token.", param="ask")
+            raise NotAllowedError("Calling a summarizer needs the admin token.", param="ask")
         if question.ask or question.session:
             self._access.check_content(visitor, caller.tenant)
 
     async def _summarize_trial(self, visitor: Visitor, case: PlanInput, session: Target | None) -> Made:
-        """Return the record that the summarizer would make, which is stored nowhere."""
+        """Return the record that the summarizer would make, without storing it."""
         engine, name = self._find().engine.read_only(), case.caller.policy_name
         with self._asking.take():
             job = (await preview_request(engine, case)).job
             if job is None:
-                return Made(name, None, "No summary is due, so the summarizer was not asked.")
-            self._tell(visitor, "summarizer_asked", case.caller, session)
+                return Made(name, None, "No summary is due, so the summarizer was not called.")
+            self._emit(visitor, "summarizer_asked", case.caller, session)
             try:
                 record = await engine.builder.build(job)
             except CompactionError as error:
                 return Made(name, None, why.reason(str(error)))
         return Made(name, await engine.workers.run(records.view_of, record, job.parent))
 
-    def _tell(self, visitor: Visitor, what: str, caller: Caller, session: Target | None) -> None:
+    def _emit(self, visitor: Visitor, action: str, caller: Caller, session: Target | None) -> None:
         name = session.id[:ID_DIGITS] if session else None
-        self._find().engine.observe(note("admin", caller.tenant, name, who=visitor.role, what=what))
+        self._find().engine.observe(note("admin", caller.tenant, name, who=visitor.role, what=action))
 
 
 def _names_in_question(question: Question, caller: Caller) -> list[str]:
@@ -151,35 +161,35 @@ async def _read(context: AdminContext, caller: Caller, body: bytes) -> CountedRe
     router, dialect = context.active().router, dialect_of_body(body) or DEFAULT_DIALECT
     request = await context.engine.read(body, caller, router, dialect)
     if request is None:
-        *others, last = shown_paths()
-        raise InvalidRequestError(f"This is no request of {', '.join(others)} or {last}.")
+        *paths, last_path = shown_paths()
+        raise InvalidRequestError(f"This is not a request of {', '.join(paths)} or {last_path}.")
     return request
 
 
 def _without_records(case: PlanInput) -> PlanInput:
-    """Return the plan input of a request that finds no stored record. What was learned of its model holds."""
+    """Return the plan input of a request that finds no stored record. Facts learned of its model still apply."""
     caller = replace(case.caller, scope=_NO_SCOPE)
     return structs.replace(case, caller=caller, chain=structs.replace(case.chain, scope=_NO_SCOPE))
 
 
 async def _session_of(context: AdminContext, caller: Caller, name: str) -> Target:
-    """The stored session with this label, this id or how that begins, or ID:LABEL."""
-    found = await ask_store(_find_some(context.engine.sessions, caller, name))
-    if not found:
+    """Return the stored session with this label, id, beginning of an id, or ID:LABEL."""
+    targets = await ask_store(_find_some(context.engine.sessions, caller, name))
+    if not targets:
         raise NotFoundError("No session of this tenant has this label or id.", param="session")
-    if len(found) > 1:
-        raise InvalidRequestError("Several sessions are called so; name one as ID:LABEL.", param="session")
-    return found[0]
+    if len(targets) > 1:
+        raise InvalidRequestError("Several sessions have this name; name one as ID:LABEL.", param="session")
+    return targets[0]
 
 
 async def _find_some(sessions: Sessions, caller: Caller, name: str) -> list[Target]:
-    """Return the sessions of this name, or some if they are more than one. Raises StoreError."""
-    found: list[Target] = []
+    """Return the sessions with this name, or some if there are several. Raises StoreError."""
+    targets: list[Target] = []
     async for page in sessions.find_sessions(caller, name):
-        found += page
-        if len(found) > 1:
+        targets += page
+        if len(targets) > 1:
             break
-    return found
+    return targets
 
 
 def _explained_view(explanation: Explanation) -> Explained:
@@ -190,9 +200,9 @@ def _explained_view(explanation: Explanation) -> Explained:
 
 
 def sentence(explanation: Explanation) -> str:
-    """What would be sent of what came."""
+    """Return the sentence about the tokens that would be sent."""
     window = explanation.window
-    room = f", the window being {window.tokens:,}" if window else ", the window being unknown"
+    room = f" of a window of {window.tokens:,}" if window else " (window unknown)"
     sent = f"{'at most ' if explanation.cut else ''}{explanation.tokens_sent:,}"
     return f"{explanation.tokens_received:,} tokens{room}; {sent} would be sent."
 
@@ -220,7 +230,7 @@ def _what(run: Sequence[MessageFate]) -> str:
 
 
 def example() -> str:
-    """A request that does not fit its model: an agent that has read many logs."""
+    """Return an example request that does not fit its model: an agent that has read many logs."""
     messages: list[object] = [
         {"role": "system", "content": "You are a careful operations agent."},
         {"role": "user", "content": "Find out why invoices are late. Never restart worker 7."},

@@ -1,4 +1,4 @@
-"""What people paste to see what would be done with it: for those who are signed in, since it is their own content."""
+"""The page for pasted requests. It needs a sign-in, since the content is the visitor's own."""
 
 from collections.abc import Callable
 
@@ -18,18 +18,20 @@ _BLANK = {"body": "", "tenant": "", "session": "", "policy": "", "other": ""}
 
 
 class TrialPages:
-    """The views of what is tried, each with its template."""
+    """The view of trials with its template."""
 
     def __init__(self, context: Callable[[], AdminContext], explaining: Explaining) -> None:
+        """Create the page over the running proxy."""
         self._find = context
         self._frame = PageFrame(context)
         self._explaining = explaining
 
     async def explain(self, request: Request, visitor: Visitor) -> Response:
+        """Return the form, or the explanation of its request."""
         if request.method == "GET":
-            asked = {name: request.query_params.get(name, "") for name in ("session", "tenant")}
+            query = {name: request.query_params.get(name, "") for name in ("session", "tenant")}
             body = example() if request.query_params.get("example") else ""
-            return await self._explanation_page(request, visitor, {**asked, "body": body})
+            return await self._explanation_page(request, visitor, {**query, "body": body})
         form = await form_of(request, MOST_EXPLAINED)
         try:
             answer = await self._explaining.answer(visitor, _question_of_form(form))

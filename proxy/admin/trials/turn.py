@@ -1,4 +1,4 @@
-"""Work that is so much that it is done for one visitor after the other."""
+"""A lock for expensive work that is done for one visitor at a time."""
 
 import threading
 from collections.abc import Iterator
@@ -8,16 +8,16 @@ from proxy.errors import OverloadedError
 
 
 class Turn:
-    """Held by one at a time; whoever else wants it is sent away rather than kept waiting. For any thread."""
+    """A lock for one holder at a time. Others are refused instead of waiting. It works for any thread."""
 
     def __init__(self, busy: str) -> None:
-        """`busy` is what is said to those."""
+        """Create a lock. `busy` is the error text for the others."""
         self._busy = busy
         self._lock = threading.Lock()
 
     @contextmanager
     def take(self) -> Iterator[None]:
-        """Raises OverloadedError."""
+        """Hold the lock. Raises OverloadedError."""
         if not self._lock.acquire(blocking=False):
             raise OverloadedError(self._busy)
         try:

@@ -65,7 +65,7 @@ async def test_all_places_tell_the_same(tmp_path: Path) -> None:
         assert all(each["text"].startswith("The key of shop") for each in told)  # type: ignore[attr-defined, index]
         assert all(each["text"] not in play.sent[-1].body.decode() for each in told)  # type: ignore[attr-defined, index]
         page = (await ask(play.address, "GET", record.replace("/api", ""), [TOKEN, HTML])).body.decode()
-        assert "What it covers and does not show" in page
+        assert "Covered, but not shown" in page
         assert str(told[0]["text"]) in page  # type: ignore[index]
         retained = (await ask(play.address, "GET", f"{path.removesuffix('records')}retained", [TOKEN])).json()
         assert retained["counts"]["left out"] == number  # type: ignore[index, call-overload]
@@ -73,7 +73,7 @@ async def test_all_places_tell_the_same(tmp_path: Path) -> None:
         session = (
             await ask(play.address, "GET", path.removesuffix("/records").replace("/api", ""), [TOKEN, HTML])
         ).body
-        assert b"Which of your rules survived" in session
+        assert b"Retained statements and rules" in session
         assert str(told[0]["text"]).encode() in session  # type: ignore[index]
         small = await play.send(body([{"role": "user", "content": "Hello."}]))
         assert "left-out" not in ours(small)

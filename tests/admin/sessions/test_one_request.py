@@ -40,12 +40,12 @@ def test_its_time_is_told_by_what_was_done_and_adds_up() -> None:
     stages = {stage.name: stage.ms for stage in view_of(event, None).stages}
     assert stages == {
         "read and counted": 4.0,
-        "looked up in the store": 3.0,
+        "read from the store": 3.0,
         "decided": 1.0,
-        "other work of ours": 2.0,
+        "other work of the proxy": 2.0,
         "waited for a summary": 1_000.0,
-        "until the upstream answered": 1_990.0,
-        "the answer passed": 2_000.0,
+        "until the upstream responded": 1_990.0,
+        "response relayed": 2_000.0,
     }
     assert sum(stages.values()) == event.ms
     assert view_of(requested(own_ms=None, first_byte_ms=None), None).stages == []
@@ -54,18 +54,18 @@ def test_its_time_is_told_by_what_was_done_and_adds_up() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, ["It was answered with 200.", "The answer passed whole."]),
+        ({}, ["The response had status 200.", "The response is complete."]),
         (
             {"overflow": "passed_on", "status": 400},
-            ["answered 400.", "passed whole", "refused it as"],
+            ["had status 400.", "is complete", "refused it as"],
         ),
-        ({"status": 0, "end": "client_gone"}, ["The client left before its end."]),
+        ({"status": 0, "end": "client_gone"}, ["The client disconnected before the end."]),
         (
             {"status": 502, "end": "refused", "cause": "dns"},
-            ["502", "error of its own", "Cause: the upstream's name"],
+            ["502", "The proxy refused it", "Cause: the upstream's name"],
         ),
-        ({"warning": "prompt_cut_off"}, ["200", "whole", "less than half"]),
-        ({"warning": "pin_left_out"}, ["200", "whole", "no room"]),
+        ({"warning": "prompt_cut_off"}, ["200", "complete", "less than half"]),
+        ({"warning": "pin_left_out"}, ["200", "complete", "no room"]),
     ],
 )
 def test_how_it_ended_is_told_in_sentences(changes: dict[str, object], words: list[str]) -> None:
@@ -108,9 +108,9 @@ async def test_a_request_that_failed_is_not_told_as_one_that_went_well(tmp_path:
         page = (await play.send("GET", f"/admin/requests/{name}", HTML, bearer(CONFIGURED))).body.decode()
     (notice,) = re.findall(r'<p class="notice([^"]*)">(.*?)</p>', page, re.DOTALL)
     assert notice[0] == " wrong"
-    assert "It was answered 502." in notice[1]
+    assert "The response had status 502." in notice[1]
     assert "Cause: " in notice[1]
-    assert "nothing of it was changed" in page
+    assert "It is small, so it was not changed." in page
     assert "went out" not in page
 
 
@@ -130,10 +130,10 @@ async def test_a_request_is_found_by_the_id_that_its_answer_had(tmp_path: Path) 
         assert page.status == 200
         for words in (
             name,
-            "What came",
-            "Where its time went",
+            ">Received</h2>",
+            "Duration by stage",
             "&lt;i&gt;mine",
-            "It was answered with 200.",
+            "The response had status 200.",
             "decided",
             "Left out",
         ):
@@ -155,7 +155,7 @@ async def test_of_a_request_that_is_not_known_it_is_told_why(tmp_path: Path) -> 
     async with played(tmp_path, CONFIGURED, **SMALL_WINDOW) as play:
         await _asked(play)
         for name, words in (
-            ("0" * 16, "newest 1,000 requests and compactions, which go back"),
+            ("0" * 16, "newest 1,000 requests and compactions since"),
             ("x", "16 hex"),
         ):
             page = await play.send("GET", f"/admin/requests/{name}", HTML, bearer(CONFIGURED))

@@ -12,8 +12,8 @@ def test_a_session_in_which_nothing_was_changed_saved_nothing() -> None:
     found = savings_of(Tally(requests=3, answered=3, received=900, sent=900, cost=BILLION, cost_received=BILLION))
     assert (found.net, found.saved, found.kept_alive) == (0, 0.0, 0)
     assert found.sentences == [
-        "Nothing was changed in its prompts, so nothing was saved and nothing was lost.",
-        "It cost $1.00 at list price. As it came it would have cost the same.",
+        "Its prompts were not changed, so nothing was saved or lost.",
+        "It cost $1.00 at list price. Without the proxy it would have cost the same.",
     ]
 
 
@@ -27,18 +27,18 @@ def test_what_would_have_been_refused_is_said_beside_the_money() -> None:
     assert (found.cost, found.cost_of_summaries, found.cost_as_received, found.saved) == (2.5, 0.5, 5.0, 2.5)
     assert found.sentences == [
         "Of 90,000 tokens of prompts, 50,000 were not sent. Summaries took 5,000: 45,000 fewer in all.",
-        "It cost $2.50 at list price, $0.50 of it for summaries. As it came it would have cost $5.00 by estimate: $2.50"
-        " less was paid.",
-        "Without the proxy, 2 requests would have been refused as too long for the model. They count as if they had"
-        " been taken.",
+        "It cost $2.50 at list price, $0.50 of it for summaries. Without the proxy it would have cost an estimated"
+        " $5.00: $2.50 less.",
+        "Without the proxy, 2 requests would have been refused as too long for the model. Their cost counts as if"
+        " they had been accepted.",
     ]
 
 
 def test_money_is_not_known_without_a_price_and_a_dearer_session_says_so() -> None:
     unpriced = savings_of(Tally(requests=1, answered=1, received=90, sent=80))
     assert (unpriced.cost, unpriced.saved, unpriced.net) == (None, None, 10)
-    assert unpriced.sentences[-1] == "No price is known for its model, so the money is not known."
+    assert unpriced.sentences[-1] == "The price of its model is unknown, so the cost is too."
     dearer = savings_of(Tally(received=90, sent=80, summary_in=30, cost=3 * BILLION, cost_received=BILLION))
     assert dearer.saved == -2.0
     assert "20 more in all" in dearer.sentences[0]
-    assert "$2.00 more was paid" in dearer.sentences[1]
+    assert "$2.00 more." in dearer.sentences[1]

@@ -1,4 +1,4 @@
-"""What the model saw: the newest prompts as they were sent, masked, in memory alone, and only if they may be read."""
+"""Prompt of the model: the newest prompts as they were sent, masked, in memory alone, and only if they may be read."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_the_newest_prompt_is_shown_as_it_was_sent_and_without_secrets(
         assert shown["tokens"] < shown["received"]  # type: ignore[index]
         assert SECRET.encode() not in reply.body
         page = (await ask(play.address, "GET", path.replace("/api", ""), [TOKEN, HTML])).body.decode()
-        assert "What the model read instead" in page
+        assert "Read by the model instead" in page
         assert SECRET not in page
         assert await held_bytes(play) > 1_000
         erased = await ask(play.address, "DELETE", path, [TOKEN])
@@ -96,7 +96,7 @@ async def test_nothing_is_held_of_a_tenant_whose_content_may_not_be_read(tmp_pat
         assert (await ask(play.address, "GET", f"{path}/prompts", [TOKEN])).status == 403
         assert await held_bytes(play) == 0
         page = (await ask(play.address, "GET", path.replace("/api", ""), [TOKEN, HTML])).body.decode()
-        assert "What the model saw" not in page
+        assert "Prompt of the model" not in page
 
 
 @pytest.mark.slow
@@ -106,8 +106,8 @@ async def test_a_replica_that_did_not_send_it_says_so(tmp_path: Path) -> None:
     async with stage(tmp_path, **settings_of(tmp_path)) as play:
         assert (await ask(play.address, "GET", f"{path}/prompts", [TOKEN])).json() == {"prompts": []}
         page = (await ask(play.address, "GET", path.replace("/api", ""), [TOKEN, HTML])).body.decode()
-        assert "No prompt of it is held here" in page
-        assert "Which of your rules survived" in page
+        assert "This replica has no prompt of it" in page
+        assert "Retained statements and rules" in page
 
 
 def held_prompt(at: float = 0.0) -> HeldPrompt:

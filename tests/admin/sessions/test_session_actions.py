@@ -92,7 +92,7 @@ async def test_it_is_asked_for_on_the_page_which_says_so(tmp_path: Path) -> None
         assert "/compact" not in page
         assert outcome(await play.send(LISTED, LABEL)) == ("applied", "manual")
         page = (await asked(play, "GET", f"/admin/sessions/{session}?label=work", HTML)).body.decode()
-        assert "a compaction was asked for at " in page
+        assert "a compaction was requested at " in page
 
 
 async def test_of_what_is_not_stored_no_compaction_can_be_asked_for(tmp_path: Path) -> None:

@@ -205,9 +205,9 @@ async def test_while_the_store_is_down_a_session_is_told_as_this_replica_saw_it(
         assert (after["tally"], after["is_whole"]) == (before["tally"], False)
         page = await show.page(f"sessions/{show.id}")
         assert page.status == 200
-        assert "The store does not answer; this is what this replica saw itself." in page.body.decode()
+        assert "The store does not respond, so this page shows only what this replica saw." in page.body.decode()
         listed = await show.page("sessions")
-        assert "The store does not answer" in listed.body.decode()
+        assert "The store does not respond" in listed.body.decode()
         asked = await show.play.send(
             "POST", f"{SESSIONS}/{show.id}/compact?label={quote(LABEL)}", bearer(CONFIGURED), body=b""
         )
@@ -293,7 +293,7 @@ async def test_a_search_goes_through_all_sessions_and_says_how_many(tmp_path: Pa
         assert found["looked"] == 1_201
         page = (await show.page("sessions?q=named")).body.decode()
         assert page.count('scope="row"') == 2
-        assert "looked through 1,201 sessions, all that are known" in page
+        assert "searched 1,201 sessions, all known ones" in page
         (row,) = (await show.json(f"search?q={(7).to_bytes(4).hex() * 8}"))["sessions"]  # type: ignore[misc]
         assert row["id"] == (7).to_bytes(4).hex() * 2
 
@@ -319,7 +319,7 @@ async def test_which_sessions_failed_today_is_one_click_from_the_overview(tmp_pa
         assert opened is not None
         assert opened.stored_histories is not None
         nothing = (await show.page("sessions?state=failed")).body.decode()
-        assert "No request of a session is known to have failed" in nothing
+        assert "No session failed in the last 24 hours" in nothing
         last = next(opened.histories.newest()).last
         opened.histories(structs.replace(last, status=502, end="refused"))
         opened.histories(last)
@@ -345,13 +345,13 @@ async def test_a_search_that_has_looked_at_many_goes_on_where_it_ended(
     async with shown(tmp_path) as show:
         await _enrolled(show, 250, 3)
         page = (await show.page("sessions?q=named")).body.decode()
-        assert "None among these" in page
+        assert "No match among these" in page
         told = []
-        while (onward := re.search(r'href="\./(sessions\?[^"]+)">Go on searching', page)) is not None:
-            told += re.findall(r"looked through ([\d,]+) sessions, the newest", page)
+        while (onward := re.search(r'href="\./(sessions\?[^"]+)">Continue the search', page)) is not None:
+            told += re.findall(r"searched ([\d,]+) sessions, the newest", page)
             page = (await show.page(onward[1].replace("&amp;", "&"))).body.decode()
         assert told == ["100", "200"]
-        assert "looked through 251 sessions, all that are known" in page
+        assert "searched 251 sessions, all known ones" in page
         assert page.count('scope="row"') == 1
 
 
@@ -373,5 +373,5 @@ async def test_a_session_of_the_store_alone_is_shown_as_far_as_it_goes(tmp_path:
     async with shown(tmp_path) as show:
         show.play.app._opened.histories._histories.clear()  # type: ignore[union-attr]
         page = (await show.page(f"sessions/{show.id}?label={quote(LABEL)}")).body.decode()
-        assert "has not served it since it started" in page
+        assert "has not served it since its start" in page
         assert "records/" in page

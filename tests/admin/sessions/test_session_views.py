@@ -59,11 +59,11 @@ def test_a_session_in_one_sentence() -> None:
         requested(at=AT + 4_320, tokens_received=12_000, tokens_sent=3_000, checkpoint="d" * 16),
     ]
     assert told(*events).sentence == (
-        "1 h 12 min, 2 requests to m; received grew to 12,000 tokens, the window being 8,000; 1 summary (4,300 tokens,"
-        " $0.02) kept 1 request alive that would not have fitted; 4,700 tokens of prompts saved, of 13.0 k."
+        "1 h 12 min, 2 requests to m; received grew to 12,000 tokens of a window of 8,000; 1 summary (4,300 tokens,"
+        " $0.02) kept 1 request from an overflow; 4,700 of 13.0 k prompt tokens saved."
     )
     assert told(requested()).sentence == (
-        "1 s, 1 request to m; received grew to 1,000 tokens, the window being 8,000; nothing had to be summarised."
+        "1 s, 1 request to m; received grew to 1,000 tokens of a window of 8,000; no summary was needed."
     )
 
 
@@ -107,17 +107,17 @@ def test_what_fills_the_window_is_in_the_models_tokens_and_ends_with_what_is_fre
     }  # fmt: skip
     assert (view.filling.soft, view.filling.due) == (6_000, 7_500)
     assert view.advice[0].startswith("Tools and system prompt take 66 % of the usable window")
-    assert view.advice[1].startswith("The upstream counts 50 % more tokens than our estimate")
+    assert view.advice[1].startswith("The upstream counts 50 % more tokens than estimated")
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"window": None, "usable": None}, "window is not known"),
+        ({"window": None, "usable": None}, "window is unknown"),
         ({"reason": "irreducible"}, "no summary helps"),
-        ({"reason": "ineffective"}, "did not make room"),
+        ({"reason": "ineffective"}, "freed too little"),
         ({"warning": "prompt_cut_off"}, "num_ctx"),
-        ({"warning": "unstable_history"}, "summaries are lost"),
+        ({"warning": "unstable_history"}, "records cannot be reused"),
     ],
 )
 def test_advice_is_given_where_a_rule_says_so(changes: dict[str, object], words: str) -> None:

@@ -59,7 +59,7 @@ async def test_why_a_record_was_made_is_told_the_same_after_a_restart_and_everyw
         request = (reply.header(b"x-concertina-request-id") or b"").decode()
         session = (await get(play, "sessions"))["sessions"][0]["id"][:16]
         before = await whys(play, session)
-        assert "a compaction was asked for at" in before["session"]
+        assert "a compaction was requested at" in before["session"]
         assert before["session"] == before["overview"] == (await get(play, f"requests/{request}"))["record"]
         assert before["mark"].endswith(before["session"])
     async with played(tmp_path, CONFIGURED, store, policies=policies, **SMALL_WINDOW) as play:

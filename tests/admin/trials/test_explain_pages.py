@@ -53,7 +53,7 @@ async def test_the_example_is_explained_under_two_policies_side_by_side(tmp_path
     ("fields", "status", "words"),
     [
         ({"body": "{"}, 400, "JSON"),
-        ({"body": '{"model": "m"}'}, 400, "This is no request of"),
+        ({"body": '{"model": "m"}'}, 400, "This is not a request of"),
         ({"body": example(), "policy": "nothing"}, 400, "No policy is called nothing"),
         ({"body": example(), "tenant": "nobody"}, 404, "No tenant has this name"),
     ],
@@ -119,8 +119,8 @@ async def test_the_store_is_looked_at_for_a_session_that_is_named_and_for_no_oth
         assert f'value="{name}:mine"' in blank.body.decode()
         assert b"session_explained" in play.log.getvalue()
         page = (await asked(play, body=LONG.decode(), session="mine")).body.decode()
-        assert f"With what the store has of session <code>{name}</code>" in page
-        assert "No store was looked at" in (await asked(play, body=LONG.decode())).body.decode()
+        assert f"With the stored records of session <code>{name}</code>" in page
+        assert "Without stored records" in (await asked(play, body=LONG.decode())).body.decode()
 
 
 async def test_a_pasted_request_is_explained_by_what_was_learned_of_its_model(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ async def test_the_summarizer_is_asked_and_what_it_writes_is_kept_nowhere(tmp_pa
             assert "Something was said about it" in made["record"]["text"]  # type: ignore[index,call-overload]
             assert summaries(play.behind) == times
         page = (await asked(play, body=LONG.decode(), ask="on")).body.decode()
-        assert "What the summarizer wrote under policy default" in page
+        assert "The summarizer's record under policy default" in page
         assert "Something was said about it" in page
         operations = (await play.send("GET", "/admin/api/store", bearer(CONFIGURED))).json()["operations"]
         assert "put_new" not in [row["name"] for row in operations]  # type: ignore[index,union-attr]
@@ -189,7 +189,7 @@ async def test_the_summarizer_is_asked_and_what_it_writes_is_kept_nowhere(tmp_pa
         assert figures["figures"]["summaries"] > 0, "it was paid for"  # type: ignore[index,call-overload]
         small = json.dumps({"body": {"model": "m", "messages": [{"role": "user", "content": "hi"}]}, "ask": True})
         reply = await play.send("POST", URL, bearer(CONFIGURED), body=small.encode())
-        assert reply.json()["made"]["why"] == "No summary is due, so the summarizer was not asked."  # type: ignore[index,call-overload]
+        assert reply.json()["made"]["why"] == "No summary is due, so the summarizer was not called."  # type: ignore[index,call-overload]
 
 
 def test_a_second_one_is_sent_away_while_one_has_its_turn() -> None:
