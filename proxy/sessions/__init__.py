@@ -1,1 +1,1 @@
-"""What is kept over any store: of conversations, all by way of `Sessions`; locks, figures, histories, replicas."""
+"""Storage of conversations through `Sessions`, and of locks, figures, histories and replicas, over any store."""

@@ -1,9 +1,9 @@
-"""The random epochs of sessions: what was erased is found again by nobody.
+"""The random epochs of sessions, by which erased data cannot be found again.
 
 A session is a conversation, by its first link, and the label that the client gives it. Its epoch is created with the
-first request that may store something. Everything that is stored of the session has a key that is derived from its
-name and its epoch. To erase a session is to remove these entries, then the epoch. A session that goes on gets another
-epoch. An epoch that the store loses takes its entries along.
+first request that may store something. Everything that is stored of the session has a key that is derived from its name
+and its epoch. To erase a session is to remove these entries, then the epoch. A session that continues gets another
+epoch. If the store loses an epoch, its entries are lost too.
 
 While a tombstone is stored for the tag of an epoch, entries under that tag vanish as they are stored. So requests in
 flight leave nothing. Notes of where the summary of a part is stored (`index:part:...`) belong to no session. They
@@ -35,18 +35,18 @@ from proxy.sessions.stores.base import PAGE, Store, StoreError, pages_of, tombst
 from proxy.sessions.stores.breaker import CircuitBreaker
 
 _REMEMBERED = 20_000
-# Digests of undone records that are listed for a session, the newest.
+# The maximum number of undone records listed for a session, the newest.
 _MOST_UNDONE = 100
 _EPOCH_DIGITS = 32
 _HEX = frozenset(b"0123456789abcdef")
 _NO_EPOCH = b"0" * _EPOCH_DIGITS
-# For so many seconds an erasure is looked after.
+# The seconds that an erasure is watched.
 _WATCHED = 120.0
 LOOK_EVERY = 0.5
-# After which every replica that reaches the store knows.
+# The time until every replica that reaches the store knows of an erasure.
 SETTLED = 2 * LOOK_EVERY
 _RECENT = "index:erasures"
-# Replicas enroll erasures in an order that differs by so many seconds at most from that of their expiry.
+# The maximum difference in seconds between the order of replicas' enrolments and of their expiry.
 _OVERLAP = 5.0
 # The mark of tombstones of this version. Version 0.2.0 stored a random mark, from which the next link was derived.
 _ERASED = b"erased"
@@ -54,42 +54,42 @@ _EVERY_0_2 = b"every label"
 
 
 class Epochs:
-    """Finds, creates and erases epochs; one per process."""
+    """Find, create and erase epochs. There is one instance per process."""
 
     def __init__(self, store: Store, ttl: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` returns seconds that only go forward."""
+        """Create epochs. `clock` returns monotonic seconds."""
         self._store = store
         self._ttl = ttl
         self._clock = clock
         self._known: OrderedDict[bytes, bytes] = OrderedDict()
-        """Epochs that the store had, by session: for while it does not answer."""
+        """Epochs that the store had, by session, for use while it does not respond."""
 
         self._unstored: OrderedDict[bytes, bytes] = OrderedDict()
-        """Epochs that were created while the store did not answer."""
+        """Epochs that were created while the store did not respond."""
 
         self._undone: OrderedDict[bytes, frozenset[str]] = OrderedDict()
-        """Records that were undone, by the link of their session: for what the store loses, or does not answer."""
+        """Undone records by the link of their session, for use while the store does not respond or has lost them."""
 
         self._watched: dict[str, float] = {}
-        """Recent erasures, an epoch and a session each, and until when they are looked after."""
+        """The end of watching each recent erasure, an epoch and a session."""
 
         self._newest = 0.0
         """The expiry time of the newest erasure that was looked up."""
 
     @property
     def is_up(self) -> bool:
-        """Return True if the store does all it is asked to, rather than a breaker in its place."""
+        """Return True if the store works and no breaker replaces it."""
         return not isinstance(self._store, CircuitBreaker) or self._store.available
 
     async def place(self, chain: Chain, *, stores: bool) -> Chain:
-        """Return the chain with the link of its session's epoch, and what was undone there.
+        """Return the chain with the link of its session's epoch, and its undone records.
 
         `stores`: create an epoch if there is none. One round trip if this process knows the epoch.
         """
         if chain.link is not None:
             return chain
-        session, known = chain.session, self._known.get(chain.session)
-        guess = _link(session, known)
+        session, known_epoch = chain.session, self._known.get(chain.session)
+        guess = _link(session, known_epoch)
         epoch, listed = await self._store.get_many([epoch_key(session), undone_key(guess)])
         stored = _valid(epoch)
         link = await self._started(session, stored) if stores else _link(session, self._epoch(session, stored))
@@ -102,40 +102,40 @@ class Epochs:
         return self._remember_undone(link, listed)
 
     async def undo(self, link: bytes, digests: Sequence[str]) -> None:
-        """List these records as undone for the session with this link, for as long as it lives."""
+        """List these records as undone for the session with this link, while it lives."""
         (listed,) = await self._store.get_many([undone_key(link)])
         undone = [*dict.fromkeys([*_digests_in(listed), *digests])][-_MOST_UNDONE:]
         await self._store.put(undone_key(link), " ".join(undone).encode(), self._ttl)
         remember(self._undone, link, frozenset(undone), _REMEMBERED)
 
     def _remember_undone(self, link: bytes, listed: bytes | None) -> frozenset[str]:
-        known = self._undone.get(link, frozenset())
+        known_digests = self._undone.get(link, frozenset())
         if listed is None:
-            return known
-        return remember(self._undone, link, known.union(_digests_in(listed)), _REMEMBERED)
+            return known_digests
+        return remember(self._undone, link, known_digests.union(_digests_in(listed)), _REMEMBERED)
 
     async def start(self, session: bytes) -> bytes:
-        """Return the link of a session of which something is stored next. Create its epoch if there is none."""
+        """Return the link of a session that is about to store something. Create its epoch if there is none."""
         return await self._started(session, *await self._stored([session]))
 
     async def _started(self, session: bytes, stored: bytes | None) -> bytes:
         """Return the link of a session with this stored epoch. Create one if there is none."""
         if stored is not None:
             return _link(session, self._remember(session, stored))
-        # Before the epoch, so that an erasure of the conversation finds it; the store may have lost both.
+        # Before the epoch, so that an erasure of the conversation finds it. The store may have lost both.
         await self._list_label(session)
-        known = None if self.is_up else self._known.get(session)
-        if known is not None:
-            return _link(session, known)
+        known_epoch = None if self.is_up else self._known.get(session)
+        if known_epoch is not None:
+            return _link(session, known_epoch)
         fresh = self._unstored.get(session) or secrets.token_hex(_EPOCH_DIGITS // 2).encode()
-        # A store that has lost the label alone would erase the conversation without this session.
-        taken = await self._put_new(session, fresh) if (is_listed := await self._is_listed(session)) else None
-        if not is_listed or (taken is None and not self.is_up):
+        # A store that has lost only the label would erase the conversation without this session.
+        earlier = await self._put_new(session, fresh) if (is_listed := await self._is_listed(session)) else None
+        if not is_listed or (earlier is None and not self.is_up):
             return _link(session, remember(self._unstored, session, fresh, _REMEMBERED))
-        return _link(session, self._remember(session, taken or fresh))
+        return _link(session, self._remember(session, earlier or fresh))
 
     async def stored_link(self, chain: Chain) -> bytes:
-        """Return the link of a chain. It is looked up if nobody has, or if the store did not answer."""
+        """Return the link of a chain. It is looked up if it is unknown, or if the store did not respond."""
         is_placed = chain.link is not None and chain.session not in self._unstored
         return chain.own_link if is_placed else await self.start(chain.session)
 
@@ -149,19 +149,19 @@ class Epochs:
         return [_link(session, self._epoch(session, epoch)) for session, epoch in zip(sessions, stored, strict=True)]
 
     async def were_erased(self, links: Sequence[bytes]) -> list[bool]:
-        """Return for each link True if what was stored under it was erased, as far as the store knows."""
+        """Return for each link True if its entries were erased, as far as the store knows."""
         marks = await self._store.get_many([tombstone(hash_tag(link)) for link in links])
         return [mark is not None for mark in marks]
 
     async def renew(self, chain: Chain, *keys: str) -> None:
-        """Let the epoch of a session, its label, what was undone, and these entries live for another while."""
+        """Extend the lifetime of a session's epoch, label, undone records, and these entries."""
         if chain.undone:
             keys = (undone_key(chain.own_link), *keys)
         await self._store.touch([epoch_key(chain.session), *keys], self._ttl)
         await self._list_label(chain.session)
 
     async def erase(self, session: bytes) -> bool:
-        """Remove what is stored of this session, and of no other. Return True if the store did it."""
+        """Remove everything that is stored of this session only. Return True if the store did it."""
         (stored,) = await self._stored([session])
         epoch = stored or self._known.get(session)  # a store may drop an epoch and keep its entries
         links = await self._links_0_2(session)
@@ -178,7 +178,7 @@ class Epochs:
         return self.is_up
 
     async def erase_every(self, first: bytes) -> bool:
-        """Remove what is stored of the conversation with this first link, whatever its labels. Raises StoreError."""
+        """Remove everything that is stored of the conversation with this first link. Raises StoreError."""
         if not await self.erase(first):
             return False
         async for marks in self.labels(first):
@@ -188,14 +188,14 @@ class Epochs:
         return True
 
     async def labels(self, first: bytes) -> AsyncIterator[list[bytes]]:
-        """Yield the marks of the labels that a conversation has been seen with, page by page. Raises StoreError."""
+        """Yield the marks of a conversation's labels page by page. Raises StoreError."""
         async for page in pages_of(self._store, _labels_at(first)):
             yield [bytes.fromhex(member.name) for member in page]
 
     async def look_after(self) -> bool:
-        """Learn of the recent erasures of all replicas, and repeat those that the store has lost, as in a failover.
+        """Learn the recent erasures of all replicas, and repeat those that the store has lost, as in a failover.
 
-        Return True if there were any that this process did not know.
+        Return True if this process learned of new ones.
         """
         now = self._clock()
         self._watched = {erasure: until for erasure, until in self._watched.items() if until > now}
@@ -210,7 +210,7 @@ class Epochs:
         self._newest = newest
         for erasure in news:
             self._watch(erasure)
-        # The others have their turn at the next look.
+        # The others follow at the next call.
         watched = [*self._watched][:PAGE]
         stored = await self._stored([_session_of(erasure) for erasure in watched])
         for erasure, epoch in zip(watched, stored, strict=True):
@@ -225,28 +225,28 @@ class Epochs:
         return [_valid(epoch) for epoch in stored]
 
     async def _put_new(self, session: bytes, epoch: bytes) -> bytes | None:
-        """Store an epoch, and return the one that was there first."""
-        taken = await self._store.put(epoch_key(session), epoch, self._ttl, only_new=True)
-        if taken is None or _is_epoch(taken):
-            return taken
+        """Store an epoch. Return the epoch that was stored before, if any."""
+        earlier = await self._store.put(epoch_key(session), epoch, self._ttl, only_new=True)
+        if earlier is None or _is_epoch(earlier):
+            return earlier
         await self._store.put(epoch_key(session), epoch, self._ttl)
         return None
 
     def _epoch(self, session: bytes, stored: bytes | None) -> bytes | None:
-        """Return the epoch that holds: the stored one, or the one known here if the store does not answer."""
+        """Return the valid epoch: the stored one, or the one known here if the store does not respond."""
         if stored is None and not self.is_up:
             return self._known.get(session) or self._unstored.get(session)
         return stored
 
     def _remember(self, session: bytes, epoch: bytes) -> bytes:
-        """Remember an epoch that the store has; returns it."""
+        """Remember an epoch that the store has, and return it."""
         self._unstored.pop(session, None)
         if _erasure(session, epoch) not in self._watched:
             remember(self._known, session, epoch, _REMEMBERED)
         return epoch
 
     def _watch(self, erasure: str) -> None:
-        """Forget the epoch of an erased session, and look after the erasure for a while."""
+        """Forget the epoch of an erased session, and watch the erasure for a while."""
         self._watched[erasure] = self._clock() + _WATCHED
         for remembered in (self._known, self._unstored):
             remembered.pop(_session_of(erasure), None)
@@ -267,7 +267,7 @@ class Epochs:
             await self._store.enroll(_labels_at(first), mark.hex(), 0)
 
     async def _links_0_2(self, session: bytes) -> list[bytes]:
-        """Return the links under which version 0.2.0 may have stored this session, none if they were erased."""
+        """Return the links under which version 0.2.0 may have stored this session; none if they were erased."""
         first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
         every = set_apart(first, _EVERY_0_2)
         start = await self._last_link_0_2(every)
@@ -303,7 +303,7 @@ def _valid(epoch: bytes | None) -> bytes | None:
 
 
 def _link(session: bytes, epoch: bytes | None) -> bytes:
-    """Return the link of a session in an epoch. Without one: its link in version 0.2.0."""
+    """Return the link of a session in an epoch. Without an epoch it is the link of version 0.2.0."""
     if epoch is None:
         return link_of_label(session[:LINK_BYTES], session[LINK_BYTES:])
     return set_apart(session, epoch)

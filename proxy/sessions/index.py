@@ -1,4 +1,4 @@
-"""What the index of sessions consists of, and where its parts lie."""
+"""The parts of the index of sessions, and their keys."""
 
 from typing import NamedTuple, Protocol
 
@@ -7,32 +7,35 @@ import msgspec
 from policies.conversation.prefix_digests import LINK_BYTES, NAME_DIGITS, hash_tag, mark_of
 from proxy.sessions.stores.base import Member
 
-# Digits of an id by which a conversation is looked up; with fewer they may be a label.
+# The minimum digits of an id for a lookup. Shorter texts are labels.
 LEAST_OF_ID = 8
-# So long a session is listed among those that failed, in seconds.
+# The time that a session is listed as failed, in seconds.
 FAILED_FOR = 86_400.0
 
 
 class SessionOwner(Protocol):
-    """Whose sessions: the index that lists them, and the key of their labels' marks."""
+    """The owner of sessions: the index that lists them, and the key of their labels' marks."""
 
     @property
-    def index(self) -> str: ...
+    def index(self) -> str:
+        """Return the key of the index."""
 
     @property
-    def labels(self) -> bytes: ...
+    def labels(self) -> bytes:
+        """Return the key of the labels' marks."""
 
 
 class Session(msgspec.Struct, frozen=True):
     """A conversation under a label, for people.
 
-    id:      its first link, 64 hex digits; log lines and headers show the first 16. Conversations with the same key and
-             the same first message have one id.
-    label:   what the client calls it; empty where it has no name for it.
-    seen:    Unix seconds of its last use, to the minute.
-    covered: messages that its newest checkpoint stands for, 0 without one; generation: how many there were in a row.
-    record:  where that lies: the tag of its conversation and its digest; None without one.
-    left_out: how many things it covers and does not show, by kind.
+    id: its first link, 64 hex digits. Log lines and headers show the first 16. Conversations with the same key and
+    first message have one id.
+    label: the client's name for it; empty if it has none.
+    seen: Unix seconds of its last use, to the minute.
+    covered: messages that its newest checkpoint replaces; 0 without one. generation: the number of checkpoints in a
+    row.
+    record: the tag of its conversation and the digest; None without a record.
+    left_out: the number of covered and not shown things, by kind.
     """
 
     id: str
@@ -46,36 +49,42 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Target(NamedTuple):
-    """What is to be erased: of the conversation with this first link the session whose label has this mark; None for
-    all of its sessions."""
+    """A target of an erasure.
+
+    first: the first link of the conversation. mark: of the session's label; None for all of its sessions.
+    """
 
     first: bytes
     mark: bytes | None
 
     @property
     def id(self) -> str:
+        """Return the id of the conversation."""
         return self.first.hex()
 
 
 class SessionsPage(NamedTuple):
-    """Sessions of a listing, the one enrolled last first, each with its place there; None for what is known of one no
-    more. is_last: there are no others behind."""
+    """Sessions of a listing, the last enrolled first, each with its place. A session is None if its entry is gone.
+
+    is_last: True if no sessions follow.
+    """
 
     entries: list[tuple[Member, Session | None]]
     is_last: bool
 
 
 def target_of(name: bytes) -> Target:
+    """Return the target of a session's name."""
     return Target(name[:LINK_BYTES], name[LINK_BYTES:])
 
 
 def indexes_of(owner: SessionOwner, mark: bytes) -> list[str]:
-    """Return the indexes that have a session by its name: its tenant's and, with a label, that of the label."""
+    """Return the indexes that contain a session: its tenant's and, with a label, that of the label."""
     return [owner.index, *([labelled_at(mark)] if mark else [])]
 
 
 def failed_at(owner: SessionOwner) -> str:
-    """Where those are listed that failed lately."""
+    """Return the key of the index of recently failed sessions."""
     return f"{owner.index}:failed"
 
 
@@ -85,7 +94,7 @@ def compacted_at(owner: SessionOwner) -> str:
 
 
 def named_at(owner: SessionOwner, id_: str) -> str:
-    """Return the index of a tenant's conversations whose ids begin as this one does; of few, however many there are."""
+    """Return the index of a tenant's conversations whose ids begin like this one."""
     return _index_of_name(owner, id_[:LEAST_OF_ID])
 
 
@@ -99,15 +108,19 @@ def _index_of_name(owner: SessionOwner, name: str) -> str:
 
 
 def erased_at(owner: SessionOwner, name: str, mark: bytes | None) -> str:
-    """Where it is noted that a session was erased, for as long as its tombstone lies; None: a whole conversation."""
+    """Return the key of the note that a session, or with None a whole conversation, was erased.
+
+    The note lives as long as the tombstone.
+    """
     label = "" if mark is None else f":{mark.hex()}"
     return f"gone:name:{mark_of(owner.labels, name + label).hex()}"
 
 
 def labelled_at(mark: bytes) -> str:
+    """Return the index of a label."""
     return f"index:label:{mark.hex()}"
 
 
 def entry_key(link: bytes) -> str:
-    """Where what is known of a session lies."""
+    """Return the key of a session's entry."""
     return f"session:{{{hash_tag(link)}}}"

@@ -1,4 +1,4 @@
-"""Figures that outlive the process: every process keeps its own sums in the store, and all of them are added up."""
+"""Figures that outlive the process: every process stores its own sums, and reading adds them up."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,16 +12,17 @@ from proxy.sessions.stores.sealing import SealedStore
 from proxy.telemetry.tally import DAY_HOURS, HOUR, Hours, Tally
 
 WRITE_EVERY = 30.0
-# Processes of a day that are added up; replicas that are started anew every minute make more.
+# The maximum number of processes to add up for a day. Replicas that restart every minute exceed it.
 _MOST_RUNS = 1_000
 
 _Rows = list[tuple[int, str, str, Tally]]
 
 
 class Sums(msgspec.Struct, frozen=True):
-    """of: by tenant and model. is_whole: whether the store has told of all replicas, or these are this one's own.
+    """Sums of a span.
 
-    parts: the same for each part of the span, by hours since 1970 of its beginning; quiet ones are missing.
+    of: by tenant and model. is_whole: True if all replicas' sums are in it, False if only this one's. parts: the same
+    for each part of the span, by hours since 1970 of its start; empty parts are missing.
     """
 
     of: dict[tuple[str, str], Tally]
@@ -30,9 +31,9 @@ class Sums(msgspec.Struct, frozen=True):
 
 
 class KeptFigures:
-    """The sums of all processes over one store, this one's among them.
+    """The sums of all processes over one store, including this one's.
 
-    A process never writes over another's sums, so neither a restart nor a name that two share loses any.
+    A process never overwrites another's sums, so neither a restart nor a shared name loses any.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class KeptFigures:
         clock: Callable[[], float],
         is_up: Callable[[], bool],
     ) -> None:
-        """`run` names this process among all that ever were; `clock` tells Unix seconds."""
+        """Create the sums. `run` is this process's unique id; `clock` returns Unix seconds."""
         self._hours = hours
         self._store = sealed.store
         self._shelf = Shelf(sealed, _Rows)
@@ -53,9 +54,9 @@ class KeptFigures:
         self._is_up = is_up
 
     async def write(self) -> None:
-        """Keep what has changed; what the store does not take is tried again with the next one."""
+        """Store the changed sums. A later call repeats what failed."""
         for day in sorted(self._hours.changed):
-            if day not in self._hours.days:  # forgotten while the store was written to
+            if day not in self._hours.days:  # forgotten during the write
                 continue
             rows = [(*row, tally) for row, tally in self._hours.days[day].items()]
             self._hours.changed.discard(day)
@@ -65,30 +66,30 @@ class KeptFigures:
                 self._hours.changed.add(day)
 
     async def last(self, hours: int, step: int = DAY_HOURS) -> Sums:
-        """The sums of this hour and of those before it, so many together, also in parts of `step` hours."""
+        """Return the sums of so many hours including this one, also in parts of `step` hours."""
         newest = int(self._clock()) // HOUR
         oldest = newest - hours + 1
         days = range(oldest // DAY_HOURS, newest // DAY_HOURS + 1)
         runs = await asyncio.gather(*(names_in(self._store, _index(day)) for day in days))
-        kept = await self._shelf.look_up([*self._elsewhere(days, runs)])
+        stored = await self._shelf.look_up([*self._keys_elsewhere(days, runs)])
         own = [
             [(*row, tally) for row, tally in self._hours.days[day].items()] for day in days if day in self._hours.days
         ]
         parts: dict[int, dict[tuple[str, str], Tally]] = {}
-        for hour, tenant, model, tally in (row for rows in (*own, *kept) for row in rows or ()):
+        for hour, tenant, model, tally in (row for rows in (*own, *stored) for row in rows or ()):
             if oldest <= hour <= newest:
                 parts.setdefault(hour - hour % step, {}).setdefault((tenant, model), Tally()).add(tally)
         of: dict[tuple[str, str], Tally] = {}
-        for place, tally in (row for part in parts.values() for row in part.items()):
-            of.setdefault(place, Tally()).add(tally)
+        for key, tally in (row for part in parts.values() for row in part.items()):
+            of.setdefault(key, Tally()).add(tally)
         return Sums(of, None not in runs and self._is_up(), parts)
 
-    def _elsewhere(self, days: Sequence[int], runs: Sequence[list[str] | None]) -> list[str]:
-        """The keys of the sums that this process does not have itself."""
+    def _keys_elsewhere(self, days: Sequence[int], runs: Sequence[list[str] | None]) -> list[str]:
+        """Return the keys of the sums that this process does not have itself."""
         return [
             _key(day, run)
-            for day, known in zip(days, runs, strict=True)
-            for run in sorted(known or ())[:_MOST_RUNS]
+            for day, names in zip(days, runs, strict=True)
+            for run in sorted(names or ())[:_MOST_RUNS]
             if run != self._run or day not in self._hours.days
         ]
 

@@ -27,18 +27,18 @@ from proxy.telemetry.upstream_failures import UpstreamFailure, UpstreamFailures
 _T = TypeVar("_T")
 REQUESTS_EVERY = 10.0
 MOST_REQUESTS = 100_000
-"""Requests that the store keeps, of all replicas, about; the oldest drop out. They take some 20 MB."""
-# A part ends with its day, and before it is larger than what a store takes.
+"""The approximate number of requests in the store, of all replicas. The oldest are dropped. They take some 20 MB."""
+# A part ends with its day, and before it exceeds the store's value size.
 _MOST_OF_PART, _MOST_BYTES = 250, 200_000
 _MOST_PARTS = 2_000
-# Requests that wait for the store.
+# The maximum number of requests that wait for the store.
 _MOST_UNSAVED = 5_000
 # Parts that are read in one round trip.
 _READ = 20
 _INDEX = "index:requests"
 _LOCK = "lock:requests"
 _LOCK_WAIT = 5.0
-# An entry that is removed lives for so many seconds.
+# The lifetime of a removed entry, in seconds.
 _REMOVED = 1.0
 _DAY = 86_400.0
 # Names in the index have no fractions of a second.
@@ -59,7 +59,10 @@ class RequestRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class KeptRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A finished request. replica: the name of the process that served it. failure: why it failed, if that is known."""
+    """A finished request.
+
+    replica: the name of the process that served it. failure: of the upstream, if known.
+    """
 
     event: RequestEnded
     replica: str = ""
@@ -67,15 +70,17 @@ class KeptRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Place(NamedTuple):
-    """Where a page of requests ended: when its last request ended, and the id of that."""
+    """The end of a page of requests: the time and id of its last request."""
 
     at: float
     id: str
 
 
 class FoundRequests(NamedTuple):
-    """Requests, the newest first. is_last: True if there are no older ones. is_whole: False if the store does not
-    answer, so that there are none."""
+    """Requests, the newest first.
+
+    is_last: True if there are no older ones. is_whole: False if the store does not respond, so that there are none.
+    """
 
     requests: list[KeptRequest]
     is_last: bool = True
@@ -89,7 +94,7 @@ class ErasedSessions(NamedTuple):
     is_erased: Callable[[str, str], bool]
 
     def has(self, row: RequestRow) -> bool:
-        """Return True if a request is of one of them."""
+        """Return True if a request belongs to one of them."""
         return row.tenant == self.tenant and bool(row.session) and self.is_erased(row.session, row.label)
 
 
@@ -97,18 +102,23 @@ class UnsavedRequests(RequestListener):
     """A hook that collects the requests of tenants until they are stored."""
 
     def __init__(self) -> None:
+        """Create an empty hook."""
         self.events: deque[RequestEnded] = deque(maxlen=_MOST_UNSAVED)
 
     def on_request(self, event: RequestEnded, _: RequestEntry) -> None:
+        """Add a tenant's request."""
         if event.tenant is not None:
             self.events.append(event)
 
     def on_event(self, event: Event) -> None:
-        pass
+        """Ignore other events."""
 
 
 class _Part(NamedTuple):
-    """A part as the index names it. last, first: when its newest and its oldest request ended, in milliseconds."""
+    """A part as the index names it.
+
+    last, first: when its newest and its oldest request ended, in milliseconds.
+    """
 
     last: int
     first: int
@@ -121,7 +131,10 @@ class _Part(NamedTuple):
 
 
 class _OpenPart:
-    """The part that this process fills. name: as the index has it; empty if it is not stored yet."""
+    """The part that this process fills.
+
+    name: in the index; empty if it is not stored yet.
+    """
 
     def __init__(self, day: int) -> None:
         self.day = day
@@ -137,7 +150,7 @@ class _OpenPart:
         return len(self.rows) >= _MOST_OF_PART or self.size >= _MOST_BYTES
 
     def fill(self, requests: Iterable[KeptRequest]) -> int:
-        """Add requests until the part is full. Return how many were added."""
+        """Add requests until the part is full, and return the number of added ones."""
         added = 0
         for request in requests:
             if self.is_full:
@@ -169,7 +182,7 @@ class KeptRequests:
         clock: Callable[[], float],
         is_up: Callable[[], bool],
     ) -> None:
-        """`owner_of` returns the owner of a tenant's sessions; `clock` returns Unix seconds."""
+        """Create the requests. `owner_of` returns the owner of a tenant's sessions; `clock` returns Unix seconds."""
         self._unsaved = unsaved
         self._failures = failures
         self._sealed = sealed
@@ -206,7 +219,7 @@ class KeptRequests:
                 return
 
     def _describe(self, events: Sequence[RequestEnded]) -> list[KeptRequest]:
-        """Return requests with where they failed."""
+        """Return requests with their upstream failures."""
         failures = (self._failures.of(event.id) for event in events)
         return [
             KeptRequest(event=event, replica=self._replica, failure=failure)
@@ -218,18 +231,18 @@ class KeptRequests:
         return int(self._clock() // _DAY)
 
     async def _save(self, part: _OpenPart) -> None:
-        """Store a part over what is stored of it, without the requests of sessions that were erased meanwhile."""
+        """Store a part over its stored version, without the requests of sessions that were erased meanwhile."""
         part.drop(await self._erased(part.rows.values()))
         if part.is_saved:
             return
         rows, details = [*part.rows.values()], dict(part.details)
-        before, part.name = part.name, _part_of(part.id, rows).name if rows else ""
+        old_name, part.name = part.name, _part_of(part.id, rows).name if rows else ""
         if rows:
             await self._put(part.id, rows, details)
             await self._store.enroll(_INDEX, part.name, self._sealed.ttl)
-        if before not in ("", part.name):
-            await self._store.enroll(_INDEX, before, 0)
-        if rows and not before:
+        if old_name not in ("", part.name):
+            await self._store.enroll(_INDEX, old_name, 0)
+        if rows and not old_name:
             await self._remove_oldest()
         part.is_saved = self._is_up() and part.rows.keys() == details.keys()
 
@@ -242,7 +255,7 @@ class KeptRequests:
         return self._sealed.sealer.seal(key, msgspec.msgpack.encode(value))
 
     async def _remove_oldest(self) -> None:
-        """Remove the oldest parts that are too many."""
+        """Remove the oldest parts that exceed the limits."""
         number = 0
         for count, part in enumerate(await self._parts() or (), 1):
             number += part.number
@@ -255,18 +268,18 @@ class KeptRequests:
             await self._store.put(key, b"", _REMOVED)
 
     async def _parts(self) -> list[_Part] | None:
-        """Return the stored parts, the one that ended last first; None if the store does not answer."""
+        """Return the stored parts, the newest first; None if the store does not respond."""
         members = await self._store.members(_INDEX)
         if members is None:
             return None
         parts = sorted(part for member in members if (part := _read_name(member.name)))
-        # A part that grew may be listed by its name from before too.
+        # A part that grew may also be listed under its previous name.
         return sorted({part.id: part for part in parts}.values(), reverse=True)
 
     async def find(self, request: str) -> KeptRequest | None:
         """Return the request with this id; None if there is none."""
-        found = await self._find_places(lambda row: row.id == request, 1)
-        return next(iter(await self._read_requests(found or [])), None)
+        places = await self._find_places(lambda row: row.id == request, 1)
+        return next(iter(await self._read_requests(places or [])), None)
 
     async def search(
         self,
@@ -285,43 +298,48 @@ class KeptRequests:
 
         while True:
             newest = min(until, before.at if before else math.inf)
-            found = await self._find_places(holds, limit + 1, since, newest)
-            if found is None:
+            places = await self._find_places(holds, limit + 1, since, newest)
+            if places is None:
                 return FoundRequests([], is_whole=False)
-            requests = await self._read_requests(found[:limit])
-            is_last = len(found) <= limit
+            requests = await self._read_requests(places[:limit])
+            is_last = len(places) <= limit
             if requests or is_last:
                 return FoundRequests(requests, is_last, self._is_up())
-            before = found[limit - 1][0]  # all of these were erased
+            before = places[limit - 1][0]  # all of these were erased
 
     async def _find_places(
         self,
         is_wanted: Callable[[RequestRow], bool],
-        most: int,
+        limit: int,
         since: float = -math.inf,
         until: float = math.inf,
     ) -> list[tuple[Place, str]] | None:
-        """Return the places of the newest requests that are wanted, at most so many, each with its part.
+        """Return the places of the newest wanted requests, at most `limit`, each with its part.
 
-        None if the store does not answer. Only parts with requests from `since` to `until` are read."""
+        None if the store does not respond. Only parts with requests from `since` to `until` are read.
+        """
         parts = await self._parts()
         if parts is None or not self._is_up():
             return None
         oldest = max(since, self._clock() - self._sealed.ttl)
         likely = [part for part in parts if part.last >= _MS * oldest - 1 and part.first <= _MS * until]
-        found: list[tuple[Place, str]] = []
+        places: list[tuple[Place, str]] = []
         for group in _groups(likely):
-            if len(found) == most and _MS * found[-1][0].at > group[0].last + 1:
+            if len(places) == limit and _MS * places[-1][0].at > group[0].last + 1:
                 break
             rows = await self._read_rows(group, lambda row: row.at >= oldest and is_wanted(row))
-            places = ((Place(row.at, row.id), part.id) for part, some in zip(group, rows, strict=True) for row in some)
-            found = nlargest(most, [*found, *places])
-        return found
+            group_places = (
+                (Place(row.at, row.id), part.id)
+                for part, wanted_rows in zip(group, rows, strict=True)
+                for row in wanted_rows
+            )
+            places = nlargest(limit, [*places, *group_places])
+        return places
 
     async def _read_rows(
         self, parts: Sequence[_Part], is_wanted: Callable[[RequestRow], bool]
     ) -> list[list[RequestRow]]:
-        """Return the rows of each of these parts that are wanted."""
+        """Return the wanted rows of each of these parts."""
         keys = [_rows_key(part.id) for part in parts]
         values = await self._store.get_many(keys)
         return await asyncio.to_thread(self._open_rows, keys, values, is_wanted)
@@ -336,7 +354,7 @@ class KeptRequests:
         ]
 
     async def _read_requests(self, places: Sequence[tuple[Place, str]]) -> list[KeptRequest]:
-        """Return requests in the order of their places, without those that are not stored any more or were erased."""
+        """Return requests in the order of their places, without missing and erased ones."""
         details: dict[str, dict[str, msgspec.Raw]] = {}
         for group in _groups([*dict.fromkeys(part for _, part in places)]):
             values = await self._store.get_many([_details_key(part) for part in group])
@@ -363,21 +381,21 @@ class KeptRequests:
         return {id_ for id_, (at, both) in notes.items() if any(at <= _time_of(values[key]) for key in both)}
 
     def _note_keys(self, row: RequestRow) -> list[str]:
-        """Return where it is noted that a request's session was erased."""
+        """Return the keys of the notes about the erasure of a request's session."""
         owner = self._owner_of(row.tenant) if row.session else None
         if owner is None:
             return []
         return [erased_at(owner, row.session, mark) for mark in (None, mark_of(owner.labels, row.label))]
 
     async def forget(self, erased: ErasedSessions) -> None:
-        """Remove the requests of erased sessions, also those that other processes have stored."""
+        """Remove the requests of erased sessions, including those that other processes have stored."""
         events = [event for event in self._unsaved.events if not erased.has(make_row(event))]
         self._unsaved.events.clear()
         self._unsaved.events.extend(events)
         if self._open is not None:
             self._open.drop([row.id for row in self._open.rows.values() if erased.has(row)])
         lock = Lock(self._store, _LOCK)
-        # Two processes that rewrite a part at the same time would each bring back what the other removes.
+        # Two processes that rewrite a part concurrently would restore what the other removes.
         await poll(lambda: _take(lock), _LOCK_WAIT)
         try:
             for group in _groups(await self._parts() or []):
@@ -388,7 +406,7 @@ class KeptRequests:
             await lock.give_back()
 
     async def _rewrite(self, part: _Part, rows: Sequence[RequestRow]) -> None:
-        """Store a part with these of its requests alone."""
+        """Store a part with only these of its requests."""
         if not rows:
             await self._remove(part)
             return
@@ -402,12 +420,12 @@ async def _take(lock: Lock) -> bool | None:
 
 
 def _groups(parts: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """Yield the parts that are read in one round trip."""
+    """Yield groups of parts that are read in one round trip."""
     return (parts[at : at + _READ] for at in range(0, len(parts), _READ))
 
 
 def make_row(event: RequestEnded) -> RequestRow:
-    """Return the figures of a tenant's request by which it is searched."""
+    """Return the searchable figures of a tenant's request."""
     return RequestRow(
         event.id,
         event.at,
@@ -434,7 +452,7 @@ def _read_name(name: str) -> _Part | None:
 
 
 def _time_of(note: bytes | None) -> float:
-    """Return when a session was erased, in Unix seconds. Release 0.2.0 did not note the time."""
+    """Return when a session was erased, in Unix seconds. Release 0.2.0 did not store the time."""
     try:
         return float(note) if note else -math.inf
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where the state of conversations is kept: in this process, and in the store for the other replicas. Best effort."""
+"""The state of conversations, in this process and, for other replicas, in the store. It is best effort."""
 
 from collections.abc import Callable
 
@@ -17,57 +17,59 @@ from proxy.memory import Cache, Memory
 from proxy.sessions.shelf import Shelf
 from proxy.sessions.stores.sealing import SealedStore
 
-# What is kept of a conversation that was seen: its first link, and when.
+# The size of the first link and time of a conversation.
 _SEEN_BYTES = 100
 
 
 class Lineages:
-    """The state of every conversation that was compacted, by its first record; one per process.
+    """The state of every compacted conversation, by its first record. There is one instance per process.
 
-    Two replicas that change one state at once may lose a count. Nothing but statistics and pauses hang on it.
+    Two replicas that change one state concurrently may lose a count. Only statistics and pauses depend on it.
     """
 
     def __init__(self, sealed: SealedStore, clock: Callable[[], float], memory: Memory) -> None:
-        """`clock` tells Unix seconds."""
+        """Create the lineages. `clock` returns Unix seconds."""
         self._shelf = Shelf(sealed, Lineage, Cache(memory, "lineages"))
         self._clock = clock
         self._first_seen: Cache[bytes, float] = Cache(memory, "conversations")
 
     def now(self) -> float:
-        """Unix seconds, as records are dated."""
+        """Return the time in Unix seconds, as in records."""
         return self._clock()
 
     def first_seen(self, first: bytes) -> float:
-        """When the conversation with this first link was first seen here."""
-        known = self._first_seen.get(first)
-        return self._first_seen.keep(first, self._clock(), _SEEN_BYTES) if known is None else known
+        """Return when this process first saw the conversation with this first link."""
+        stored = self._first_seen.get(first)
+        return self._first_seen.keep(first, self._clock(), _SEEN_BYTES) if stored is None else stored
 
     async def of(self, tag: str, record: Record) -> Lineage:
-        """The state of the lineage that this record belongs to; a fresh one where nothing is known.
+        """Return the lineage of this record; a new one if it is unknown.
 
-        `tag` is the conversation's, here as below."""
+        `tag` is the conversation's, here and below.
+        """
         key = _key(tag, record)
         return await self._shelf.get(key) or self._shelf.keep(key, Lineage(first_seen=record.started))
 
     async def look_up(self, tag: str, record: Record) -> Lineage | None:
-        """What the store knows of it; nothing is remembered."""
-        (found,) = await self._shelf.look_up([_key(tag, record)])
-        return found
+        """Return the stored lineage of this record, without remembering it."""
+        (lineage,) = await self._shelf.look_up([_key(tag, record)])
+        return lineage
 
     async def note_compaction(self, tag: str, record: Record, messages: int) -> None:
-        """Note a compaction of a request of so many messages; many requests may have waited for the same one."""
+        """Note a compaction of a request of so many messages. Many requests may have waited for it."""
         lineage = await self.of(tag, record)
         if all(entry.digest != record.digest for entry in lineage.history):
             await self.save(tag, record, after_compaction(lineage, record, messages=messages, now=record.compacted))
 
     async def note_failure(self, tag: str, standing: Record | None) -> None:
+        """Note a failed compaction after a standing record."""
         if standing is not None:
             await self.save(tag, standing, after_failure(await self.of(tag, standing)))
 
     async def note_share(
         self, tag: str, record: Record, *, share: float, threshold: float, history_tokens: int
     ) -> None:
-        """Note which share of M a compacted request still took by the provider's count."""
+        """Note which share of the room a compacted request still took by the provider's count."""
         lineage = await self.of(tag, record)
         now = self._clock()
         await self.save(
@@ -79,31 +81,32 @@ class Lineages:
         )
 
     async def may_ask_model(self, tag: str, standing: Record | None, budget: Budget, history_tokens: int) -> bool:
-        """Whether a model's summary may help a conversation that goes on from this record."""
+        """Return True if a model's summary may help a conversation that continues this record."""
         if standing is None:
             return True
         lineage = await self.of(tag, standing)
         return may_ask_model(lineage, budget, history_tokens=history_tokens, now=self._clock())
 
     async def gained_nothing(self, tag: str, standing: Record | None, history_tokens: int) -> None:
-        """Note that a record of so many tokens of history, behind a standing one, was thrown away."""
+        """Note that a record of so many tokens of history, after a standing one, was discarded."""
         key = _next_key(tag, standing)
         lineage = await self._shelf.get(key) or Lineage(first_seen=self._clock())
         await self._shelf.put(key, without_gain(lineage, history_tokens))
 
     async def may_gain(self, tag: str, standing: Record | None, history_tokens: int) -> bool:
-        """Whether another record behind this one may gain something."""
+        """Return True if another record after this one may gain something."""
         lineage = await self._shelf.get(_next_key(tag, standing))
         return lineage is None or may_gain(lineage, history_tokens)
 
     async def save(self, tag: str, record: Record, lineage: Lineage) -> None:
+        """Store a lineage if it has changed."""
         key = _key(tag, record)
         if self._shelf.recall(key) != lineage:
             await self._shelf.put(key, lineage)
 
 
 def _next_key(tag: str, standing: Record | None) -> str:
-    """Of what is known of the next record behind a standing one, or of the first."""
+    """Return the key of the state of the next record after a standing one, or of the first record."""
     return f"lineage:{{{tag}}}:after:{standing.digest[:32] if standing else ''}"
 
 

@@ -15,25 +15,26 @@ LOCK_SECONDS = 15.0
 
 
 class Lock:
-    """A lock in a store, for one holder: taken for LOCK_SECONDS, so that that of a process that died lapses soon."""
+    """A lock in a store for one holder. It is taken for LOCK_SECONDS, so that a dead process's lock expires soon."""
 
     def __init__(self, store: Store, key: str) -> None:
+        """Create a lock with a token of its own."""
         self._store = store
         self._key = key
         self._token = secrets.token_hex(8)
 
     async def take(self) -> bool:
-        """Whether it was free."""
+        """Take the lock. Return True if it was free."""
         return await self._store.lock(self._key, self._token, LOCK_SECONDS)
 
     @asynccontextmanager
     async def renewing(self) -> AsyncIterator[None]:
-        """Keep the lock, which was taken, while the block lasts."""
+        """Keep the taken lock while the block lasts."""
         async with repeat_every(lambda: self._store.touch([self._key], LOCK_SECONDS), LOCK_SECONDS / 3):
             yield
 
     async def give_back(self) -> None:
-        """Give the lock back if it is held, even as the caller is cancelled."""
+        """Release the lock if it is held, even if the caller is cancelled."""
         await asyncio.shield(self._store.lock(self._key, self._token, 0))
 
 
@@ -41,10 +42,11 @@ class Lock:
 async def claim(
     store: Store, key: str, look: Callable[[], Awaitable[_T | None]], seconds: float
 ) -> AsyncIterator[_T | Literal[True] | None]:
-    """Claim the making of something for as long as the block lasts.
+    """Claim the making of something while the block lasts.
 
-    Yield True if the caller makes it, and what `look` finds if another holder has made it. Yield None if another holder
-    still makes it after so many seconds. A claim saves work and decides nothing: its holder may die or be late.
+    Yield True if the caller makes it, and the result of `look` if another holder has made it. Yield None if another
+    holder still makes it after so many seconds. A claim saves work and guarantees nothing: its holder may die or be
+    late.
     """
     lock = Lock(store, key)
 
@@ -54,14 +56,14 @@ async def claim(
         return await look()
 
     try:
-        taken: _T | Literal[True] | None = await poll(take, seconds)
-        if taken is not True:
-            yield taken
+        outcome: _T | Literal[True] | None = await poll(take, seconds)
+        if outcome is not True:
+            yield outcome
             return
         async with lock.renewing():
-            # The holder before may have made it since the caller looked.
-            if (made := await look()) is not None:
-                yield made
+            # The previous holder may have made it since the caller looked.
+            if (result := await look()) is not None:
+                yield result
             else:
                 yield True
     finally:
@@ -69,12 +71,12 @@ async def claim(
 
 
 async def poll(look: Callable[[], Awaitable[_T | None]], wait: float, interval: float = 0.1) -> _T | None:
-    """Call `look` until it finds something or `wait` seconds are over.
+    """Call `look` until it returns something or `wait` seconds are over.
 
-    The clock is read between two looks, and no look is cut short: a deadline inside of it could get lost.
+    The clock is read between calls, and no call is interrupted: a deadline inside of it could get lost.
     """
     clock = asyncio.get_running_loop().time
     until = clock() + wait
-    while (found := await look()) is None and (left := until - clock()) > 0:  # noqa: ASYNC110 - set by other processes
-        await asyncio.sleep(min(interval, left))
-    return found
+    while (result := await look()) is None and (remaining := until - clock()) > 0:  # noqa: ASYNC110 - set by other processes
+        await asyncio.sleep(min(interval, remaining))
+    return result

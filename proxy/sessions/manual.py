@@ -1,4 +1,4 @@
-"""Compactions that somebody has asked for: each is made with the next request of its session, by whichever process."""
+"""Requested compactions: each is made with the next request of its session, by any process."""
 
 import secrets
 from dataclasses import replace
@@ -9,43 +9,44 @@ from proxy.sessions.shelf import Shelf
 from proxy.sessions.stores.base import names_in
 from proxy.sessions.stores.sealing import SealedStore
 
-# So long one waits for a request.
+# The lifetime of a request for a compaction, in seconds.
 _WAITS = 86_400.0
 _ASKED = "index:asked"
 _TOKEN_BYTES = 8
 
 
 class ManualCompactions:
-    """What was asked for lies with its session, and is erased with it; one per process.
+    """Requests for compactions, stored with their sessions and erased with them. One instance per process.
 
-    Every process looks now and then of which sessions that is so, and no request has to ask the store for it.
+    Every process polls which sessions have one, so no request has to read the store for it.
     """
 
     def __init__(self, sealed: SealedStore, epochs: Epochs) -> None:
+        """Create the requests over a store."""
         self._store = sealed.store
         self._tokens = Shelf(replace(sealed, ttl=_WAITS), str)
         self._epochs = epochs
         self.asked: frozenset[bytes] = frozenset()
-        """Sessions of which a compaction was asked for, and not made yet, by the names of `Chain.session`."""
+        """Sessions with a requested compaction that is not made yet, by the names of `Chain.session`."""
 
     async def look(self) -> None:
-        """Learn what was asked for elsewhere; as before where the store does not answer."""
+        """Learn the requests of all processes. Keep the known ones if the store does not respond."""
         members = await names_in(self._store, _ASKED)
         if members is not None:
             self.asked = frozenset(bytes.fromhex(member) for member in members if is_session(member))
 
     async def ask(self, session: bytes) -> None:
-        """Have a session compacted with its next request."""
+        """Request a compaction of a session with its next request."""
         await self._tokens.put(_key(await self._epochs.start(session)), secrets.token_hex(_TOKEN_BYTES))
         await self._store.enroll(_ASKED, session.hex(), _WAITS)
         self.asked |= {session}
 
     def may_be_due(self, chain: Chain) -> bool:
-        """Whether that is so of a request's session; told at once where nothing was asked for, as nearly always."""
+        """Return True if a compaction may be requested for a request's session. It needs no store access."""
         return bool(self.asked) and chain.session in self.asked
 
     async def take(self, session: bytes) -> bool:
-        """Whether it falls to the caller to compact this session now: of all who ask, to one."""
+        """Return True if the caller must compact this session now. Of all callers, only one gets True."""
         (token,) = await self._tokens.look_up([_key(await self._epochs.link(session))])
         self.asked -= {session}
         await self._store.enroll(_ASKED, session.hex(), 0)

@@ -1,4 +1,4 @@
-"""Finding and publishing records: an in-process memory in front of the shared store."""
+"""Find and publish records: an in-process memory before the shared store."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from proxy.sessions.shelf import Shelf
 from proxy.sessions.stores.base import Store
 from proxy.sessions.stores.sealing import SealedStore
 
-# What a record takes in memory, for each byte of it in the store.
+# The size of a record in memory per byte in the store.
 _GROWTH = 3
-# Cuts looked up in one round trip, newest first; a session has a handful of checkpoints, the newest near its end.
+# The maximum number of cuts per round trip, newest first. A session has a handful of checkpoints, the newest near its
+# end.
 _LOOKED_UP = 512
-# Places whose records are looked for: what they lead to may have been erased.
+# The maximum number of places to follow. Their records may have been erased.
 _FOLLOWED = 4
 # Version 0.2.0 stored records under the tag of the first link itself.
 _PLACES = b"places"
-# Followed back from a record: one that is damaged might lead back to itself.
+# The maximum number of generations to follow back. A damaged record might continue itself.
 _GENERATIONS = 100
 
 _encode = msgspec.json.Encoder().encode
@@ -33,7 +34,7 @@ _decode = msgspec.json.Decoder(Record).decode
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """Where a record is stored: under the link of the session that it was made for, by that session's name."""
+    """The location of a record: under the link of the session that it was made for, by that session's name."""
 
     session: bytes
     link: bytes
@@ -45,31 +46,32 @@ class _Known(NamedTuple):
 
 
 class RecordStore:
-    """Records by the digest of the prefix they cover; immutable, so the first to publish is right for everybody.
+    """Records by the digest of the prefix they cover. They are immutable, so the first publisher wins.
 
     A record is stored with the session that it was made for, and is erased with it. A place under the digest leads to
-    it, from all sessions of the caller: so a new label costs no summary. A record counts while the epoch of its session
-    lasts. A record that was undone for a session, or that continues one, is a miss there.
+    it from all sessions of the caller, so a new label costs no summary. A record is valid while the epoch of its
+    session lasts. A record that was undone for a session, or that continues one, is a miss there.
     """
 
     def __init__(
         self, sealed: SealedStore, epochs: Epochs | None = None, memory: Cache[str, _Known] | None = None
     ) -> None:
+        """Create records over a store."""
         self.sealed = sealed
         self._epochs = epochs or Epochs(sealed.store, sealed.ttl)
         self._places = Shelf(sealed, _Place)
         self._memory = Cache(Memory(), "records") if memory is None else memory
 
     def over(self, store: Store) -> RecordStore:
-        """The same checkpoints over another store; what this process remembers is shared."""
+        """Return the same records over another store. The memory of this process is shared."""
         return RecordStore(replace(self.sealed, store=store), self._epochs, self._memory)
 
     def recall(self, chain: Chain, cuts: Iterable[int]) -> Record | None:
-        """Return the record of the newest cut that this process knows of the same session; no store access."""
+        """Return the record of the newest cut that this process knows of the same session, without store access."""
         for cut in sorted(cuts, reverse=True):
-            known = self._memory.get(place_key(chain, cut))
-            if known is not None and known.place.link == chain.own_link and not _is_undone(chain, *known):
-                return known.record
+            entry = self._memory.get(place_key(chain, cut))
+            if entry is not None and entry.place.link == chain.own_link and not _is_undone(chain, *entry):
+                return entry.record
         return None
 
     async def find(self, chain: Chain, cuts: Iterable[int]) -> Record | None:
@@ -78,10 +80,10 @@ class RecordStore:
         if not newest:
             return None
         places = await self._places.look_up([place_key(chain, cut) for cut in newest])
-        found = [(cut, place) for cut, place in zip(newest, places, strict=True) if place is not None][:_FOLLOWED]
-        others = [place for _, place in found if place.link != chain.own_link]
-        current = {*await self._epochs.links([place.session for place in others])} if others else set()
-        for cut, place in found:
+        candidates = [(cut, place) for cut, place in zip(newest, places, strict=True) if place is not None][:_FOLLOWED]
+        foreign = [place for _, place in candidates if place.link != chain.own_link]
+        current = {*await self._epochs.links([place.session for place in foreign])} if foreign else set()
+        for cut, place in candidates:
             if place.link != chain.own_link and place.link not in current:
                 continue
             record = await self._read(chain, cut, place)
@@ -90,9 +92,9 @@ class RecordStore:
         return None
 
     async def _read(self, chain: Chain, cut: int, place: _Place) -> Record | None:
-        known = self._memory.get(place_key(chain, cut))
-        if known is not None and known.place == place and not _is_undone(chain, *known):
-            return known.record
+        entry = self._memory.get(place_key(chain, cut))
+        if entry is not None and entry.place == place and not _is_undone(chain, *entry):
+            return entry.record
         digest = chain.digests[cut]
         key = _key(hash_tag(place.link), digest.hex())
         (value,) = await self.sealed.store.get_many([key])
@@ -104,56 +106,56 @@ class RecordStore:
         return record
 
     async def find_newest(self, chain: Chain, cuts: Collection[int]) -> Record | None:
-        """Return the record of the newest cut that this process knows, else of the newest in the store."""
+        """Return the record of the newest cut that this process knows, or else of the newest in the store."""
         return self.recall(chain, cuts) or await self.find(chain, cuts)
 
     async def publish(self, chain: Chain, record: Record) -> Record:
-        """Store a record unless another replica was first; returns the one that holds, so all send the same bytes.
+        """Store a record unless another replica was first. Return the valid one, so that all send the same bytes.
 
-        One that is not of this prefix is returned as it is, and stored nowhere.
+        A record that is not of this prefix is returned unchanged, and is not stored.
         """
         if not is_of(record, chain.digests, record.covered):
             return record
         place = _Place(chain.session, await self._epochs.stored_link(chain))
         key = _key(hash_tag(place.link), record.digest)
         encoded = _encode(record)
-        taken = await self.sealed.put(key, encoded, only_new=True)
-        holds = self._open(key, taken, chain.digests[record.covered])
-        if holds is not None and _is_undone(chain, place, holds):  # made of a record that was undone meanwhile
-            holds = None
-        if taken is not None and holds is None and not self.sealed.sealer.is_later(taken):  # nobody can use it
+        earlier = await self.sealed.put(key, encoded, only_new=True)
+        valid = self._open(key, earlier, chain.digests[record.covered])
+        if valid is not None and _is_undone(chain, place, valid):  # made of a record that was undone meanwhile
+            valid = None
+        if earlier is not None and valid is None and not self.sealed.sealer.is_later(earlier):  # no version can read it
             await self.sealed.put(key, encoded)
-        there = await self._places.put_new(place_key(chain, record.covered), place)
-        if there != place:
+        earlier_place = await self._places.put_new(place_key(chain, record.covered), place)
+        if earlier_place != place:
             if (other := await self.find(chain, [record.covered])) is not None:
                 return other
             await self._places.put(place_key(chain, record.covered), place)
-        return self._keep(chain, place, holds or record, len(encoded))
+        return self._keep(chain, place, valid or record, len(encoded))
 
     def _keep(self, chain: Chain, place: _Place, record: Record, size: int) -> Record:
         return self._memory.keep(place_key(chain, record.covered), _Known(place, record), _GROWTH * size).record
 
     def tag_of(self, chain: Chain, record: Record) -> str:
-        """Return the hash tag under which the record of a request is stored, as far as this process knows."""
-        known = self._memory.get(place_key(chain, record.covered))
-        return hash_tag(known.place.link) if known is not None else chain.tag
+        """Return the hash tag of the record of a request, as far as this process knows."""
+        entry = self._memory.get(place_key(chain, record.covered))
+        return hash_tag(entry.place.link) if entry is not None else chain.tag
 
     async def renew(self, chain: Chain, record: Record | None) -> None:
-        """Let a session live for another while, with the record that was sent for it."""
+        """Extend the lifetime of a session, with the record that was sent for it."""
         if record is None:
             await self._epochs.renew(chain)
         else:
             key = _key(self.tag_of(chain, record), record.digest)
             await self._epochs.renew(chain, key, place_key(chain, record.covered))
 
-    async def lying_at(self, tag: str, digest: str) -> Record | None:
-        """The record of this digest in a conversation with this tag; None where the store has none that is readable."""
+    async def get_by_digest(self, tag: str, digest: str) -> Record | None:
+        """Return the record with this digest in a conversation with this tag; None if there is no readable one."""
         key = _key(tag, digest)
         (value,) = await self.sealed.store.get_many([key])
         return self._open(key, value, bytes.fromhex(digest))
 
     async def look_up(self, tag: str, digests: Sequence[str]) -> dict[str, Record | None]:
-        """Return the records with these digests in a conversation with this tag, by their digest; one round trip."""
+        """Return the records with these digests in a conversation with this tag. One round trip."""
         keys = {digest: _key(tag, digest) for digest in digests}
         values = await self.sealed.store.get_many([*keys.values()])
         return {
@@ -162,25 +164,29 @@ class RecordStore:
         }
 
     async def history(
-        self, tag: str, digest: str, most: int = _GENERATIONS, *, likely: Sequence[str] = ()
+        self, tag: str, digest: str, limit: int = _GENERATIONS, *, likely: Sequence[str] = ()
     ) -> list[Record]:
-        """The record of this digest and those that it was made from, the newest first, as far as the store has them.
+        """Return the record with this digest and those that it continues, the newest first, as far as stored.
 
-        likely: digests of these, as far as they are known: they are read in one round trip."""
-        there = await self.look_up(tag, [digest, *likely[-most:]])
-        found: list[Record] = []
+        likely: known digests of these. They are read in one round trip.
+        """
+        stored = await self.look_up(tag, [digest, *likely[-limit:]])
+        records: list[Record] = []
         following: str | None = digest
-        while following is not None and len(found) < most:
-            record = there[following] if following in there else await self.lying_at(tag, following)
+        while following is not None and len(records) < limit:
+            record = stored[following] if following in stored else await self.get_by_digest(tag, following)
             if record is None:
                 break
-            found.append(record)
+            records.append(record)
             following = record.parent
-        return found
+        return records
 
     async def recall_part(self, tag: str, content: bytes) -> str | None:
-        """The summary that was made from exactly this content before: of the tag's conversation, or of another one,
-        as long as that was not erased; then this one gets a copy. Content holds the caller's scope."""
+        """Return the summary that was made from exactly this content; None if there is none.
+
+        It may be of the tag's conversation, or of another one that was not erased. Then this one gets a copy. The
+        content includes the caller's scope.
+        """
         key, note = _part_key(tag, content), _part_note(content)
         plain, other = await self.sealed.open_many([key, note])
         if plain is None and other is not None:
@@ -191,9 +197,9 @@ class RecordStore:
         return None if plain is None else plain.decode("utf-8", "replace")
 
     async def keep_part(self, tag: str, content: bytes, summary: str) -> None:
-        """Keep one part of a bisection, so that a retry, a fork, or one that begins otherwise does not pay again.
+        """Store a part of a bisection, so that a retry, a fork or another beginning does not pay again.
 
-        It lies with its conversation, and is erased with it; the note says no more than where.
+        It is stored with its conversation, and erased with it. The note contains only its location.
         """
         key, note = _part_key(tag, content), _part_note(content)
         await self.sealed.put(key, summary.encode("utf-8", "replace"), only_new=True)
@@ -210,9 +216,9 @@ class RecordStore:
 
 
 def _is_undone(chain: Chain, place: _Place, record: Record) -> bool:
-    """Return True if a record was undone for the session of a chain, or may continue one that was.
+    """Return True if a record was undone for the session of a chain, or may continue an undone one.
 
-    A longer record of another session may: nothing tells which records stand between.
+    This includes longer records of other sessions: the records between are unknown.
     """
     if not chain.barred:
         return False
@@ -221,17 +227,17 @@ def _is_undone(chain: Chain, place: _Place, record: Record) -> bool:
 
 
 def continues_undone(chain: Chain, record: Record) -> bool:
-    """Return True if a record was undone for the session of a chain, or was made from one that was."""
+    """Return True if a record was undone for the session of a chain, or continues an undone one."""
     return record.digest in chain.undone or record.parent in chain.undone
 
 
 def is_of(record: Record, digests: Sequence[bytes], cut: int) -> bool:
-    """Whether the record is one of body[:cut]."""
+    """Return True if the record covers body[:cut]."""
     return cut < len(digests) and record.digest == digests[cut].hex()
 
 
 def place_key(chain: Chain, cut: int) -> str:
-    """Return the key of the place of body[:cut]'s record. Versions do not get in each other's way."""
+    """Return the key of the place of body[:cut]'s record. Versions have separate keys."""
     return f"at:{{{hash_tag(set_apart(chain.digests[min(1, cut)], _PLACES))}}}:{VERSION}:{chain.digests[cut].hex()}"
 
 

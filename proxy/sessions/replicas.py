@@ -1,4 +1,4 @@
-"""The processes that serve over one store: each says that it is there, and how it is."""
+"""The processes that serve over one store. Each reports its state."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -17,10 +17,10 @@ _MOST = 1_000
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that serves. started, told: when it began, and when it said this, in Unix seconds.
+    """A serving process.
 
-    digest: of the config in force; problems: of a file that was refused.
-    secret: what those with the same `store.secret` have in common; empty before 0.2.0.
+    started: in Unix seconds. told: the time of its report. digest: of the config in force. problems: of a refused file.
+    secret: equal for replicas with the same `store.secret`; empty before 0.2.0.
     """
 
     name: str
@@ -34,47 +34,47 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replicas:
-    """This process among the others."""
+    """The state of this process and of the other replicas."""
 
-    def __init__(self, sealed: SealedStore, run: str, tell: Callable[[], Replica]) -> None:
-        """`run` names this process among all that ever were; `tell` says how it is."""
+    def __init__(self, sealed: SealedStore, run: str, report: Callable[[], Replica]) -> None:
+        """Create replicas. `run` is this process's unique id; `report` returns its state."""
         self._sealed = replace(sealed, ttl=_TTL)
         self._run = run
-        self._tell = tell
+        self._report = report
         self._found: Sequence[Replica] = ()
         self._found_at = float("-inf")
 
     async def beat(self) -> None:
-        """Say that this process is there, for the next minute."""
-        await Shelf(self._sealed, Replica).put(_key(self._run), self._tell())
+        """Report the state of this process for the next minute."""
+        await Shelf(self._sealed, Replica).put(_key(self._run), self._report())
         await self._sealed.store.enroll(_INDEX, self._run, _TTL)
 
     async def leave(self) -> None:
-        """Say that it is not any more."""
+        """Remove the report of this process."""
         await self._sealed.store.enroll(_INDEX, self._run, 0)
 
     async def every(self) -> list[Replica]:
-        """This one first, then the others by their names; this one alone where the store does not answer."""
+        """Return this process and the others by name; only this one if the store does not respond."""
         self._found_at = time.monotonic()
         self._found = await replicas_there(self._sealed, but=self._run)
-        return [self._tell(), *self._found]
+        return [self._report(), *self._found]
 
     async def recent(self) -> list[Replica]:
-        """Return the same. The others may be those of ten seconds ago, so that pages do not ask the store each time."""
+        """Return all replicas. The others may be ten seconds old, so that pages do not always read the store."""
         if time.monotonic() - self._found_at >= BEAT_EVERY:
             return await self.every()
         return self.known()
 
     def known(self) -> list[Replica]:
-        """Return the same without asking the store: the others as they were when it was last asked."""
-        return [self._tell(), *self._found]
+        """Return all replicas without store access, as of the last read."""
+        return [self._report(), *self._found]
 
 
 async def replicas_there(sealed: SealedStore, *, but: str = "") -> list[Replica]:
-    """Every process that has said in the last minute that it is there, but this run, by their names."""
+    """Return every process that reported in the last minute, except this run, by name."""
     runs = sorted(await names_in(sealed.store, _INDEX) or ())[:_MOST]
-    told = await Shelf(sealed, Replica).look_up([_key(run) for run in runs if run != but])
-    return sorted(filter(None, told), key=lambda each: (each.name, each.started))
+    reports = await Shelf(sealed, Replica).look_up([_key(run) for run in runs if run != but])
+    return sorted(filter(None, reports), key=lambda each: (each.name, each.started))
 
 
 def _key(run: str) -> str:

@@ -1,4 +1,4 @@
-"""What is kept of conversations, for all that ask: records, lineages, lists of sessions, erasures."""
+"""Storage of conversations: records, lineages, lists of sessions, erasures."""
 
 import asyncio
 import time
@@ -48,17 +48,17 @@ from proxy.sessions.stores.delegating import ReadOnlyStore
 from proxy.sessions.stores.sealing import SealedStore
 from proxy.telemetry.session_history import SessionPlace
 
-# Bytes, about, that a session takes in each of three caches.
+# The approximate bytes of a session in each of three caches.
 _NOTED, _HERE, _NAME = 300, 1_000, 400
-# Sessions that are erased at the same time: requests wait behind that many operations of the store.
+# The number of sessions erased concurrently: requests wait for that many operations of the store.
 _AT_ONCE = 4
 _ENROLL_EVERY = 60.0
 _HEX = frozenset("0123456789abcdef")
-_UNREADABLE = "the store could not tell which sessions there are"
+_UNREADABLE = "the store could not list the sessions"
 
 
 class _Here(NamedTuple):
-    """A session as this process enrolled it, under the link that it had."""
+    """A session as this process enrolled it, with its link at that time."""
 
     indexes: Sequence[str]
     link: bytes
@@ -66,18 +66,21 @@ class _Here(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """The result of an erasure. is_complete: False if some sessions are left and the erasure must be repeated."""
+    """The result of an erasure.
+
+    is_complete: False if some sessions are left and the erasure must be repeated.
+    """
 
     targets: list[Target]
     is_complete: bool
 
 
 class Sessions:
-    """The façade of what is kept of conversations; one per process.
+    """The facade of stored conversations. There is one instance per process.
 
-    For requests: `records` finds and publishes records, `lineages` has how compactions went, `epochs` where a
-    session is stored now, `manual` which compactions were asked for; `add` lists a session. For people: sessions are
-    listed, found and erased, each with its `history`. Listing is best effort.
+    For requests: `records` finds and publishes records, `lineages` has the states of compactions, `epochs` has the keys
+    of sessions, `manual` has requested compactions, and `add` lists a session. For people: sessions are listed, found
+    and erased, each with its `history`. Listing is best effort.
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class Sessions:
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock` returns Unix seconds, `ticks` seconds that only go forward."""
+        """Create the facade. `clock` returns Unix seconds, `ticks` monotonic seconds."""
         self.sealed = sealed
         self.epochs = Epochs(sealed.store, sealed.ttl, ticks)
         self.records = RecordStore(sealed, self.epochs, Cache(memory, "records"))
@@ -99,51 +102,48 @@ class Sessions:
         self._clock = clock
         self._noted = Cache[str, tuple[str, float]](memory, "noted")
         self._here = Cache[bytes, _Here](memory, "sessions")
-        """What this process has enrolled: it may remember what the store has lost."""
+        """Sessions that this process has enrolled, including those that the store has lost."""
         self._by_label = Cache[tuple[str, str, str], bytes](memory, "places")
 
     def is_up(self) -> bool:
-        """Return True if the store does all it is asked to, rather than a breaker in its place."""
+        """Return True if the store works and no breaker replaces it."""
         return self.epochs.is_up
 
     def read_only(self) -> "Sessions":
-        """The same for requests that are only looked at: no record is stored, nor does one live longer for it."""
+        """Return sessions for requests that are only explained: no record is stored, and no lifetime is extended."""
         store = ReadOnlyStore(self._store)
-        looked_at = Sessions(replace(self.sealed, store=store), Memory(0), self._clock)
-        looked_at.records, looked_at.lineages = self.records.over(store), self.lineages
-        looked_at.epochs = self.epochs
-        return looked_at
+        read_only_sessions = Sessions(replace(self.sealed, store=store), Memory(0), self._clock)
+        read_only_sessions.records, read_only_sessions.lineages = self.records.over(store), self.lineages
+        read_only_sessions.epochs = self.epochs
+        return read_only_sessions
 
     async def look_after(self) -> bool:
-        """Learn what was asked for elsewhere: compactions, and erasures; whether there were any of these that were not
-        known here."""
+        """Learn requested compactions and erasures. Return True if there were new erasures."""
         await self.manual.look()
         return await self.epochs.look_after()
 
     async def history(self, session: Session, most: int) -> tuple[list[Record], Lineage | None]:
-        """The records of a session, the newest first, as far as the store has them; and how its compactions went."""
+        """Return the stored records of a session, the newest first, and the lineage of its compactions."""
         if session.record is None:
             return [], None
         tag, digest = session.record
-        newest = await self.records.lying_at(tag, digest)
-        known = None if newest is None else await self.lineages.look_up(tag, newest)
-        likely = [compaction.digest for compaction in known.history] if known else []
-        return await self.records.history(tag, digest, most, likely=likely), known
+        newest = await self.records.get_by_digest(tag, digest)
+        lineage = None if newest is None else await self.lineages.look_up(tag, newest)
+        likely = [compaction.digest for compaction in lineage.history] if lineage else []
+        return await self.records.history(tag, digest, most, likely=likely), lineage
 
     async def undone(self, name: bytes) -> tuple[list[Record], frozenset[str]]:
-        """Return the records that were undone for the session of this name, as far as the store has them.
-
-        With the digests of all."""
+        """Return the stored records that were undone for the session with this name, and the digests of all."""
         link = await self.epochs.link(name)
         digests = await self.epochs.undone(link)
         stored = await self.records.look_up(hash_tag(link), sorted(digests)) if digests else {}
         return [record for record in stored.values() if record is not None], digests
 
     async def undo(self, name: bytes, session: Session) -> Record | None:
-        """Undo the newest record of a session, for all replicas: its parent is in use from the next request on.
+        """Undo the newest record of a session for all replicas. Return the record; None if none is left.
 
-        So are the records undone that continue it. name: of the session (`Chain.session`). Return the record, None if
-        none is left.
+        Its parent is used from the next request on. Records that continue it are undone too. name: of the session
+        (`Chain.session`).
         """
         link = await self.epochs.link(name)
         undone = await self.epochs.undone(link)
@@ -151,21 +151,21 @@ class Sessions:
         record = next((each for each in records if each.digest not in undone), None)
         if record is None or session.record is None:
             return None
-        gone = [record.digest]
-        made = [compaction.digest for compaction in lineage.history] if lineage else []
-        for digest, later in (await self.records.look_up(session.record[0], made)).items():
-            if later is not None and later.parent in gone:
-                gone.append(digest)
-        await self.epochs.undo(link, gone)
+        undone_digests = [record.digest]
+        digests = [compaction.digest for compaction in lineage.history] if lineage else []
+        for digest, later in (await self.records.look_up(session.record[0], digests)).items():
+            if later is not None and later.parent in undone_digests:
+                undone_digests.append(digest)
+        await self.epochs.undo(link, undone_digests)
         return record
 
     def is_news(self, chain: Chain, record: Record | None) -> bool:
-        """Whether the record that was sent is a reason to enroll its session (again): a store may have lost it."""
+        """Return True if the sent record is a reason to enroll its session, also again: a store may have lost it."""
         state, at = self._noted.get(chain.tag) or ("", 0.0)
         return state != _state(record) or abs(self._clock() - at) > _ENROLL_EVERY
 
     async def add(self, owner: SessionOwner, chain: Chain, label: str, model: str, record: Record | None) -> None:
-        """Note that something of this session may be stored; `record` is its newest."""
+        """Note that something of this session may be stored. `record` is its newest."""
         self._noted.keep(chain.tag, (_state(record), self._clock()), _NOTED)
         chain = await self.epochs.place(chain, stores=True)
         session = Session(
@@ -185,21 +185,23 @@ class Sessions:
         enrolled = [self._store.enroll(index, chain.session.hex(), self._ttl) for index in indexes]
         if record and (ttl := record.compacted + self._ttl - self._clock()) > 0:
             enrolled.append(self._store.enroll(compacted_at(owner), chain.session.hex(), ttl))
-        named = self._store.enroll(named_at(owner, session.id), session.id, self._ttl)
+        name_listed = self._store.enroll(named_at(owner, session.id), session.id, self._ttl)
         renewed = self.records.renew(chain, record)
-        await asyncio.gather(self._shelf.put(entry_key(link), session), named, renewed, *enrolled)
+        await asyncio.gather(self._shelf.put(entry_key(link), session), name_listed, renewed, *enrolled)
 
     def place(self, owner: SessionOwner, name: str, label: str) -> SessionPlace | None:
-        """Where the store has the session with this label of a conversation, by its name for people; None where this
-        process has not enrolled it."""
-        listed = self._by_label.get((owner.index, name, label))
-        here = None if listed is None else self._here.get(listed)
-        return None if listed is None or here is None else SessionPlace(listed, here.link)
+        """Return where the session with this label is stored; None if this process has not enrolled it.
+
+        name: of the conversation, for people.
+        """
+        name_listed = self._by_label.get((owner.index, name, label))
+        enrolled = None if name_listed is None else self._here.get(name_listed)
+        return None if name_listed is None or enrolled is None else SessionPlace(name_listed, enrolled.link)
 
     async def newest(self, owner: SessionOwner, limit: int, before: Member | None = None) -> SessionsPage:
-        """So many of the sessions of a caller's tenant, behind one that a page before has told. Raises StoreError.
+        """Return sessions of an owner's tenant after one of the page before. Raises StoreError.
 
-        The last page has those too that this process has enrolled and the store has lost, however many.
+        The last page includes the sessions that this process has enrolled and the store has lost, however many.
         """
         page = await self._page(owner.index, limit, before)
         if not page.is_last:
@@ -208,59 +210,62 @@ class Sessions:
         return SessionsPage([*page.entries, *lost], is_last=True)
 
     async def note_failure(self, owner: SessionOwner, name: bytes) -> None:
-        """A request of this session has failed just now."""
+        """Note that a request of this session has failed now."""
         await self._store.enroll(failed_at(owner), name.hex(), FAILED_FOR)
 
     async def newest_failures(self, owner: SessionOwner, limit: int, before: Member | None = None) -> SessionsPage:
-        """So many of the sessions that have failed within a day, as `newest`: the last one to fail first. Raises
-        StoreError."""
+        """Return the sessions that failed within a day, the last failure first, as `newest`. Raises StoreError."""
         return await self._page(failed_at(owner), limit, before)
 
-    async def newest_records(self, owner: SessionOwner, most: int) -> list[tuple[Session, list[Record]]]:
-        """Return the sessions of a caller's tenant that were compacted last, each with its newest records: of few
-        sessions several each, so many together. Raises StoreError."""
-        page = await self._page(compacted_at(owner), most, None)
+    async def newest_records(self, owner: SessionOwner, limit: int) -> list[tuple[Session, list[Record]]]:
+        """Return the last compacted sessions of an owner's tenant with their newest records. Raises StoreError.
+
+        limit: of records in all. Few sessions have several each.
+        """
+        page = await self._page(compacted_at(owner), limit, None)
         sessions = [session for _, session in page.entries if session is not None and session.record is not None]
-        each = ceil(most / max(1, len(sessions)))
-        made = await asyncio.gather(*(self.history(session, each) for session in sessions))
-        return [(session, found) for session, (found, _) in zip(sessions, made, strict=True)]
+        each = ceil(limit / max(1, len(sessions)))
+        histories = await asyncio.gather(*(self.history(session, each) for session in sessions))
+        return [(session, records) for session, (records, _) in zip(sessions, histories, strict=True)]
 
     async def _page(self, index: str, limit: int, before: Member | None) -> SessionsPage:
         members = await self._store.members(index, limit + 1, before)
         if members is None:
             raise StoreError(_UNREADABLE)
         listed = [member for member in members[:limit] if is_session(member.name)]
-        found = await self._look_up([bytes.fromhex(member.name) for member in listed])
-        return SessionsPage([*zip(listed, found, strict=True)], len(members) <= limit)
+        sessions = await self._look_up([bytes.fromhex(member.name) for member in listed])
+        return SessionsPage([*zip(listed, sessions, strict=True)], len(members) <= limit)
 
     async def _lost(self, owner: SessionOwner) -> list[tuple[Member, Session]]:
-        """Return what this process has enrolled and the store has lost, placed after all others."""
-        names = [name for name, here in self._here.items() if owner.index in here.indexes]
-        found: list[tuple[Member, Session]] = []
-        for some in (names[at : at + PAGE] for at in range(0, len(names), PAGE)):
-            links = await self.epochs.links(some)
+        """Return the sessions that this process has enrolled and the store has lost, after all others."""
+        names = [name for name, enrolled in self._here.items() if owner.index in enrolled.indexes]
+        entries: list[tuple[Member, Session]] = []
+        for group in (names[at : at + PAGE] for at in range(0, len(names), PAGE)):
+            links = await self.epochs.links(group)
             stored = await self._shelf.look_up([entry_key(link) for link in links])
-            lost = await self._remembered([name for name, each in zip(some, stored, strict=True) if each is None])
-            found += [(Member(0.0, name.hex()), session) for name, session in lost.items()]
-        return sorted(found, key=lambda entry: entry[0], reverse=True)
+            lost = await self._remembered([name for name, each in zip(group, stored, strict=True) if each is None])
+            entries += [(Member(0.0, name.hex()), session) for name, session in lost.items()]
+        return sorted(entries, key=lambda entry: entry[0], reverse=True)
 
     async def of(self, owner: SessionOwner) -> list[Session]:
-        """Return all sessions of a caller's tenant, the last used first, read page by page. Raises StoreError."""
+        """Return all sessions of an owner's tenant, the last used first. Raises StoreError."""
         targets: dict[Target, None] = {}
         async for page in self.every(owner):
             targets |= dict.fromkeys(page)
         return await self.look_up(targets)
 
     async def look_up(self, targets: Iterable[Target]) -> list[Session]:
-        """Return what is known of these sessions, the last used first."""
+        """Return the entries of these sessions, the last used first."""
         names = [target.first + (target.mark or b"") for target in targets]
-        some = (names[at : at + PAGE] for at in range(0, len(names), PAGE))
-        found = [session for part in some for session in await self._look_up(part) if session is not None]
-        return sorted(found, key=lambda session: -session.seen)
+        groups = (names[at : at + PAGE] for at in range(0, len(names), PAGE))
+        sessions = [session for part in groups for session in await self._look_up(part) if session is not None]
+        return sorted(sessions, key=lambda session: -session.seen)
 
     async def find(self, owner: SessionOwner, begin: str, label: str | None) -> Session | None:
-        """Return the session with this label of the conversation whose id begins so, with eight digits or more; for
-        None the one of them that was used last. None if there is none. Raises StoreError."""
+        """Return the session with this label of the conversation with this beginning of its id. Raises StoreError.
+
+        The beginning has eight digits or more. A label of None means the last used one. None if there is none.
+        """
         if label is None:
             return await self._find_last_used(owner, begin)
         mark = mark_of(owner.labels, label)
@@ -270,33 +275,33 @@ class Sessions:
         return next((session for session in await self._look_up(names) if session is not None), None)
 
     async def _find_last_used(self, owner: SessionOwner, begin: str) -> Session | None:
-        """Return the session without a label, or among the newest page of those with one, that was used last."""
-        found: list[Session] = []
+        """Return the last used session, without a label or in the newest page of those with one."""
+        sessions: list[Session] = []
         for first in (await self._conversations(owner, begin))[:1]:
             names = await self._existing(owner, [first])
             async for marks in self.epochs.labels(first):
                 names += await self._existing(owner, [first + mark for mark in marks])
                 break
-            found = await self.look_up(map(target_of, names))
-        return found[0] if found else None
+            sessions = await self.look_up(map(target_of, names))
+        return sessions[0] if sessions else None
 
     async def was_erased(self, owner: SessionOwner, name: str, label: str) -> bool:
-        """Whether the session with this label was erased, of a conversation by its name for people; as far as it is
-        known."""
+        """Return True if the session with this label is known to be erased. name: of the conversation, for people."""
         notes = [erased_at(owner, name, mark) for mark in (None, mark_of(owner.labels, label))]
         return await self._store.get_many(notes) != [None, None]
 
     def every(self, owner: SessionOwner) -> AsyncIterator[list[Target]]:
-        """Yield all sessions of a caller's tenant, readable or not, page by page. Raises StoreError."""
+        """Yield all sessions of an owner's tenant, readable or not, page by page. Raises StoreError."""
         return self._pages(owner.index)
 
     async def find_targets(
         self, owner: SessionOwner, name: str, *, may_be_unlisted: bool = True
     ) -> AsyncIterator[list[Target]]:
-        """Yield page by page the sessions with this label, or the conversations whose id begins so.
+        """Yield the sessions with this label, or the conversations with this beginning of their id, page by page.
 
-        An id has eight digits or more. ID:LABEL is one session, and ID: the one without a label. A whole id needs not
-        be listed if `may_be_unlisted`: for operators alone, since an id does not tell whose it is. Raises StoreError.
+        An id has eight digits or more. ID:LABEL is one session, and ID: the one without a label. With
+        `may_be_unlisted`, a complete id need not be listed. Only operators may use that, since an id does not show its
+        tenant. Raises StoreError.
         """
         is_label = False
         async for page in self._pages(labelled_at(mark_of(owner.labels, name))):
@@ -311,14 +316,14 @@ class Sessions:
         firsts = await self._conversations(owner, begin)
         if colon:
             mark = mark_of(owner.labels, label)
-            found = [*map(target_of, await self._existing(owner, [first + mark for first in firsts]))]
+            targets = [*map(target_of, await self._existing(owner, [first + mark for first in firsts]))]
         else:
-            found = [Target(first, None) for first in firsts]
-        if found:
-            yield found
+            targets = [Target(first, None) for first in firsts]
+        if targets:
+            yield targets
 
     async def find_sessions(self, owner: SessionOwner, name: str) -> AsyncIterator[list[Target]]:
-        """Yield page by page the listed sessions that a name has, as `find_targets`. Raises StoreError."""
+        """Yield the listed sessions with a name page by page, as `find_targets`. Raises StoreError."""
         async for page in self.find_targets(owner, name, may_be_unlisted=False):
             if sessions := [target for target in page if target.mark is not None]:
                 yield sessions
@@ -332,16 +337,17 @@ class Sessions:
         return first in await self._conversations(owner, first.hex())
 
     async def erase(self, owner: SessionOwner, pages: AsyncIterable[Sequence[Target]]) -> Erased:
-        """Remove everything that is stored of these. Return once every replica knows.
+        """Remove everything that is stored of these targets. Return when every replica knows.
 
-        Raises StoreError if the store could not say which they are, and nothing was erased."""
+        Raises StoreError if the store could not list them, and nothing was erased.
+        """
         erased: dict[Target, None] = {}
         is_complete = True
         try:
             async for page in pages:
-                for some in (page[at : at + _AT_ONCE] for at in range(0, len(page), _AT_ONCE)):
-                    done = await asyncio.gather(*(self._erase_target(owner, target) for target in some))
-                    erased |= {target: None for target, is_done in zip(some, done, strict=True) if is_done}
+                for group in (page[at : at + _AT_ONCE] for at in range(0, len(page), _AT_ONCE)):
+                    done = await asyncio.gather(*(self._erase_target(owner, target) for target in group))
+                    erased |= {target: None for target, is_done in zip(group, done, strict=True) if is_done}
                     is_complete = is_complete and all(done)
                 if not is_complete:
                     break
@@ -380,7 +386,7 @@ class Sessions:
         return True
 
     async def _has_sessions(self, owner: SessionOwner, first: bytes) -> bool:
-        """Return True if a conversation has a session that is listed. Raises StoreError."""
+        """Return True if a conversation has a listed session. Raises StoreError."""
         if await self._existing(owner, [first]):
             return True
         async for _ in self.epochs.labels(first):
@@ -388,21 +394,21 @@ class Sessions:
         return False
 
     async def _conversations(self, owner: SessionOwner, begin: str) -> list[bytes]:
-        """Return the first links of the conversations of a tenant whose id begins so. Raises StoreError.
+        """Return the first links of a tenant's conversations with this beginning of their id. Raises StoreError.
 
-        They are looked up by key. What is not found so may be of an earlier version, or lost by the store: then the
-        newest page of the tenant's sessions is searched, and what this process has enrolled.
+        They are looked up by key. Conversations that are not found may be of an earlier version, or lost by the store.
+        Then the newest page of the tenant's sessions is searched, and the sessions that this process has enrolled.
         """
         if len(begin) < LEAST_OF_ID or not _HEX.issuperset(begin):
             return []
-        named = await self._newest_names(named_at(owner, begin))
+        names = await self._newest_names(named_at(owner, begin))
         if len(begin) >= NAME_DIGITS:
-            named += await self._newest_names(named_before(owner, begin))
-        if found := _firsts_of(named, begin):
-            return found
-        here = [name for name, here in self._here.items() if owner.index in here.indexes]
-        if found := _firsts_of(await self._remembered(_that_begin(here, begin)), begin):
-            return found
+            names += await self._newest_names(named_before(owner, begin))
+        if firsts := _firsts_of(names, begin):
+            return firsts
+        enrolled_names = [name for name, enrolled_names in self._here.items() if owner.index in enrolled_names.indexes]
+        if firsts := _firsts_of(await self._remembered(_that_begin(enrolled_names, begin)), begin):
+            return firsts
         return _firsts_of(await self._newest_names(owner.index), begin)
 
     async def _existing(self, owner: SessionOwner, names: Sequence[bytes]) -> list[bytes]:
@@ -422,37 +428,41 @@ class Sessions:
         return [bytes.fromhex(member.name) for member in members if is_session(member.name)]
 
     async def _pages(self, index: str) -> AsyncIterator[list[Target]]:
-        """Yield the sessions that are listed in an index, and those that this process remembers to have enrolled there.
-
-        Raises StoreError."""
-        here = {name for name, here in self._here.items() if index in here.indexes}
+        """Yield the sessions in an index, and those that this process enrolled there. Raises StoreError."""
+        remembered = {name for name, remembered in self._here.items() if index in remembered.indexes}
         async for page in pages_of(self._store, index):
             names = [bytes.fromhex(member.name) for member in page if is_session(member.name)]
-            here.difference_update(names)
+            remembered.difference_update(names)
             if names:
                 yield [*map(target_of, names)]
-        if lost := await self._remembered([*here]):
+        if lost := await self._remembered([*remembered]):
             yield [*map(target_of, lost)]
 
     async def _remembered(self, names: Sequence[bytes]) -> dict[bytes, Session]:
-        """Return those of these sessions that were enrolled here, and that no other replica has erased since."""
-        found: dict[bytes, Session] = {}
-        for some in (names[at : at + PAGE] for at in range(0, len(names), PAGE)):
-            here = {name: here for name in some if (here := self._here.get(name))}
-            erased = await self.epochs.were_erased([each.link for each in here.values()])
-            found |= {name: each.session for (name, each), gone in zip(here.items(), erased, strict=True) if not gone}
-        return found
+        """Return those of these sessions that this process enrolled, and that no replica has erased since."""
+        sessions: dict[bytes, Session] = {}
+        for group in (names[at : at + PAGE] for at in range(0, len(names), PAGE)):
+            enrolled = {name: enrolled for name in group if (enrolled := self._here.get(name))}
+            erased = await self.epochs.were_erased([each.link for each in enrolled.values()])
+            sessions |= {
+                name: each.session
+                for (name, each), is_erased in zip(enrolled.items(), erased, strict=True)
+                if not is_erased
+            }
+        return sessions
 
     async def _look_up(self, names: Sequence[bytes]) -> list[Session | None]:
-        """What is known of these, in their order."""
+        """Return the entries of these sessions in their order."""
         links = await self.epochs.links(names)
         stored = await self._shelf.look_up([entry_key(link) for link in links])
-        here = await self._remembered([name for name, session in zip(names, stored, strict=True) if session is None])
-        known = [(name, session or here.get(name)) for name, session in zip(names, stored, strict=True)]
-        # Earlier versions put sessions with labels there too; they are erased as what they lie under.
+        remembered = await self._remembered(
+            [name for name, session in zip(names, stored, strict=True) if session is None]
+        )
+        entries = [(name, session or remembered.get(name)) for name, session in zip(names, stored, strict=True)]
+        # Earlier versions also listed sessions with labels there. They are erased under that name.
         return [
             session if session is None or name[LINK_BYTES:] else structs.replace(session, label="")
-            for name, session in known
+            for name, session in entries
         ]
 
 
@@ -462,7 +472,7 @@ def _every_index(owner: SessionOwner, id_: str, mark: bytes) -> list[str]:
 
 
 def _firsts_of(names: Iterable[bytes], begin: str) -> list[bytes]:
-    """Return the first links of these sessions whose id begins so."""
+    """Return the first links of these sessions that begin with this."""
     return [*dict.fromkeys(name[:LINK_BYTES] for name in _that_begin(names, begin))]
 
 

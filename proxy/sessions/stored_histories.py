@@ -23,26 +23,27 @@ from proxy.telemetry.session_history import (
 )
 
 HISTORIES_EVERY = 10.0
-# Entries of a list, the newest: 800 kB at most, and about 360 kB.
+# The maximum entries of a list, the newest: at most 800 kB, and about 360 kB.
 ENTRIES = 2_000
 PROCESSES = 32
-"""Processes whose sums of a session are stored, the newest; a process that forgot the session counts as another."""
+"""The maximum number of processes with stored sums of a session, the newest. A process that forgot the session counts
+as another."""
 
 
 class SavedSums(msgspec.Struct, frozen=True):
-    """What one process saw of a session: its newest request, and the sums over all."""
+    """The figures of one process for a session: its newest request, and the sums."""
 
     newest: Newest
     sums: HistorySums
 
 
 class StoredHistories:
-    """The histories of all processes over one store, with what this process has not written yet."""
+    """The histories of all processes over one store, including unsaved entries of this process."""
 
     def __init__(
         self, histories: SessionHistories, sessions: Sessions, owner_of: Callable[[str], SessionOwner | None]
     ) -> None:
-        """`owner_of` returns the owner of a tenant's sessions."""
+        """Create the histories. `owner_of` returns the owner of a tenant's sessions."""
         self._histories = histories
         decoder = msgspec.msgpack.Decoder[HistoryEntry](RequestEntry | CompactionEntry)
         self._lists = Lists(sessions.sealed, decoder, ENTRIES)
@@ -65,35 +66,38 @@ class StoredHistories:
             await self._note_failure(history, owner, history.place.name)
 
     async def forget_erased(self) -> list[Key]:
-        """Forget the sessions that any process has erased. Return their keys."""
+        """Forget the sessions that any process has erased, and return their keys."""
         stored = [history for history in self._histories.newest() if history.place is not None]
         return [history.key for history in stored if await self._is_forgotten(history)]
 
     async def view(self, key: Key, history: SessionHistory | None, name: bytes | None) -> HistoryView | None:
-        """Return a session as all processes saw it, or as this one did if the store does not answer.
+        """Return a session as all processes saw it, or only this one if the store does not respond.
 
-        history: what this process has of it. name: as the index lists it; None if it is not listed.
+        history: of this process. name: in the index; None if it is not listed.
         """
         prompt = self._histories.prompt(key)
-        place = None if name is None else _key(await self._epochs.link(name))
-        stored = None if place is None else await self._lists.values(place)
-        if stored is None or place is None:
+        place_key = None if name is None else _key(await self._epochs.link(name))
+        stored = None if place_key is None else await self._lists.values(place_key)
+        if stored is None or place_key is None:
             return None if history is None else history.view(prompt)
-        (stored_prompt,) = await self._prompts.look_up([_prompt_key(place)])
+        (stored_prompt,) = await self._prompts.look_up([_prompt_key(place_key)])
         prompts = [each for each in (prompt, stored_prompt) if each is not None]
         prompt = max(prompts, key=lambda each: each.at, default=None)
         unsaved, compactions = (history.unsaved, history.compactions) if history else ([], ())
-        # An append that was repeated, or is in flight, leaves equal entries.
+        # A repeated append, or one in flight, leaves equal entries.
         entries = [*dict.fromkeys([*stored, *unsaved])][-ENTRIES:]
         is_cut = len(stored) >= ENTRIES
         return await asyncio.to_thread(view_entries, key, entries, prompt, compactions, is_cut=is_cut)
 
     async def figures(self, names: Mapping[Key, bytes]) -> dict[Key, SessionFigures]:
-        """Return what all processes saw of sessions, as far as it is stored. names: as the index lists them."""
+        """Return the stored figures of sessions by all processes.
+
+        names: in the index.
+        """
         keys = [*names]
         links = await self._epochs.links([names[key] for key in keys])
         stored = await self._sums.look_up([_sums_key(link) for link in links])
-        found: dict[Key, SessionFigures] = {}
+        figures_by_key: dict[Key, SessionFigures] = {}
         for key, saved in zip(keys, stored, strict=True):
             parts = dict(saved or {})
             if (history := self._histories.get(key)) is not None:
@@ -103,11 +107,11 @@ class StoredHistories:
                 for part in parts.values():
                     sums.merge(part.sums)
                 newest = max((part.newest for part in parts.values()), key=lambda each: each.at)
-                found[key] = SessionFigures(key, newest, sums)
-        return found
+                figures_by_key[key] = SessionFigures(key, newest, sums)
+        return figures_by_key
 
     async def _is_forgotten(self, history: SessionHistory) -> bool:
-        """Return True if the session was erased. This process knows nothing of it afterwards."""
+        """Return True if the session was erased. This process has forgotten it then."""
         place, key = history.place, history.key
         if place is None or await self._epochs.were_erased([place.link]) != [True]:
             return False
@@ -126,9 +130,9 @@ class StoredHistories:
                 history.saved_prompt = prompt.at
 
     async def _save_sums(self, history: SessionHistory, key: str) -> None:
-        """Store what this process saw of a session next to what the others did.
+        """Store the sums of this process for a session next to those of the others.
 
-        Of two processes that write at the same time one may be overwritten. It writes its sums again with its next
+        Of two processes that write concurrently, one may be overwritten. It writes its sums again with its next
         request.
         """
         (saved,) = await self._sums.look_up([key])
@@ -138,7 +142,7 @@ class StoredHistories:
         await self._sums.put(key, dict(sorted(parts.items(), key=lambda part: -part[1].newest.at)[:PROCESSES]))
 
     async def _note_failure(self, history: SessionHistory, owner: SessionOwner, name: bytes) -> None:
-        """List the session among those that failed lately."""
+        """List the session as recently failed."""
         if history.failed == history.noted_failure:
             return
         failed = history.failed
@@ -156,5 +160,5 @@ def _prompt_key(key: str) -> str:
 
 
 def _key(link: bytes) -> str:
-    """Return where a session's history is stored. Release 0.2.0 used `trail:`, in another format."""
+    """Return the key of a session's history. Release 0.2.0 used `trail:`, in another format."""
     return f"history:{{{hash_tag(link)}}}"

@@ -233,11 +233,11 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     ),
     "a password with a slash": (
         f"store:\n  url: 'redis://:a/{SECRET}@h:1/0'",
-        [f"config.yaml:2: store.url: has an @ that is none before the host; {SPELLED}"],
+        [f"config.yaml:2: store.url: has an @ after the host; {SPELLED}"],
     ),
     "a password with a question mark": (
         f"store:\n  url: 'redis+sentinel://me:a?{SECRET}@h:1/m'",
-        [f"config.yaml:2: store.url: has an @ that is none before the host; {SPELLED}"],
+        [f"config.yaml:2: store.url: has an @ after the host; {SPELLED}"],
     ),
     "a merge key": (
         "policies:\n  a: &a {extends: default}\n  b:\n    <<: *a",

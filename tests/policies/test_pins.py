@@ -220,7 +220,7 @@ async def test_a_record_that_was_stored_is_found_and_read(sealed: str, key: byte
     store = MemoryStore()
     await store.put(KEY, base64.b64decode(sealed), 60)
     tag, digest = KEY.partition("{")[2].partition("}")[0], KEY.rpartition(":")[2]
-    record = await RecordStore(SealedStore(store, Sealer(key), 60)).lying_at(tag, digest)
+    record = await RecordStore(SealedStore(store, Sealer(key), 60)).get_by_digest(tag, digest)
     assert digest == digests(CHATS["a result that comes late"])[4].hex()
     assert record is not None
     entries = tuple({**entry, "replaced": 0} for entry in RECORD["entries"])

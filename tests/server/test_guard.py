@@ -88,7 +88,7 @@ async def test_lets_one_probe_through_and_trusts_its_outcome() -> None:
     assert guarded.store.available
     await fifty(guarded.store)
     assert guarded.broken.calls == 53
-    assert guarded.changes == [(False, "out of order"), (True, "the store answers again")]
+    assert guarded.changes == [(False, "out of order"), (True, "the store responds again")]
     assert guarded.store.errors == {"get_many": 2}
 
 
@@ -218,7 +218,7 @@ async def test_goes_on_with_what_is_not_refused_and_says_once_that_something_is(
     guarded.now, guarded.full.error = 5.0, None
     assert await guarded.store.put("key", b"v", TTL, only_new=True) is None
     assert await guarded.store.put("key", b"w", TTL, only_new=True) == b"v"
-    assert guarded.changes == [(False, "OOM"), (True, "the store takes everything again")]
+    assert guarded.changes == [(False, "OOM"), (True, "the store accepts all operations again")]
     assert guarded.store.available
 
 
@@ -228,7 +228,7 @@ async def test_takes_a_refusal_for_an_answer_when_it_probes() -> None:
     await guarded.store.put("key", b"v", TTL, only_new=True)
     guarded.now, guarded.full.error = 1.0, RefusedError("OOM")
     await guarded.store.put("key", b"v", TTL, only_new=True)
-    assert guarded.changes == [(False, "out of order"), (True, "the store answers again"), (False, "OOM")]
+    assert guarded.changes == [(False, "out of order"), (True, "the store responds again"), (False, "OOM")]
     await MemoryStore.put(guarded.full, "other", b"v", TTL, only_new=True)
     assert await guarded.store.get_many(["other"]) == [b"v"]
 
@@ -317,7 +317,7 @@ async def test_nobody_waits_for_a_probe_that_a_frozen_store_does_not_answer() ->
     assert guarded.broken.calls == 2  # it still asks, and asks alone
     guarded.broken.gate.set()
     await probing(guarded.store)
-    assert guarded.changes == [(False, "out of order"), (True, "the store answers again")]
+    assert guarded.changes == [(False, "out of order"), (True, "the store responds again")]
 
 
 async def test_a_probe_that_goes_on_alone_fails_as_any_other_and_ends_with_the_store() -> None:

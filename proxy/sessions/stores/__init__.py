@@ -1,4 +1,4 @@
-"""Where records lie between requests: SQLite, Redis or memory, behind a circuit breaker, and sealed."""
+"""Stores of records between requests: SQLite, Redis or memory, with a circuit breaker and sealed values."""
 
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -12,10 +12,10 @@ __all__ = ["CircuitBreaker", "Sealer", "StoreError", "beside", "check_file", "fi
 
 
 def open_store(url: str, timeout: float = DEFAULT_TIMEOUT, prefix: str = "") -> OpenedStore:
-    """The store `store.url` names; `StoreError` if it cannot be one. Only the implementation in use is imported.
+    """Open the store of `store.url`. Raises StoreError. Only the implementation in use is imported.
 
-    `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory://`, and what `redis_url` knows.
-    prefix: of keys in Redis.
+    URLs are `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory://`, and those of `redis_url`. prefix: of keys
+    in Redis.
     """
     scheme = url.partition("://")[0].lower()
     match scheme:
@@ -32,11 +32,11 @@ def open_store(url: str, timeout: float = DEFAULT_TIMEOUT, prefix: str = "") -> 
 
             return RedisStore(url, timeout=timeout, prefix=prefix)
         case _:
-            raise StoreError(f"store.url: this is none of sqlite:///PATH, memory://, {redis_url.FORMS}")
+            raise StoreError(f"store.url: must be sqlite:///PATH, memory://, {redis_url.FORMS}")
 
 
 def check_file(url: str, timeout: float = DEFAULT_TIMEOUT) -> None:
-    """Open and close a store that is a file; raises StoreError if it cannot be one."""
+    """Open and close a store that is a file. Raises StoreError if the file cannot be a store."""
     if (file := file_of(url)) is not None:
         from proxy.sessions.stores.sqlite_file import open_file
 
@@ -44,18 +44,18 @@ def check_file(url: str, timeout: float = DEFAULT_TIMEOUT) -> None:
 
 
 def open_existing(url: str, timeout: float = DEFAULT_TIMEOUT, prefix: str = "") -> OpenedStore | None:
-    """The store, to be looked at; None where it is a file that is not there, which only opening it would create."""
+    """Open a store for reading; None for a file that does not exist, which opening would create. Raises StoreError."""
     file = file_of(url)
     return None if file is not None and not file.exists() else open_store(url, timeout, prefix)
 
 
 def file_of(url: str) -> Path | None:
-    """The file of a store that is one; None for every other store."""
+    """Return the file of a store; None if the store is no file."""
     return _sqlite_path(url) if url.partition("://")[0].lower() == "sqlite" else None
 
 
 def beside(url: str, name: str) -> Path | None:
-    """The file with this name beside that of a store; None for a store that is no file."""
+    """Return the file with this name next to the store's; None for a store that is no file."""
     file = file_of(url)
     return file.with_name(f"{file.name}.{name}") if file else None
 
@@ -64,5 +64,5 @@ def _sqlite_path(url: str) -> Path:
     parts = urlsplit(url)
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or not path:
-        raise StoreError("store.url: write sqlite:///relative.db or sqlite:////absolute/path.db")
+        raise StoreError("store.url: must be sqlite:///relative.db or sqlite:////absolute/path.db")
     return Path(path)

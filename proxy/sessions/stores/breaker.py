@@ -1,4 +1,4 @@
-"""The store as the proxy sees it: never raises, and costs next to nothing while the real one is down."""
+"""The store for the proxy: it never raises, and costs almost nothing while the real store is down."""
 
 import asyncio
 import time
@@ -14,18 +14,21 @@ from proxy.telemetry.histograms import Histograms
 
 T = TypeVar("T")
 
-# Falling over again within STEADY seconds of recovering doubles the pause, up to LONGEST_PAUSE: half a store that works
-# would fill the log. With LONGEST_PAUSE the shared summaries are back within 5 s of the end of any trouble.
+# Another failure within STEADY seconds of recovering doubles the pause, up to LONGEST_PAUSE: a half-working store would
+# fill the log. With LONGEST_PAUSE the shared summaries are back within 5 s of the end of an outage.
 STEADY = 10.0
 LONGEST_PAUSE = 4.0
-# A store that is well again answers sooner. Of one that is frozen nobody's request waits for the timeout.
+# A recovered store responds faster. With a frozen store, no request waits for the timeout.
 _PROBE_WAIT = 0.025
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _OPERATIONS = 20
 
 
 class _Page:
-    """A page that is being made. has_failed: an operation for it was not carried out."""
+    """A page that is being rendered.
+
+    has_failed: True if one of its operations was not executed.
+    """
 
     has_failed = False
 
@@ -35,7 +38,7 @@ _PAGE: ContextVar[_Page | None] = ContextVar("page", default=None)
 
 @contextmanager
 def for_page() -> Iterator[None]:
-    """Let the operations in this block be for a page: if one fails the store is unavailable for this page alone."""
+    """Mark the operations in this block as a page's. If one fails, the store is unavailable only for this page."""
     token = _PAGE.set(_Page())
     try:
         yield
@@ -46,15 +49,17 @@ def for_page() -> Iterator[None]:
 class CircuitBreaker(DelegatingStore):
     """A circuit breaker around a store.
 
-    After a failure every operation is answered at once for `retry_after` seconds, as if the store were empty and all
-    locks were free; then one operation is let through, and its outcome decides: its caller waits a moment, and
-    is answered without the store while it goes on. What the store refuses while it is well
-    (`RefusedError`: full, read-only) pauses for itself, and the rest goes on; it is over when any of what was refused
-    is carried out. `on_change(available, reason)` is called once per change. `errors` counts failed operations by name;
-    `seconds` is how long they took. What fails within `for_page` changes nothing for others, and does not probe.
+    After a failure every operation returns at once for `retry_after` seconds, as if the store were empty and all locks
+    were free. Then one operation is executed, and its result decides. Its caller waits a moment, and continues without
+    the store if the operation takes longer. An operation that a working store refuses (`RefusedError`: full, read-only)
+    pauses by itself, and the others continue. The pause ends when any refused operation succeeds.
+
+    `on_change(available, reason)` is called once per change. `errors` counts failed operations by name. `seconds` has
+    their durations. A failure within `for_page` changes nothing for others, and does not probe.
     """
 
     def __init__(self, store: OpenedStore, clock: Callable[[], float], retry_after: float = 1.0) -> None:
+        """Create a breaker. `clock` returns seconds."""
         super().__init__(store)
         self._opened = store
         self._clock = clock
@@ -68,28 +73,30 @@ class CircuitBreaker(DelegatingStore):
         self._retry_at = 0.0
         self._probe: asyncio.Task[object] | None = None
         self._refused: dict[str, float] = {}
-        """When what the store refuses is tried again, by the operation's name."""
+        """The time of the next attempt of each refused operation, by its name."""
 
         self.reason = ""
-        """Why it was last not available."""
+        """The reason of the last outage."""
 
         self.errors: Counter[str] = Counter()
         self.seconds = Histograms(_SECONDS, _OPERATIONS)
 
     @property
     def available(self) -> bool:
-        """Return True if the store does all it is asked to, and has done so for the page that is being made."""
+        """Return True if the store works, and has worked for the page that is being rendered."""
         return self._up and not self._refused and not _has_failed_page()
 
     @property
     def seconds_so(self) -> float:
-        """Return for how many seconds it is, or is not, available."""
+        """Return the seconds since it became available or unavailable."""
         return 0.0 if _has_failed_page() else self._clock() - self._changed
 
     async def facts(self) -> Facts:
+        """Return the store's report; an empty one while it is down."""
         return await self._delegate("facts", self._opened.facts, Facts())
 
     async def close(self) -> None:
+        """Close the store."""
         if self._probe is not None:
             self._probe.cancel()
         try:
@@ -100,13 +107,13 @@ class CircuitBreaker(DelegatingStore):
     async def _delegate(self, name: str, operation: Callable[[], Awaitable[T]], otherwise: T) -> T:
         probe = not self._up
         would_probe = probe or name in self._refused
-        if (would_probe and _PAGE.get() is not None) or not self._let_through(name):
+        if (would_probe and _PAGE.get() is not None) or not self._may_run(name):
             return otherwise
-        work = self._carried_out(name, operation, otherwise, probe=probe)
-        return await (self._shortly(work, otherwise) if probe else work)
+        work = self._execute(name, operation, otherwise, probe=probe)
+        return await (self._result_soon(work, otherwise) if probe else work)
 
-    async def _shortly(self, work: Coroutine[None, None, T], otherwise: T) -> T:
-        """What the probe says, if it says so soon."""
+    async def _result_soon(self, work: Coroutine[None, None, T], otherwise: T) -> T:
+        """Return the result of the probe if it arrives soon."""
         probe = asyncio.create_task(work)
         self._probe = probe
         try:
@@ -117,9 +124,9 @@ class CircuitBreaker(DelegatingStore):
             raise
         return probe.result() if done else otherwise
 
-    async def _carried_out(self, name: str, operation: Callable[[], Awaitable[T]], otherwise: T, *, probe: bool) -> T:
-        changes = self._changes  # what began before the last change says nothing about now
-        began = time.perf_counter()
+    async def _execute(self, name: str, operation: Callable[[], Awaitable[T]], otherwise: T, *, probe: bool) -> T:
+        changes = self._changes  # an operation that began before the last change proves nothing about the current state
+        started = time.perf_counter()
         try:
             result = await operation()
         except StoreError as error:
@@ -134,10 +141,10 @@ class CircuitBreaker(DelegatingStore):
                 self._note_success(name, probe=probe)
             return result
         finally:
-            self.seconds.observe((name,), time.perf_counter() - began)
+            self.seconds.observe((name,), time.perf_counter() - started)
 
-    def _let_through(self, name: str) -> bool:
-        """All while the store is well, one at a time when a pause is over, none during it."""
+    def _may_run(self, name: str) -> bool:
+        """Return True if an operation may run: all while the store works, one after a pause, none during it."""
         now = self._clock()
         probing = self._probe is not None and not self._probe.done()
         if not self._up and (probing or now < self._retry_at):
@@ -152,9 +159,9 @@ class CircuitBreaker(DelegatingStore):
         if isinstance(error, RefusedError):
             if probe:
                 self._note_recovery()
-            self._refuses(name, str(error))
+            self._note_refusal(name, str(error))
         elif error.outage:
-            self._fell_over(str(error))
+            self._note_outage(str(error))
 
     def _note_success(self, name: str, *, probe: bool) -> None:
         if probe:
@@ -162,17 +169,17 @@ class CircuitBreaker(DelegatingStore):
         if name in self._refused:
             self._refused.clear()
             self._note_change()
-            self.on_change(True, "the store takes everything again")
+            self.on_change(True, "the store accepts all operations again")
 
-    def _refuses(self, name: str, reason: str) -> None:
-        told = bool(self._refused)
+    def _note_refusal(self, name: str, reason: str) -> None:
+        was_refusing = bool(self._refused)
         self._refused[name] = self._clock() + self._retry_after
-        if not told:
+        if not was_refusing:
             self._note_change()
             self.reason = reason
             self.on_change(False, reason)
 
-    def _fell_over(self, reason: str) -> None:
+    def _note_outage(self, reason: str) -> None:
         now = self._clock()
         if self._up:
             self._up = False
@@ -190,7 +197,7 @@ class CircuitBreaker(DelegatingStore):
         self._up = True
         self._note_change()
         self._steady_at = self._clock() + STEADY
-        self.on_change(True, "the store answers again")
+        self.on_change(True, "the store responds again")
 
 
 def _has_failed_page() -> bool:

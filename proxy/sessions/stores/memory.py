@@ -1,4 +1,4 @@
-"""A store inside this process: for trying things out, and for tests; nothing survives a restart."""
+"""A store in this process, for trials and tests. Nothing survives a restart."""
 
 import time
 from collections import Counter, OrderedDict
@@ -31,7 +31,7 @@ class _StoredValue:
 
 
 class MemoryStore:
-    """A dict, the least recently used entry first; bounded by bytes and by the number of entries and of members."""
+    """A dict, the least recently used entry first, bounded by bytes, entries and members."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class MemoryStore:
         max_entries: int = 10_000,
         max_members: int = 50_000,
     ) -> None:
+        """Create an empty store. `clock` returns seconds."""
         self._clock = clock
         self._max_bytes = max_bytes
         self._max_entries = max_entries
@@ -48,44 +49,51 @@ class MemoryStore:
         self._entries: OrderedDict[str, _StoredValue] = OrderedDict()
         self._bytes = 0
         self._members: OrderedDict[tuple[str, str], float] = OrderedDict()
-        """When each member of each index expires, the one enrolled longest ago first."""
+        """The expiry of each member of each index, the first enrolled first."""
         self._indexes: dict[str, dict[str, float]] = {}
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return the values of these keys."""
         return [self._get(key) for key in keys]
 
     async def put(self, key: str, value: bytes, ttl: float, *, only_new: bool = False) -> bytes | None:
+        """Store a value."""
         check_size(value)
-        there = self._get(key)
-        if only_new and there is not None:
-            return there
+        existing = self._get(key)
+        if only_new and existing is not None:
+            return existing
         self._replace(key, value, ttl)
         return None
 
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
+        """Extend the lifetime of entries."""
         expires = self._clock() + ttl
         for key in keys:
             if (value := self._get(key)) is not None:
                 self._entries[key] = _StoredValue(value, expires)
 
     async def items(self, key: str, added: Sequence[bytes] = (), *, limit: int = 0, ttl: float = 0) -> list[bytes]:
-        there = unpack_list(self._get(key))
+        """Return a list, or append to it."""
+        existing = unpack_list(self._get(key))
         if not added:
-            return there
+            return existing
         check_sizes(added)
-        self._replace(key, pack_list([*there, *added][-limit:]), ttl)
+        self._replace(key, pack_list([*existing, *added][-limit:]), ttl)
         return []
 
     async def members(self, index: str, limit: int | None = None, before: Member | None = None) -> list[Member]:
+        """Return the members of an index."""
         now = self._clock()
-        there = (Member(expires, name) for name, expires in self._indexes.get(index, {}).items() if expires > now)
-        return nlargest(limit or MAX_MEMBERS, (each for each in there if before is None or each < before))
+        live = (Member(expires, name) for name, expires in self._indexes.get(index, {}).items() if expires > now)
+        return nlargest(limit or MAX_MEMBERS, (each for each in live if before is None or each < before))
 
     async def enrolled(self, index: str, members: Sequence[str]) -> list[bool]:
+        """Return for each name if it is a member."""
         now, expires = self._clock(), self._indexes.get(index, {})
         return [expires.get(member, now) > now for member in members]
 
     async def enroll(self, index: str, member: str, ttl: float) -> None:
+        """Add a member, or remove it."""
         now = self._clock()
         self._drop_member((index, member))
         if ttl:
@@ -95,6 +103,7 @@ class MemoryStore:
             self._drop_member(next(iter(self._members)))
 
     async def count(self, increments: Sequence[Increment]) -> list[dict[str, int] | None]:
+        """Add to counters."""
         counted: list[dict[str, int] | None] = []
         for key, added, ttl in increments:
             counted.append(counts := add_counts(self._get(key), added))
@@ -102,6 +111,7 @@ class MemoryStore:
         return counted
 
     async def lock(self, key: str, token: str, ttl: float) -> bool:
+        """Take a lock, or release it."""
         if ttl:
             return await self.put(key, token.encode(), ttl, only_new=True) is None
         if is_held := self._get(key) == token.encode():
@@ -109,6 +119,7 @@ class MemoryStore:
         return is_held
 
     async def erase(self, tag: str, mark: bytes, ttl: float) -> bytes | None:
+        """Remove the entries under a tag."""
         grave = tombstone(tag)
         mark = self._get(grave) or mark
         for key in [key for key in self._entries if tag_of(key) == tag]:
@@ -117,12 +128,14 @@ class MemoryStore:
         return mark
 
     async def facts(self) -> Facts:
+        """Return the numbers and sizes of entries."""
         kinds = Counter(map(kind_of, self._entries))
         for index, members in self._indexes.items():
             kinds[kind_of(index)] += len(members)
         return Facts(entries=dict(kinds), size=self._bytes, most=self._max_bytes)
 
     async def close(self) -> None:
+        """Remove all entries."""
         self._entries.clear()
         self._indexes.clear()
         self._members.clear()
@@ -133,7 +146,7 @@ class MemoryStore:
         return tag is not None and self._get(tombstone(tag)) is not None
 
     def _replace(self, key: str, value: bytes, ttl: float) -> None:
-        """Store it over whatever was there, unless what lies under its tag was erased."""
+        """Store a value over an existing one, unless its tag was erased."""
         if self._get(key) is not None:
             self._drop(key)
         if not self._is_erased(key):

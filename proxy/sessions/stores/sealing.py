@@ -1,15 +1,14 @@
-"""What a stored value looks like: versioned, compressed, bound to its key, and encrypted when a key is set.
+"""The format of stored values: versioned, compressed, bound to the key, and encrypted if there is a key.
 
-    version (1 byte) | flags (1 byte) | body
-    plain body:      checksum (16 bytes) | zlib
-    encrypted body:  key id (4 bytes) | nonce (12 bytes) | AES-256-GCM(zlib)
-    client's body:   MAC by the store's secret (16 bytes) | zlib
+version (1 byte) | flags (1 byte) | body
+plain body:      checksum (16 bytes) | zlib
+encrypted body:  key id (4 bytes) | nonce (12 bytes) | AES-256-GCM(zlib)
+client's body:   MAC by the store's secret (16 bytes) | zlib
 
-Clients keep values too (compaction items). Anybody can compute a checksum, so without a key those have a MAC.
-
-Checksum and GCM tag also cover the header and the store key. So a value that was damaged, cut, swapped between keys,
-or (when encrypted) written by anyone else is a miss. That is the second line against a reply reaching the wrong
-caller, as in ChatGPT's incident of 2023-03-20.
+Clients store values too (compaction items). Anyone can compute a checksum, so without a key those have a MAC. Checksum
+and GCM tag also cover the header and the store key. So a value that was damaged, truncated, swapped between keys, or
+(when encrypted) written by anyone else is a miss. That is the second protection against a reply to the wrong caller, as
+in ChatGPT's incident of 2023-03-20.
 """
 
 from __future__ import annotations
@@ -47,31 +46,32 @@ _NONCE_BYTES = 12  # 96 random bits: one key is good for 2^32 values (NIST SP 80
 
 
 class Sealer:
-    """Seals with `encryption_key` (at least 16 bytes); opens with it and with the `retired` ones, for rotation.
+    """Seal with `encryption_key` (at least 16 bytes). Open with it and with the `retired` ones, for rotation.
 
-    With a key, values that are not encrypted are misses: a writer to the store must not get round it by not using it.
-    secret: the store's, which authenticates what clients keep if there is no key.
+    With a key, unencrypted values are misses: a writer to the store must not bypass encryption. secret: the store's,
+    which authenticates clients' values without a key.
     """
 
     def __init__(self, encryption_key: bytes | None, retired: Sequence[bytes] = (), *, secret: bytes = b"") -> None:
+        """Create a sealer. Raises ValueError for short keys."""
         keys = [encryption_key, *retired] if encryption_key else []
         if any(len(key) < MIN_KEY_BYTES for key in keys):
             raise ValueError(
-                f"store.encryption_key: at least {MIN_KEY_BYTES} bytes are needed; try openssl rand -hex 32"
+                f"store.encryption_key: must have at least {MIN_KEY_BYTES} bytes; make one with `openssl rand -hex 32`"
             )
         self._ciphers = {_key_id(key): _cipher(key) for key in keys}
         self._current = next(iter(self._ciphers), None)
         self._client_key = blake2b(secret, digest_size=32, person=b"concertina-item").digest()
         self.unreadable = 0
-        """Values that were there, and could not be used."""
+        """The number of existing values that could not be used."""
 
     @property
     def key_ids(self) -> list[str]:
-        """What values are marked with that a key has sealed, in hex: of the one in use, then of the retired ones."""
+        """Return the ids of keys in hex, as in sealed values: the one in use, then the retired ones."""
         return [key_id.hex() for key_id in self._ciphers]
 
     def seal(self, key: str, plain: bytes) -> bytes:
-        """What to store under `key`. More than `MAX_PLAIN_BYTES` is sealed, but will not be opened."""
+        """Return the value to store under `key`. More than `MAX_PLAIN_BYTES` is sealed, but not opened again."""
         packed = zlib.compress(plain)
         if self._current is None:
             return _PLAIN_HEADER + _checksum(key, packed) + packed
@@ -80,7 +80,7 @@ class Sealer:
         return head + nonce + self._ciphers[self._current].encrypt(nonce, packed, head + _name(key))
 
     def open(self, key: str, sealed: bytes | None) -> bytes | None:
-        """What was sealed under `key`, or None for anything else: a miss too."""
+        """Return the content that was sealed under `key`; None for a miss or anything else."""
         if sealed is None:
             return None
         plain = self._open(key, sealed)
@@ -88,17 +88,17 @@ class Sealer:
         return plain
 
     def seal_for_client(self, key: str, plain: bytes) -> bytes:
-        """Return a value that a client keeps: encrypted if there is a key, else authenticated by the secret."""
+        """Return a value for a client: encrypted with a key, otherwise authenticated by the secret."""
         if self._current is not None:
             return self.seal(key, plain)
         packed = zlib.compress(plain)
         return _CLIENT_HEADER + self._client_mac(key, packed) + packed
 
-    def open_from_client(self, key: str, sealed: bytes, most: int) -> bytes | None:
-        """Return a value of at most `most` bytes that `seal_for_client` sealed, None for anything else.
+    def open_from_client(self, key: str, sealed: bytes, limit: int) -> bytes | None:
+        """Return a client's value of at most `limit` bytes; None if `seal_for_client` did not seal it.
 
-        It may be older than the key. Release 0.2.0 sealed with a checksum if it had no key; that opens only if there
-        still is none.
+        It may be older than the key. Release 0.2.0 sealed with a checksum if it had no key. That opens only if there is
+        still none.
         """
         header, body = sealed[:_HEADER_BYTES], sealed[_HEADER_BYTES:]
         packed = None
@@ -109,10 +109,10 @@ class Sealer:
             packed = self._decrypt(key, body)
         elif header == _PLAIN_HEADER and not self._ciphers:
             packed = _verify(key, body)
-        return None if packed is None else _decompress(packed, most)
+        return None if packed is None else _decompress(packed, limit)
 
     def is_later(self, sealed: bytes) -> bool:
-        """Whether a later release has sealed it, whose replicas can use it."""
+        """Return True if a later release has sealed the value. Its replicas can use it."""
         return sealed[:1] > bytes((VERSION,))
 
     def _open(self, key: str, sealed: bytes) -> bytes | None:
@@ -124,7 +124,7 @@ class Sealer:
         return None if packed is None else _decompress(packed)
 
     def read(self, key: str, sealed: bytes | None, decode: Callable[[bytes], _T]) -> _T | None:
-        """The JSON value that was sealed under `key`; None for a miss, and for what cannot be trusted or decoded."""
+        """Return the value that was sealed under `key`; None for a miss, or if it cannot be trusted or decoded."""
         plain = self.open(key, sealed)
         try:
             return None if plain is None else decode(plain)
@@ -141,37 +141,41 @@ class Sealer:
     def _decrypt(self, key: str, body: bytes) -> bytes | None:
         from cryptography.exceptions import InvalidTag
 
-        key_id, rest = body[:_KEY_ID_BYTES], body[_KEY_ID_BYTES:]
+        key_id, nonce_and_text = body[:_KEY_ID_BYTES], body[_KEY_ID_BYTES:]
         cipher = self._ciphers.get(key_id)
-        if cipher is None or len(rest) < _NONCE_BYTES:
+        if cipher is None or len(nonce_and_text) < _NONCE_BYTES:
             return None
         try:
-            return cipher.decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], _ENCRYPTED_HEADER + key_id + _name(key))
+            return cipher.decrypt(
+                nonce_and_text[:_NONCE_BYTES], nonce_and_text[_NONCE_BYTES:], _ENCRYPTED_HEADER + key_id + _name(key)
+            )
         except InvalidTag:
             return None
 
 
 @dataclass(frozen=True, slots=True)
 class SealedStore:
-    """A store whose values are sealed, each for its key, and live for `ttl` seconds. Tombstones, locks and the names in
-    indexes are not sealed: `store` has them."""
+    """A store with sealed values, each for its key, that live for `ttl` seconds.
+
+    Tombstones, locks and the names in indexes are not sealed: use `store` for them.
+    """
 
     store: Store
     sealer: Sealer
     ttl: float
 
     async def open_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values in the order of the keys, None for a miss; one round trip."""
+        """Return the values in the order of the keys, None for a miss. One round trip."""
         values = await self.store.get_many(keys)
         return [self.sealer.open(key, value) for key, value in zip(keys, values, strict=True)]
 
     async def read_many(self, keys: Sequence[str], decode: Callable[[bytes], _T]) -> list[_T | None]:
-        """The same, decoded."""
+        """Return the decoded values in the order of the keys, None for a miss. One round trip."""
         values = await self.store.get_many(keys)
         return [self.sealer.read(key, value, decode) for key, value in zip(keys, values, strict=True)]
 
     async def put(self, key: str, plain: bytes, *, only_new: bool = False) -> bytes | None:
-        """Store a value over whatever was there; what `Store.put` returns, sealed as it lies there."""
+        """Store a value over an existing one. Return the sealed result of `Store.put`."""
         return await self.store.put(key, self.sealer.seal(key, plain), self.ttl, only_new=only_new)
 
 
@@ -182,7 +186,7 @@ def _name(key: str) -> bytes:
 def _cipher(key: bytes) -> AESGCM:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 7 MB that only encryption needs
 
-    # Operators' keys have any length and alphabet; AES-256 takes 32 bytes.
+    # Operators' keys have any length and alphabet. AES-256 takes 32 bytes.
     return AESGCM(blake2b(key, digest_size=32, person=b"concertina-seal").digest())
 
 
@@ -203,11 +207,11 @@ def _verify(key: str, body: bytes) -> bytes | None:
     return packed if hmac.compare_digest(checksum, _checksum(key, packed)) else None
 
 
-def _decompress(packed: bytes, most: int = MAX_PLAIN_BYTES) -> bytes | None:
-    """Return the content of at most `most` bytes: what somebody else has written must not fill the memory."""
+def _decompress(packed: bytes, limit: int = MAX_PLAIN_BYTES) -> bytes | None:
+    """Return the content of at most `limit` bytes: foreign values must not fill the memory."""
     inflate = zlib.decompressobj()
     try:
-        plain = inflate.decompress(packed, most)
+        plain = inflate.decompress(packed, limit)
     except zlib.error:
         return None
     return plain if inflate.eof and not inflate.unused_data else None

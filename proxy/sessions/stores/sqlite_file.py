@@ -1,4 +1,4 @@
-"""The file of an embedded store: opened by one process at a time, for its user alone, and prepared."""
+"""The file of an embedded store: opened by one process at a time, private to its user, with its schema."""
 
 import errno
 import fcntl
@@ -13,12 +13,12 @@ from proxy.sessions.stores.base import StoreError
 
 SCHEMA_VERSION = 1
 _NOT_ALLOWED = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_AUTH)
-# Setting WAL mode and creating the table at once from several workers takes turns.
+# Several workers that set WAL mode and create the table at once wait for each other.
 OPEN_TIMEOUT = 5.0
 # The hash tag of a key (`tag_of`).
 TAG = "substr(key, instr(key, '{') + 1, instr(substr(key, instr(key, '{') + 1), '}') - 1)"
 HAS_TAG = "instr(key, '{') > 0"
-# The index of a member: its key up to and with the last colon.
+# The index of a member: its key up to and including the last colon.
 INDEX = "rtrim(key, replace(key, ':', ''))"
 IS_MEMBER = "key >= 'index:' AND key < 'index;'"
 _SCHEMA = (
@@ -31,24 +31,26 @@ _SCHEMA = (
 
 
 class File(NamedTuple):
-    """A connection, and which file it is to."""
+    """A connection, and the identity of its file."""
 
     connection: sqlite3.Connection
     identity: tuple[int, int] | None
 
 
 def identity_of(path: Path) -> tuple[int, int] | None:
-    """Device and inode of what lies at the path; None where nothing does."""
+    """Return device and inode of the file at the path; None if there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def open_file(path: Path, timeout: float) -> File:
-    """The file, made where there is none; `timeout`: seconds that an operation waits for another process. Raises
-    StoreError."""
+    """Open the file, or create it. Raises StoreError.
+
+    timeout: seconds that an operation waits for another process.
+    """
     try:
         with _opening(path.parent):
             _create_private(path)
@@ -62,7 +64,7 @@ def open_file(path: Path, timeout: float) -> File:
                 raise
     except (sqlite3.Error, OSError) as error:
         reason = "is a directory" if path.is_dir() else str(getattr(error, "strerror", None) or error)
-        way_out = f"name a file in it, as in {path / 'concertina.db'}" if path.is_dir() else _way_out(error)
+        way_out = f"choose a file in it, as in {path / 'concertina.db'}" if path.is_dir() else _way_out(error)
         raise StoreError(f"store.url: {path} cannot be used as the store ({reason}); {way_out}") from error
     return File(connection, identity)
 
@@ -70,17 +72,17 @@ def open_file(path: Path, timeout: float) -> File:
 def _way_out(error: Exception) -> str:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
-        return "make room on that disk, or name another path"
+        return "free space on this disk, or choose another path"
     if isinstance(error, OSError) or code in _NOT_ALLOWED:
-        return "let this user write there, or name another path"
+        return "let this user write there, or choose another path"
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return "another program holds it: try again, or end that program"
-    return "move that file away or name another path"
+        return "another program has locked it: try again, or stop that program"
+    return "move this file away or choose another path"
 
 
 @contextmanager
 def _opening(directory: Path) -> Iterator[None]:
-    """One process at a time opens files in a directory: what one finds left over another may just have made."""
+    """Let one process at a time open files in a directory: leftovers may be of a process that is just creating them."""
     directory.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(directory, os.O_RDONLY)
     try:
@@ -91,10 +93,10 @@ def _opening(directory: Path) -> Iterator[None]:
 
 
 def _create_private(path: Path) -> None:
-    """SQLite gives its -wal and -shm files the mode of the database, which holds summaries of conversations.
+    """Create the file for its user only. SQLite gives its -wal and -shm files the mode of the database.
 
-    A file that is there is not touched: to close it here would take away the locks of processes that have it open.
-    What lies beside one that is not was left by one that was moved away, and would be taken for the new one's.
+    An existing file is not touched: closing it here would release the locks of processes that have it open. -wal and
+    -shm files without a database belong to one that was moved away, and would be used for the new one.
     """
     if path.exists():
         return

@@ -105,10 +105,10 @@ def half(path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "way_out"),
     [
-        (sqlite3.SQLITE_FULL, "make room on that disk, or name another path"),
-        (sqlite3.SQLITE_READONLY, "let this user write there, or name another path"),
-        (sqlite3.SQLITE_CANTOPEN, "let this user write there, or name another path"),
-        (sqlite3.SQLITE_NOTADB, "move that file away or name another path"),
+        (sqlite3.SQLITE_FULL, "free space on this disk, or choose another path"),
+        (sqlite3.SQLITE_READONLY, "let this user write there, or choose another path"),
+        (sqlite3.SQLITE_CANTOPEN, "let this user write there, or choose another path"),
+        (sqlite3.SQLITE_NOTADB, "move this file away or choose another path"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_told_with_the_way_out_of_its_fault(
@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_used_is_told_with_the_way_out_of_its_fault(
 
 
 @pytest.mark.parametrize(
-    ("number", "way_out"), [(errno.ENOSPC, "make room"), (errno.EDQUOT, "make room"), (errno.EACCES, "let this user")]
+    ("number", "way_out"), [(errno.ENOSPC, "free space"), (errno.EDQUOT, "free space"), (errno.EACCES, "let this user")]
 )
 def test_a_file_that_cannot_be_made_is_told_with_the_way_out_of_its_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, way_out: str
@@ -152,7 +152,7 @@ async def test_a_damaged_file_is_down_until_it_is_moved_away(tmp_path: Path, har
         for one in (store, other):
             with pytest.raises(StoreError):
                 await one.get_many([f"key {number}" for number in range(500)])
-    with pytest.raises(StoreError, match="move that file away"):
+    with pytest.raises(StoreError, match="move this file away"):
         await store.get_many(["key 1"])
     path.rename(tmp_path / "away.db")
     assert await store.get_many(["key 1"]) == [None]

@@ -170,7 +170,7 @@ class TestRedis:
             await client.lpush(key, "not ours")
         assert await store.get_many([key]) == [None]
         for refused in (store.put(key, b"v", TTL, only_new=True), store.lock(key, "token", 0)):
-            with pytest.raises(EntryError, match="not ours"):
+            with pytest.raises(EntryError, match="of another program"):
                 await refused
         await store.touch([key], TTL)
         await store.close()
@@ -218,7 +218,7 @@ class TestRedis:
             await asyncio.gather(*(store.get_many(["key"]) for _ in range(20)))
             assert line.accepted > 3
             line.go_silent()
-            with impatient(store, 0.5), pytest.raises(StoreError, match=r"no answer|Timeout"):
+            with impatient(store, 0.5), pytest.raises(StoreError, match=r"no response|Timeout"):
                 await store.get_many(["key"])
             assert await asyncio.gather(*(store.get_many(["key"]) for _ in range(20))) == [[None]] * 20
             await store.close()
@@ -511,7 +511,7 @@ class TestSqlite:
         await waiter.close()
 
     async def test_gives_up_on_a_disk_that_hangs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("proxy.sessions.stores.sqlite.PATIENCE", 0.05)
+        monkeypatch.setattr("proxy.sessions.stores.sqlite.OPERATION_TIMEOUT", 0.05)
         store = SqliteStore(tmp_path / "store.db")
         hanging = threading.Event()
         with pytest.raises(StoreError, match="no answer within"):

@@ -726,7 +726,7 @@ class TestRedis:
         ("url", "reason"),
         [
             ("redis+sentinel://{sentinel}/nobody", "no Sentinel knows a master 'nobody'"),
-            ("redis+cluster://{server}", "this is no node of a cluster|cluster support disabled"),
+            ("redis+cluster://{server}", "the server is not a node of a cluster|cluster support disabled"),
             ("redis+sentinel://{server}/mymaster", "unknown command"),
         ],
     )
@@ -909,7 +909,7 @@ class TestOpenStore:
     def test_names_the_file_that_is_no_database(self, tmp_path: Path, content: bytes) -> None:
         path = tmp_path / "store.db"
         path.write_bytes(content)
-        with pytest.raises(StoreError, match=r"store\.url.*store\.db.*move that file away"):
+        with pytest.raises(StoreError, match=r"store\.url.*store\.db.*move this file away"):
             open_store(f"sqlite:///{path}")
 
     def test_refuses_a_file_written_by_a_newer_version(self, tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""The servers behind the Redis store: one, a master that Sentinels name, or a cluster; asked by commands as they are.
+"""The servers of the Redis store: one server, a master named by Sentinels, or a cluster, used with raw commands.
 
-redis-py keeps the connections and speaks the protocol. Finding the right server is done here, because its own Sentinel
-and cluster clients ask one server after the other, so that a single frozen one uses up an operation's whole time; its
-cluster client also waits 0.25 s when the cluster is down, fails instead of waiting when all connections are in use
-(redis-py#3135), asks for COMMAND, and forgets the nodes it was given (redis-py#2472, #3221).
+redis-py manages connections and speaks the protocol. Server discovery is here, because redis-py's Sentinel and cluster
+clients ask one server after the other. A single frozen server uses up an operation's whole time. Its cluster client
+also waits 0.25 s when the cluster is down, fails instead of waiting when all connections are in use (redis-py#3135),
+asks for COMMAND, and forgets the configured nodes (redis-py#2472, #3221).
 """
 
 from __future__ import annotations
@@ -23,41 +23,43 @@ from proxy.sessions.stores.redis.url import Address, RedisUrl
 
 T = TypeVar("T")
 
-# A slot that moves while it is asked for: MOVED, or ASK, and once more.
+# For a slot that moves during a command: MOVED, or ASK, and once more.
 MAX_REDIRECTS = 3
-# After a planned failover the old master takes writes, all to be lost, until its Sentinels demote it some 8 s later.
+# After a planned failover the old master accepts writes, which are all lost, until its Sentinels demote it some 8 s
+# later.
 LOOK_AGAIN_SECONDS = 2.0
 
 
 class ServerNotFoundError(RedisError):
-    """Nobody could say which server is to be asked."""
+    """No server or Sentinel could name the server to use."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedCommand:
-    """A command, and a key it is about; all keys of a command lie in one slot."""
+    """A command and its key. All keys of a command are in one slot."""
 
     key: str
     words: Words
 
 
 class Servers(Protocol):
-    """Whom the store asks. Errors are redis-py's, and of the kinds in `OUTAGE`."""
+    """The servers of a store. Errors are redis-py's, and those in `OUTAGE`."""
 
     def together(self, keys: Sequence[str]) -> list[list[str]]:
-        """The keys, in groups that one command may name."""
+        """Return the keys in groups that one command may name."""
 
     async def run(self, commands: Sequence[KeyedCommand]) -> list[object]:
-        """The replies in order, as they came; where a command was refused, its error. One round trip a server."""
+        """Return the raw replies or errors in order. One round trip per server."""
 
     async def reset(self) -> None:
-        """After an outage: forget who was found, and drop idle connections, which may be as dead as the one used."""
+        """Forget discovered servers after an outage, and drop idle connections, which may be dead too."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close all connections."""
 
 
 def servers_of(url: RedisUrl, timeout: float) -> Servers:
-    """Opens nothing yet. `OSError` or `ValueError` for certificates and keys that cannot be used."""
+    """Return the servers of a URL without connecting. Raises OSError or ValueError for invalid TLS files."""
     options = connection_options(url, timeout)
     match url.kind:
         case "server":
@@ -69,42 +71,49 @@ def servers_of(url: RedisUrl, timeout: float) -> Servers:
 
 
 class OneServer:
-    """A server at an address that does not change, but for what DNS says."""
+    """A server at a fixed address, apart from DNS."""
 
     def __init__(self, node: Node) -> None:
+        """Create servers over this one."""
         self._node = node
 
     def together(self, keys: Sequence[str]) -> list[list[str]]:
+        """Return all keys as one group."""
         return [list(keys)]
 
     async def run(self, commands: Sequence[KeyedCommand]) -> list[object]:
+        """Send the commands in one round trip."""
         return await self._node.run(command.words for command in commands)
 
     async def reset(self) -> None:
+        """Drop idle connections."""
         await self._node.drop_idle()
 
     async def close(self) -> None:
+        """Close all connections."""
         await self._node.close()
 
 
 class Sentinels:
-    """The master of a name, as the first Sentinel that knows it says; all are asked at once."""
+    """The master with a name, from the first Sentinel that knows it. All are asked concurrently."""
 
-    def __init__(self, url: RedisUrl, options: Mapping[str, Any], patience: float) -> None:
-        """`patience`: seconds for a look at whether the master has changed."""
+    def __init__(self, url: RedisUrl, options: Mapping[str, Any], timeout: float) -> None:
+        """Create the servers. `timeout` is for a check if the master has changed, in seconds."""
         self._name = url.master
-        theirs = {**options, "db": 0, "username": url.sentinel_username, "password": url.sentinel_password}
-        self._sentinels = [Node(address, theirs) for address in url.addresses]
+        sentinel_options = {**options, "db": 0, "username": url.sentinel_username, "password": url.sentinel_password}
+        self._sentinels = [Node(address, sentinel_options) for address in url.addresses]
         self._nodes = _Nodes(options)
         self._master: Node | None = None
         self._finding = asyncio.Lock()
         self._look_again = 0.0
-        self._patience = patience
+        self._timeout = timeout
 
     def together(self, keys: Sequence[str]) -> list[list[str]]:
+        """Return all keys as one group."""
         return [list(keys)]
 
     async def run(self, commands: Sequence[KeyedCommand]) -> list[object]:
+        """Send the commands to the master."""
         overdue = asyncio.get_running_loop().time() >= self._look_again
         if self._master is not None and overdue and not self._finding.locked():
             await self._look()
@@ -112,10 +121,12 @@ class Sentinels:
         return await master.run(command.words for command in commands)
 
     async def reset(self) -> None:
+        """Forget the master, and drop idle connections."""
         self._master = None
         await self._nodes.drop_idle()
 
     async def close(self) -> None:
+        """Close all connections."""
         await asyncio.gather(self._nodes.close(), *(sentinel.close() for sentinel in self._sentinels))
 
     async def _find(self) -> Node:
@@ -125,10 +136,10 @@ class Sentinels:
             return self._master
 
     async def _look(self) -> None:
-        """Whether it is still the master; without an answer in time it is."""
+        """Check if the master has changed. Without a response in time it has not."""
         async with self._finding:
             with suppress(*OUTAGE):
-                async with within(self._patience):
+                async with within(self._timeout):
                     self._master = await self._ask_for_master()
 
     async def _ask_for_master(self) -> Node:
@@ -145,45 +156,53 @@ class Sentinels:
 
 
 class Cluster:
-    """A Redis Cluster: the owner of each slot, asked of all known nodes at once, and corrected by what they say."""
+    """A Redis Cluster. All known nodes are asked for the owners of slots, and redirections correct them."""
 
     def __init__(self, seeds: Sequence[Address], options: Mapping[str, Any]) -> None:
+        """Create a cluster with these known nodes."""
         self._seeds = seeds
         self._nodes = _Nodes(options)
         self._owners: list[Address | None] = []
         self._finding = asyncio.Lock()
 
     def together(self, keys: Sequence[str]) -> list[list[str]]:
+        """Return the keys grouped by slot."""
         slots: dict[int, list[str]] = {}
         for key in keys:
             slots.setdefault(_slot(key), []).append(key)
         return list(slots.values())
 
     async def run(self, commands: Sequence[KeyedCommand]) -> list[object]:
+        """Send each command to its node, and follow redirections."""
         owners = self._owners or await self._find()
         replies: list[object] = [None] * len(commands)
         errands = [_Errand(i, c.words, _owner(owners, _slot(c.key))) for i, c in enumerate(commands)]
         for _ in range(MAX_REDIRECTS + 1):
             if not errands:
                 break
-            for errand, reply in await self._carry_out(errands):
+            for errand, reply in await self._execute(errands):
                 replies[errand.index] = reply
-            errands = [again for e in errands if (again := self._redirection_of(e, replies[e.index])) is not None]
+            errands = [
+                redirected for e in errands if (redirected := self._redirection_of(e, replies[e.index])) is not None
+            ]
         return replies
 
     async def reset(self) -> None:
+        """Forget the owners of slots, and drop idle connections."""
         self._owners = []
         await self._nodes.drop_idle()
 
     async def close(self) -> None:
+        """Close all connections."""
         await self._nodes.close()
 
-    async def _carry_out(self, errands: Sequence[_Errand]) -> list[tuple[_Errand, object]]:
+    async def _execute(self, errands: Sequence[_Errand]) -> list[tuple[_Errand, object]]:
         by_node: dict[Address, list[_Errand]] = {}
         for errand in errands:
             by_node.setdefault(errand.to, []).append(errand)
         outcomes = await asyncio.gather(
-            *(_at_node(self._nodes.at(address), here) for address, here in by_node.items()), return_exceptions=True
+            *(_at_node(self._nodes.at(address), node_errands) for address, node_errands in by_node.items()),
+            return_exceptions=True,
         )
         done: list[tuple[_Errand, object]] = []
         for outcome in outcomes:
@@ -193,7 +212,7 @@ class Cluster:
         return done
 
     def _redirection_of(self, errand: _Errand, reply: object) -> _Errand | None:
-        """Where the node says it is to be asked instead; only MOVED is to be remembered."""
+        """Return the command for the node that a redirection names; None without one. Only MOVED is remembered."""
         match reply:
             case MovedError():
                 to = (reply.host or errand.to[0], reply.port)
@@ -212,7 +231,7 @@ class Cluster:
             return self._owners
 
     def _known_nodes(self) -> list[Address]:
-        """The nodes that were configured, and those that were found: nobody depends on the first ones for ever."""
+        """Return the configured and the discovered nodes, so that the configured ones may disappear."""
         return list(dict.fromkeys([*self._seeds, *self._nodes.addresses()]))
 
     async def _described_by(self, node: Node) -> list[Address | None]:
@@ -221,7 +240,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class _Errand:
-    """A command on its way: its place among the commands, and the node it goes to."""
+    """A command in flight: its index among the commands, and its node."""
 
     index: int
     words: Words
@@ -230,7 +249,7 @@ class _Errand:
 
 
 class _Nodes:
-    """The servers that were found; an address that is gone costs an empty pool."""
+    """The discovered servers. An address that is gone costs an empty pool."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
@@ -252,7 +271,7 @@ class _Nodes:
 
 
 async def _first(asks: Sequence[Awaitable[T]]) -> T:
-    """The first answer; what the last one said when there is none. All are asked at once, since any may be frozen."""
+    """Return the first successful result, or raise the last error. All run concurrently, since any may be frozen."""
     tasks = [asyncio.ensure_future(ask) for ask in asks]
     failure: BaseException | None = None
     try:
@@ -263,8 +282,8 @@ async def _first(asks: Sequence[Awaitable[T]]) -> T:
                 failure = error
         raise ServerNotFoundError(str(failure)) from failure
     finally:
-        for one in tasks:
-            one.cancel()
+        for pending in tasks:
+            pending.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -295,16 +314,19 @@ def _owner(owners: Sequence[Address | None], slot: int) -> Address:
     return address
 
 
-def _owners(reply: object, asked: str) -> list[Address | None]:
-    """The owner of each slot, by the reply to CLUSTER SLOTS; a node that does not know its name has the one used."""
+def _owners(reply: object, used_host: str) -> list[Address | None]:
+    """Return the owner of each slot from the reply to CLUSTER SLOTS.
+
+    A node that does not know its name has the address that was used.
+    """
     owners: list[Address | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
     for part in reply if isinstance(reply, list) else [None]:
         match part:
-            case [int(first), int(last), [bytes() | None as host, int(port), *_], *_] if (
-                0 <= first <= last < len(owners)
+            case [int(first_slot), int(last_slot), [bytes() | None as host, int(port), *_], *_] if (
+                0 <= first_slot <= last_slot < len(owners)
             ):
-                name = host.decode() if host and host != b"?" else asked
-                owners[first : last + 1] = [(name, port)] * (last + 1 - first)
+                name = host.decode() if host and host != b"?" else used_host
+                owners[first_slot : last_slot + 1] = [(name, port)] * (last_slot + 1 - first_slot)
             case _:
-                raise ServerNotFoundError("this is no node of a cluster")
+                raise ServerNotFoundError("the server is not a node of a cluster")
     return owners

@@ -1,4 +1,4 @@
-"""What `store.url` says of Redis: which servers, as whom, with TLS or without. Only text; nothing is opened."""
+"""Parse the Redis URLs of `store.url`: servers, credentials and TLS. Nothing is opened."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,8 +31,7 @@ _TLS = frozenset(
     {"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_password"}
     | {"ssl_cert_reqs", "ssl_check_hostname"}
 )
-# What bounds time and connections is ours alone: `store.timeout` and nothing else. A URL that silently decided timeouts
-# was BerriAI/litellm#35273.
+# Only `store.timeout` bounds time and connections. A URL that silently decided timeouts was BerriAI/litellm#35273.
 _OVERRULED = frozenset(
     {"socket_timeout", "socket_connect_timeout", "retry_on_timeout", "max_connections", "timeout", "protocol"}
     | {"health_check_interval", "socket_keepalive", "decode_responses"}
@@ -45,7 +44,7 @@ _BOOLEANS: Final[Mapping[str, bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
-    """A URL taken apart. `addresses` are the server, the Sentinels, or some nodes of the cluster."""
+    """A parsed URL. `addresses` are the server, the Sentinels, or some nodes of the cluster."""
 
     kind: Kind
     addresses: tuple[Address, ...]
@@ -65,13 +64,13 @@ _SPELLED = "in a user name or password write / as %2F, # as %23, ? as %3F, @ as 
 
 
 def parse(url: str) -> RedisUrl:
-    """`ValueError` for what cannot be meant; its message holds neither passwords nor hosts."""
-    scheme, _, rest = url.partition("://")
+    """Parse a URL. Raises ValueError, whose text contains neither passwords nor hosts."""
+    scheme, _, remainder = url.partition("://")
     if scheme.lower() not in _SCHEMES:
         raise ValueError(f"must be {FORMS}")
     kind, tls = _SCHEMES[scheme.lower()]
-    parts = _split(rest)
-    if parts.fragment or "#" in rest:
+    parts = _split(remainder)
+    if parts.fragment or "#" in remainder:
         raise ValueError(f"must not have a fragment; {_SPELLED}")
     options = _options(parts.query, kind, tls=tls)
     login, _, hosts = parts.netloc.rpartition("@")
@@ -91,13 +90,13 @@ def parse(url: str) -> RedisUrl:
     )
 
 
-def _split(rest: str) -> SplitResult:
+def _split(remainder: str) -> SplitResult:
     try:
-        parts = urlsplit("//" + rest)
+        parts = urlsplit("//" + remainder)
     except ValueError:  # its text may quote the password
         raise ValueError(f"must be {FORMS}; {_SPELLED}") from None
     if "@" not in parts.netloc and "@" in parts.path + parts.query:
-        raise ValueError(f"has an @ that is none before the host; {_SPELLED}")
+        raise ValueError(f"has an @ after the host; {_SPELLED}")
     return parts
 
 
@@ -113,7 +112,7 @@ def _address(text: str, default_port: int) -> Address:
 
 
 def _path(path: str, kind: Kind) -> tuple[str, str]:
-    """The name of the master, for Sentinel, and the database."""
+    """Return the name of the master, for Sentinel, and the database."""
     if kind != "sentinel":
         return "", path.strip("/")
     name, _, db = path.strip("/").partition("/")
@@ -143,11 +142,11 @@ def _options(query: str, kind: Kind, *, tls: bool) -> dict[str, str]:
 
 
 def _tls_options(options: Mapping[str, str]) -> Mapping[str, str | bool]:
-    given: dict[str, str | bool] = {name: value for name, value in options.items() if name in _TLS}
+    tls_options: dict[str, str | bool] = {name: value for name, value in options.items() if name in _TLS}
     if (checked := options.get("ssl_check_hostname")) is not None:
         if checked.lower() not in _BOOLEANS:
             raise ValueError("ssl_check_hostname must be true or false")
-        given["ssl_check_hostname"] = _BOOLEANS[checked.lower()]
+        tls_options["ssl_check_hostname"] = _BOOLEANS[checked.lower()]
     if options.get("ssl_cert_reqs", "required") not in ("required", "none"):
         raise ValueError("ssl_cert_reqs must be required or none")
-    return MappingProxyType(given)
+    return MappingProxyType(tls_options)
