@@ -1,1 +1,1 @@
-"""What the proxy reports of itself: events, and the hooks that write the log and count metrics."""
+"""Events of the proxy, and the hooks that log, count and trace them."""

@@ -1,4 +1,4 @@
-"""The branches of a session: where a client went back in its conversation and went on in another way."""
+"""The branches of a session: a client went back in its conversation and continued in another way."""
 
 from collections.abc import Iterable
 
@@ -12,12 +12,11 @@ _Prefix = tuple[int, str]
 
 
 class Branch(msgspec.Struct, kw_only=True):
-    """Requests each of which goes on from the one before.
+    """Requests that continue each other.
 
-    number: from 1, in the order in which they began. parent: the branch that it left; None for the first. depth: how
-    many branches it descends from. parted: messages that it shares with its parent; None if that is not known.
-    messages, tokens: of its newest request, tokens as received. began, seen: when its oldest and its newest request
-    ended, in Unix seconds.
+    number: from 1, in the order of their beginning. parent: the branch that it left; None for the first. depth: the
+    number of its ancestors. parted: messages shared with its parent; None if unknown. messages, tokens: of its newest
+    request, as received. began, seen: when its oldest and its newest request ended, in Unix seconds.
     """
 
     number: int
@@ -32,24 +31,24 @@ class Branch(msgspec.Struct, kw_only=True):
 
 
 def find_branches(requests: Iterable[RequestEntry]) -> list[Branch]:
-    """Return the branches of a session, from its requests in their order; empty if nothing tells them apart."""
+    """Return the branches of a session from its requests in their order; empty if digests are missing."""
     branches: list[Branch] = []
     owners: dict[_Prefix, Branch] = {}
     newest: dict[int, _Prefix] = {}
-    last: Branch | None = None
+    newest_branch: Branch | None = None
     for entry in requests:
         prefixes = _prefixes_of(entry)
         if not prefixes:
             continue
-        known = next((prefix for prefix in prefixes if prefix in owners), None)
-        branch = last
-        if known is not None:
-            branch = owners[known]
-            if known != prefixes[0] and newest[branch.number] != known:
-                branch = _begin_branch(branches, branch, known[0], entry.at)
+        owned_prefix = next((prefix for prefix in prefixes if prefix in owners), None)
+        branch = newest_branch
+        if owned_prefix is not None:
+            branch = owners[owned_prefix]
+            if owned_prefix != prefixes[0] and newest[branch.number] != owned_prefix:
+                branch = _begin_branch(branches, branch, owned_prefix[0], entry.at)
         elif branch is None or prefixes[-1][0] <= branch.messages:
             branch = _begin_branch(branches, branch, None, entry.at)
-        last = branch
+        newest_branch = branch
         if prefixes[0] not in owners:
             owners[prefixes[0]] = branch
             newest[branch.number] = prefixes[0]
@@ -73,7 +72,7 @@ def _begin_branch(branches: list[Branch], parent: Branch | None, parted: int | N
 
 
 def _prefixes_of(entry: RequestEntry) -> list[_Prefix]:
-    """Return the longest prefixes of a request, each by its number of messages and its digest."""
+    """Return the longest prefixes of a request, each as its number of messages and its digest."""
     digests, messages = entry.prefixes or "", entry.messages or 0
     starts = range(0, len(digests), PREFIX_DIGITS)
     return [(messages - place, digests[at : at + PREFIX_DIGITS]) for place, at in enumerate(starts)]

@@ -1,4 +1,4 @@
-"""The event of a compaction that made a record, told by the record alone: the same whenever and wherever it is read."""
+"""Build the event of a compaction from its record. The result is the same at any time on any replica."""
 
 from typing import TypedDict
 
@@ -12,9 +12,10 @@ _DIGITS = 16
 def ended_by(
     record: Record, *, tenant: str, session: str, label: str | None, for_model: str | None = None
 ) -> CompactionEnded:
-    """Return the event of the compaction that made a record. session: the id of its conversation, for people.
+    """Return the event of the compaction that made a record.
 
-    A record of version 0.2.0 or before does not say what caused it: `used` and all that was not kept are None.
+    session: the id of its conversation, for people. A record of version 0.2.0 or before has no cause: `used` and all
+    other missing facts are None.
     """
     making, cause = record.making, record.making.cause
     tokens = making.tokens
@@ -67,7 +68,7 @@ def ended_by(
 
 
 class Reading(TypedDict):
-    """The fields of `CompactionEnded` for what was read."""
+    """The fields of `CompactionEnded` about the tokens read before."""
 
     read: int | None
     read_by: int | None
@@ -75,7 +76,7 @@ class Reading(TypedDict):
 
 
 def reading_fields(so_far: ReadSoFar | None) -> Reading:
-    """Return the fields of an event that say why a compaction paid; None each if it was made for something else."""
+    """Return the fields of an event about why a compaction paid; each None for other causes."""
     if so_far is None:
         return {"read": None, "read_by": None, "paid": None}
     return {"read": so_far.read, "read_by": so_far.requests, "paid": round(so_far.times, 1)}

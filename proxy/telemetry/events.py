@@ -1,6 +1,6 @@
-"""What happens to requests, as frozen values: told to hooks, which write log lines, count and show.
+"""Events about requests as frozen values, for hooks that log, count and show them.
 
-Nothing that tells an event knows who listens. No event holds content or a key. What is not known is None, never 0.
+Emitters do not know the hooks. No event contains content or a key. An unknown value is None, never 0.
 """
 
 from collections.abc import Callable
@@ -17,10 +17,10 @@ Overflow = Literal["solved", "output_lowered", "passed_on", "observed"]
 
 
 class MediaFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Pictures and papers of a request, of so many bytes together. sent: those that went upstream.
+    """Pictures and documents of a request, and their bytes in all.
 
-    left_out: how many of the others gave way to notes, by why. max_bytes, max_pictures: what the upstream takes of a
-    request, as far as that is known; source: who says so; learned_at: in Unix seconds.
+    sent: those that went upstream. left_out: how many of the others were replaced by notes, by reason. max_bytes,
+    max_pictures: the upstream's limits per request, if known. source: of the limits. learned_at: in Unix seconds.
     """
 
     received: int
@@ -34,37 +34,38 @@ class MediaFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A request that has ended, whichever way. The log writes it as it is.
+    """A request that has ended in any way. The log writes it unchanged.
 
     at:          when it ended, in Unix seconds.
-    id:          ours, as `x-concertina-request-id` tells the client. client_request_id, upstream_request_id: theirs.
-    key:         the id of an issued key, of which nothing else can be told (`concertina keys list`).
-    trace_id:    of the trace that it belongs to, where spans are made of it.
-    wire:        the dialect of a request of a conversation; `relay` of any other.
-    route:       what its path asks for, by a name of a fixed list. path: as the client wrote it.
-    label:       what the client calls its conversation.
-    tokens_by_size: of the prompt of an issued key's request that was not read, estimated by the bytes of its body.
-    tokens_received, tokens_sent: of the prompt, of our own estimate; calibration: the upstream's for each, if not 1.
-    window, usable: of the model, in its tokens; what of it a prompt may take. window_source: who says so.
-    messages:    of the conversation, as received. media: its pictures and papers, if limits of them are known.
-    billed, cached, cache_written, output: tokens as the upstream reported them; cache_written_long: of those that its
-                 cache took, for an hour. reasoning: those of the output that were thought.
-    usd:         at list price. usd_received: what the prompt as it came would have cost, with the same answer and the
-                 cache that it would have had then; an estimate.
-    ms:          until its end. first_byte_ms: until the first of the upstream's answer was there.
-    overhead_ms: until it was first sent, which is our own work (own_ms) and the wait for a summary then.
-    stages:      own_ms by what was done: `read`, `store`, `plan`, `rebuild`; of requests that needed more than a count.
+    id:          the proxy's id, as in `x-concertina-request-id`. client_request_id, upstream_request_id: their own ids.
+    key:         the id of an issued key (`concertina keys list`). Nothing else of the key is in it.
+    trace_id:    of its trace, if it has spans.
+    wire:        the dialect of a conversation's request; `relay` for any other.
+    route:       the operation of its path, from a fixed list. path: from the client.
+    label:       the client's name for the conversation.
+    tokens_by_size: of the prompt of an issued key's unread request, estimated by the bytes of its body.
+    tokens_received, tokens_sent: of the prompt, by the proxy's estimate. calibration: the upstream's tokens per
+    estimated token, if not 1.
+    window, usable: of the model, in its tokens, and the part for a prompt. window_source: the source of the window.
+    messages:    of the conversation, as received. media: its pictures and documents, if limits are known.
+    billed, cached, cache_written, output: tokens as the upstream reported them. cache_written_long: written to its
+    cache for an hour. reasoning: reasoning tokens of the output.
+    usd:         at list price. usd_received: estimated cost of the unchanged prompt, with the same response and the
+    cache that it would have had.
+    ms:          until its end. first_byte_ms: until the first byte of the upstream's response.
+    overhead_ms: until it was first sent: the proxy's own work (own_ms) and the wait for a summary.
+    stages:      own_ms by stage: `read`, `store`, `plan`, `rebuild`; for requests that needed more than a count.
     wait_ms:     for summaries, before and after it was first sent.
-    attempts:    requests to the upstream that were made for it.
-    removed, rewritten, pays_after: of short forms that no request had carried before, an estimate (`price.Payoff`).
-    shortened, shortened_tokens: results in fewer tokens without loss, and the tokens that this saves.
-    restored, unresolved: results that only point to another one: those that got its text back, as that is no longer in
-                 the prompt, and those that point to nothing in the request.
-    pins, pins_left_out: texts that must stay in the prompt of a conversation, and those of them that are not in it.
-    left_out:    of its record: how many things it covers that the prompt does not show, by kind; None without a record.
-    overflow:    what became of one that the upstream refused for its size; `observed` where its mode leaves it alone.
+    attempts:    requests to the upstream for it.
+    removed, rewritten, pays_after: of short forms that are new in this request, an estimate (`price.Payoff`).
+    shortened, shortened_tokens: results that were shortened without loss, and the saved tokens.
+    restored, unresolved: results that only point to another one: those that got its text back, as it is no longer in
+    the prompt, and those that point to nothing in the request.
+    pins, pins_left_out: texts that must stay in the prompt, and those of them that are not in it.
+    left_out:    of its record: how many covered things the prompt does not show, by kind; None without a record.
+    overflow:    the result of an overflow; `observed` if its mode leaves overflows to the client.
     prefixes:    digests of the longest prefixes of its messages, the whole conversation first: six hex digits for each.
-    bytes:       of the answer's body. comments: signs of life before it.
+    bytes:       of the response body. comments: keepalive comments before it.
     """
 
     at: float
@@ -134,17 +135,17 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def is_answered(self) -> bool:
-        """Whether the upstream has answered it with 2xx, or a client got the compaction that it asked for."""
+        """Return True if the upstream answered with 2xx, or a client got its requested compaction."""
         return (self.attempts > 0 or self.reason == "client_request") and 200 <= self.status < 300
 
     @property
     def received(self) -> int | None:
-        """Tokens of the prompt as the client wrote it, as the upstream counts as far as that was learned."""
+        """Return the tokens of the client's prompt, by the upstream's count if the calibration is known."""
         return _scale(self.tokens_received, self.calibration)
 
     @property
     def sent(self) -> int | None:
-        """The same of the prompt as it went out."""
+        """Return the tokens of the sent prompt, by the upstream's count if the calibration is known."""
         return _scale(self.tokens_sent, self.calibration)
 
 
@@ -153,10 +154,10 @@ def _scale(tokens: int | None, calibration: float | None) -> int | None:
 
 
 class CompactionStarted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A compaction is begun (R1's callbacks): every one ends with a `CompactionEnded` of the same session and trigger.
+    """A compaction has started (R1's callbacks). A `CompactionEnded` of the same session and trigger follows.
 
-    at: Unix seconds. session, label: of the request that it is made for. upstream, model: of the summarizer that may be
-    asked; None where none is. covered: messages that it is of. tokens_before: of the request.
+    at: Unix seconds. session, label: of its request. upstream, model: of the possible summarizer; None without one.
+    covered: its messages. tokens_before: of the request.
     """
 
     at: float
@@ -171,23 +172,24 @@ class CompactionStarted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CompactionEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A compaction, and what came of it (R1's callbacks). The log writes it as it is.
+    """A compaction and its result (R1's callbacks). The log writes it unchanged.
 
     at:         when it ended, in Unix seconds.
-    session, label: of the request that it was made for. upstream, model: of the summarizer; None where none was asked.
+    session, label: of its request. upstream, model: of the summarizer; None if none was called.
     for_model:  of the conversation.
     reason:     why the model did not write the record, or why there is none.
-    result:     how the record was made, else `reason`.
-    used:       share of the room that the request took, None if that was not kept; threshold: the one from which on
-                that was too much.
-    refused:    why answers of the model were of no use; `login` where none may be asked for.
-    cut, strategy, fallback_reason, adjustment, adjustment_delta, rounds, rounds_kept, covered: where it was cut (R0).
-    tokens_in, tokens_out, usd: what the model's answers cost, useless ones too.
-    tokens_summary: of the whole record; what a model wrote is a part of it.
-    removed, rewritten, pays_after: what the record saves and breaks, an estimate (`price.Payoff`).
-    read, read_by, paid: tokens that were read of what it takes out, by how many requests, and how many times its price
-                that cost; None if it was made for something else (`price.ReadSoFar`).
-    digest, parent: of the record and the one that it continues; checkpoint: the first digits of `digest`.
+    result:     how the record was made, or `reason`.
+    used:       share of the room that the request took; None if it was not stored. threshold: the share from which on
+    it is compacted.
+    refused:    why responses of the model were rejected; `login` if no model may be called.
+    cut, strategy, fallback_reason, adjustment, adjustment_delta, rounds, rounds_kept, covered: the place of the cut
+    (R0).
+    tokens_in, tokens_out, usd: of the model's responses, including rejected ones.
+    tokens_summary: of the whole record, including the model's part.
+    removed, rewritten, pays_after: the effect of the record, an estimate (`price.Payoff`).
+    read, read_by, paid: tokens read of the removed part, by how many requests, and their cost relative to the
+    compaction's price; None for other causes (`price.ReadSoFar`).
+    digest, parent: of the record and the one that it continues. checkpoint: the first digits of `digest`.
     """
 
     at: float
@@ -240,13 +242,13 @@ CallResult = Literal["ok", "reminded", "invalid", "overflow", "refused", "failed
 
 
 class SummarizerCalled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A call of a summarizer that was begun.
+    """A call of a summarizer that was started.
 
-    wire:   the dialect that it was asked in.
-    result: what came of it: `reminded` is fine after a reminder, `timeout` was ended before it was answered.
-    tokens_in, tokens_out: as billed, or as estimated where that was not said; 0 without an answer.
-    cached, cache_written: of tokens_in. usd: at list price, None where that is not known.
-    key:    the id of the issued key whose conversation it is for.
+    wire:   the dialect of the call.
+    result: `reminded` is valid after a reminder. `timeout` was stopped before its response.
+    tokens_in, tokens_out: as billed, or estimated without usage; 0 without a response.
+    cached, cache_written: of tokens_in. usd: at list price; None if unknown.
+    key:    the id of the issued key of the conversation.
     """
 
     tenant: str
@@ -264,11 +266,11 @@ class SummarizerCalled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PromptComposed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a prompt consists of that went upstream: told where its copy has changed, and now and then as it grows.
+    """The composition of a sent prompt. Emitted when the prompt changes in kind, and at times as it grows.
 
-    All are tokens of our own estimate. head: instructions; results: of tools, as they came; cooled: results that are
-    sent shortened; conversation: all other messages. usable: of the window, without what is kept for the answer.
-    soft, due: tokens from which on a summary is prepared, and a request is compacted. media: if limits are known.
+    All figures are estimated tokens. head: instructions. results: unchanged tool results. cooled: shortened results.
+    conversation: all other messages. usable: of the window, without the reserve for the response. soft, due: tokens
+    from which a summary is prepared, and from which a request is compacted. media: if limits are known.
     """
 
     at: float
@@ -290,7 +292,10 @@ class PromptComposed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PromptBilled(msgspec.Struct, frozen=True, gc=False):
-    """What an upstream counted in a prompt that we had estimated. cut_off: it has read less than half of it."""
+    """The upstream's count of an estimated prompt.
+
+    cut_off: True if it read less than half of it.
+    """
 
     tenant: str
     upstream: str
@@ -302,7 +307,7 @@ class PromptBilled(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recalled(msgspec.Struct, frozen=True, gc=False):
-    """Passages that a record covers were quoted for the first time, in front of a message that comes back to them."""
+    """Passages that a record covers were quoted for the first time, before a message that refers to them."""
 
     tenant: str
     upstream: str
@@ -312,10 +317,10 @@ class Recalled(msgspec.Struct, frozen=True, gc=False):
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Requests are served from now on.
+    """The proxy serves requests from now on.
 
-    config:    the file, or what stands for it; digest: of what it says.
-    upstreams: their names. store: its kind. admin: where the token for /admin comes from.
+    config: the file, or the built-in defaults. digest: of its content. upstreams: their names. store: its kind. admin:
+    the source of the token for /admin.
     """
 
     version: str
@@ -345,7 +350,7 @@ NoteName = Literal[
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
-    """Something that happened once. `proxy.telemetry.notes` maps its name to a log line and a metric.
+    """An event that happened once. `proxy.telemetry.notes` maps its name to a log line and a metric.
 
     tenant, session: None for an event of all tenants, or of no session. fields: the other fields of its log line.
     """
@@ -362,7 +367,7 @@ def note(name: NoteName, tenant: str | None = None, session: str | None = None, 
 
 
 class Traced(msgspec.Struct, frozen=True, gc=False):
-    """Something that ended, as far as spans are made of it: told behind the event itself."""
+    """An event with spans. It is emitted after the event itself."""
 
     trace: Trace
     event: RequestEnded | CompactionEnded | SummarizerCalled

@@ -1,71 +1,76 @@
-"""What the figures mean that are shown, each defined once: pages, metrics and commands use these and nothing else."""
+"""The definitions of all figures. Pages, metrics and commands use only these."""
 
 from typing import Protocol
 
 from proxy.telemetry.tally import LATENCIES, LATENCY_BOUNDS, Tally
 
-# From here on a conversation is near its window.
+# The share of the room from which on a conversation is near its window.
 NEAR = 0.9
 _BILLION = 1e9
 
 
 class PromptSize(Protocol):
-    """A prompt that went upstream: tokens of it, and of what a prompt may take of its window."""
+    """A sent prompt: its tokens, and the room for a prompt in its window."""
 
     @property
-    def sent(self) -> int | None: ...
+    def sent(self) -> int | None:
+        """Return the sent tokens."""
+
     @property
-    def usable(self) -> int | None: ...
+    def usable(self) -> int | None:
+        """Return the room for a prompt, in tokens."""
 
 
 def not_sent(tally: Tally) -> int:
-    """Tokens of prompts that did not go upstream."""
+    """Return the prompt tokens that were not sent."""
     return tally.received - tally.sent
 
 
 def summaries(tally: Tally) -> int:
-    """Tokens that summarizers took, prompts and answers."""
+    """Return the tokens of summarizers, prompts and responses."""
     return tally.summary_in + tally.summary_out
 
 
 def net(tally: Tally) -> int:
-    """What was not sent, less what summaries took for it; may be negative."""
+    """Return the tokens that were not sent, minus the tokens of summaries. It may be negative."""
     return not_sent(tally) - summaries(tally)
 
 
 def cache_share(tally: Tally) -> float | None:
-    """The share of billed tokens that the upstream's cache served, where it tells; None where none does."""
+    """Return the share of billed tokens from the upstream's cache; None if no upstream reports it."""
     return tally.cached / tally.cached_of if tally.cached_of else None
 
 
 def cost_of_answers(tally: Tally) -> float:
-    """US dollars at list price, prompts and answers, what a cache served and took at its own price."""
+    """Return US dollars at list price for prompts and responses, with cached tokens at their own price."""
     return tally.cost / _BILLION
 
 
 def cost_of_summaries(tally: Tally) -> float:
-    """The same for the calls of summarizers."""
+    """Return US dollars at list price for the calls of summarizers."""
     return tally.cost_summaries / _BILLION
 
 
 def cost_as_received(tally: Tally) -> float:
-    """What the same requests would have cost as they came, with the cache that they would have had: an estimate."""
+    """Return the estimated cost of the unchanged requests, with the cache that they would have had."""
     return tally.cost_received / _BILLION
 
 
 def usd_saved(tally: Tally) -> float:
-    """US dollars that were not paid, summaries deducted; an estimate, and negative where we were dearer."""
+    """Return the saved US dollars minus summaries. It is an estimate, and negative if the proxy cost more."""
     return (tally.cost_received - tally.cost - tally.cost_summaries) / _BILLION
 
 
 def has_price(tally: Tally) -> bool:
-    """Return True if a price is known of anything in it."""
+    """Return True if anything in it has a known price."""
     return bool(tally.cost or tally.cost_received or tally.cost_summaries)
 
 
 def latency(tally: Tally, share: float) -> float | None:
-    """Seconds in which this share of the answered requests had ended, None without any: an estimate, as if those
-    between two bounds were spread evenly. What is beyond the last bound counts as that."""
+    """Return the estimated seconds in which this share of the answered requests ended; None without any.
+
+    Requests between two bounds count as spread evenly, those beyond the last bound as equal to it.
+    """
     counts: list[int] = [getattr(tally, name) for name in LATENCIES]
     wanted, lower = share * sum(counts), 0.0
     for bound, count in zip(LATENCY_BOUNDS, counts, strict=False):
@@ -76,11 +81,11 @@ def latency(tally: Tally, share: float) -> float | None:
 
 
 def fill(prompt: PromptSize) -> float | None:
-    """The share of what a prompt may take that one took; None where the window is not known."""
+    """Return the share of the room that a prompt took; None if the window is unknown."""
     sent = prompt.sent
     return None if sent is None or not prompt.usable else sent / prompt.usable
 
 
 def is_near(prompt: PromptSize) -> bool:
-    """Whether its conversation is near its window."""
+    """Return True if the prompt's conversation is near its window."""
     return (fill(prompt) or 0.0) >= NEAR

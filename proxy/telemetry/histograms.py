@@ -9,7 +9,10 @@ Labels = tuple[str, ...]
 
 
 class Exemplar(NamedTuple):
-    """An observation that was traced. at: Unix seconds."""
+    """A traced observation.
+
+    at: Unix seconds.
+    """
 
     trace_id: str
     value: float
@@ -17,25 +20,28 @@ class Exemplar(NamedTuple):
 
 
 class Histogram:
-    """counts: observations up to each bound and above the one before it, the last above all; sum: of all.
+    """A histogram.
 
-    exemplars: the newest by the place of its bound, of those that were traced.
+    counts: observations up to each bound and above the previous one, the last above all. sum: of all. exemplars: the
+    newest traced ones by the index of their bound.
     """
 
     __slots__ = ("counts", "exemplars", "sum")
 
     def __init__(self, bounds: int) -> None:
+        """Create an empty histogram with so many bounds."""
         self.counts = [0] * (bounds + 1)
         self.sum = 0.0
         self.exemplars: dict[int, Exemplar] = {}
 
 
 class Histograms:
-    """One for each of so many sets of labels; beyond that all labels are `other`."""
+    """One histogram per set of labels, up to a number of sets. Beyond that all labels are `other`."""
 
     __slots__ = ("_most", "bounds", "of")
 
     def __init__(self, bounds: Sequence[float], most: int) -> None:
+        """Create histograms for at most `most` sets of labels."""
         self.bounds = bounds
         self.of: dict[Labels, Histogram] = {}
         self._most = most
@@ -55,7 +61,7 @@ class Histograms:
         histogram.sum += sum(values)
 
     def set_exemplar(self, labels: Labels, exemplar: Exemplar) -> None:
-        """Keep a traced observation, which is counted already, as the newest of its bound."""
+        """Keep a traced and already counted observation as the newest of its bound."""
         histogram = self.of.get(labels) or self._new(labels)
         histogram.exemplars[bisect_left(self.bounds, exemplar.value)] = exemplar
 

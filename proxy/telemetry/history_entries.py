@@ -1,4 +1,4 @@
-"""The entries of a session's history: one a request, one a compaction. The store keeps them as they are.
+"""The entries of a session's history, one per request or compaction, in the store's format.
 
 The entry of a request also has the figures that log, metrics and pages share, so that they are computed once.
 """
@@ -58,9 +58,10 @@ HistoryEntry = RequestEntry | CompactionEntry
 
 
 class Point(NamedTuple):
-    """A request as a session's page shows it. at: Unix seconds. number: its position in the history, from 1.
+    """A request for a session's page.
 
-    cached: share of the billed prompt that the provider read from its cache; None if the provider reports none.
+    at: Unix seconds. number: its position in the history, from 1. cached: the cached share of the billed prompt; None
+    if the provider reports none.
     """
 
     number: int
@@ -118,7 +119,7 @@ def make_compaction_entry(event: CompactionEnded) -> CompactionEntry:
 
 
 def make_point(number: int, entry: RequestEntry) -> Point:
-    """Return a request as a session's page shows it."""
+    """Return a request for a session's page."""
     cached = None
     if entry.billed and entry.cached is not None:
         cached = min(100, 100 * entry.cached // entry.billed) / 100

@@ -1,4 +1,4 @@
-"""Who is told of events."""
+"""Hooks, and the distribution of events to them."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +18,7 @@ class RequestListener:
     """A hook that reads a finished request by its entry, which is computed once for all listeners."""
 
     def __call__(self, event: Event) -> None:
+        """Pass an event to its method."""
         if isinstance(event, RequestEnded):
             self.on_request(event, make_request_entry(event))
         else:
@@ -32,23 +33,28 @@ class RequestListener:
 
 
 class Hooks(RequestListener):
-    """Tells every hook of an event. One that fails is a fault of ours, and no other one's; `dropped` counts by hook."""
+    """Pass every event to every hook. A failing hook is logged and does not affect the others.
+
+    dropped: failures by hook.
+    """
 
     def __init__(self, *hooks: Hook, fault: Callable[[str, BaseException], None]) -> None:
-        """`fault` logs an error of ours under a name."""
+        """Create the distribution. `fault` logs an error of the proxy under a name."""
         self.dropped: Counter[str] = Counter()
         self._request_callbacks = [(hook, get_request_callback(hook)) for hook in hooks]
         self._event_callbacks = [(hook, get_event_callback(hook)) for hook in hooks]
         self._fault = fault
 
     def on_request(self, event: RequestEnded, entry: RequestEntry) -> None:
+        """Pass a finished request to all hooks."""
         for hook, callback in self._request_callbacks:
             try:
                 callback(event, entry)
-            except Exception as error:  # noqa: BLE001 - a listener must not break what happens
+            except Exception as error:  # noqa: BLE001 - a listener must not break requests
                 self._note_failure(hook, error)
 
     def on_event(self, event: Event) -> None:
+        """Pass any other event to all hooks."""
         for hook, callback in self._event_callbacks:
             try:
                 callback(event)
@@ -62,19 +68,19 @@ class Hooks(RequestListener):
 
 
 def get_request_callback(hook: Hook) -> RequestCallback:
-    """Return what calls a hook with a finished request and its entry."""
+    """Return the function that passes a finished request and its entry to a hook."""
     return hook.on_request if isinstance(hook, RequestListener) else lambda event, _: hook(event)
 
 
 def get_event_callback(hook: Hook) -> Hook:
-    """Return what calls a hook with any other event."""
+    """Return the function that passes any other event to a hook."""
     return hook.on_event if isinstance(hook, RequestListener) else hook
 
 
 def observe_traced(
     observe: Hook, event: RequestEnded | CompactionEnded | SummarizerCalled, trace: Trace | None
 ) -> None:
-    """Report an event, and its trace if it has one."""
+    """Emit an event, and its trace if it has one."""
     observe(event)
     if trace is not None:
         observe(Traced(trace, event))

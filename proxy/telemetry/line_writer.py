@@ -1,4 +1,4 @@
-"""Lines written to a stream that may block, such as a pipe that nobody reads, without blocking the caller."""
+"""Write lines to a stream that may block, such as an unread pipe, without blocking the caller."""
 
 import atexit
 import os
@@ -7,18 +7,19 @@ from collections import deque
 from threading import Lock, Thread
 from typing import BinaryIO
 
-# A pipe that is ready takes so many bytes at once (pipe(7), PIPE_BUF).
+# A ready pipe accepts so many bytes at once (pipe(7), PIPE_BUF).
 _AT_ONCE = 4_096
-# Lines that wait for the stream; further ones are lost.
+# The maximum number of lines that wait for the stream. Further ones are lost.
 MOST_WAITING = 10_000
-# Seconds that a process that ends waits for them.
+# The seconds that a stopping process waits for them.
 _AT_EXIT = 1.0
 
 
 class LineWriter:
-    """Writes at once if the stream takes the line now, else by a thread that ends when all lines are written."""
+    """Write at once if the stream accepts the line, otherwise in a thread that ends with the last line."""
 
     def __init__(self, stream: BinaryIO) -> None:
+        """Create a writer for this stream."""
         self._stream = stream
         self._file = stream.fileno()
         self._ready = select.poll()
@@ -28,10 +29,11 @@ class LineWriter:
         self._thread: Thread | None = None
 
     def isatty(self) -> bool:
+        """Return True if the stream is a terminal."""
         return self._stream.isatty()
 
     def write(self, line: bytes) -> None:
-        """Write a line in its turn. Raises OSError if it is lost: the stream is gone, or too many lines wait."""
+        """Write a line in order. Raises OSError if it is lost: the stream is gone, or too many lines wait."""
         with self._lock:
             # After a fork, a thread of the parent is not alive in the child.
             is_free = self._thread is None or not self._thread.is_alive()
@@ -60,7 +62,7 @@ class LineWriter:
                     self._waiting.clear()
                 while lines:
                     lines = lines[os.write(self._file, lines) :]
-        except OSError:  # the stream is gone: the next line says so
+        except OSError:  # the stream is gone, which the next line notices
             with self._lock:
                 self._waiting.clear()
                 self._thread = None

@@ -1,4 +1,4 @@
-"""The lines that events leave in the log (docs/observability.md, "The log")."""
+"""Write the log lines of events (docs/observability.md, "The log")."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -14,17 +14,17 @@ from proxy.telemetry.hooks import RequestListener
 from proxy.telemetry.log import Fields, Log
 from proxy.telemetry.notes import NOTES, build_line
 
-# Conversations that a warning was given for.
+# The maximum number of conversations whose warnings are remembered.
 _WARNED = 10_000
 _WARNINGS = ("shut_down", "deadline", "truncated", "aborted")
-# Of an upstream that was not reached, or went away.
+# Causes of an unreachable or lost upstream.
 _UPSTREAMS = frozenset(
     {
         *("dns", "refused", "tls", "unreachable", "proxy", "proxy_credentials", "proxy_refused"),
         *("connect_timeout", "idle_timeout", "reset", "closed", "not_http"),
     }
 )
-# Written as they are.
+# Events that are written unchanged.
 LINES: Mapping[type[msgspec.Struct], tuple[str, str]] = {
     events.CompactionEnded: ("info", "compaction"),
     events.Started: ("info", "start"),
@@ -32,7 +32,7 @@ LINES: Mapping[type[msgspec.Struct], tuple[str, str]] = {
 
 
 class NearWindow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A conversation whose prompt takes nine tenths of what one may take, or more; told once."""
+    """A conversation whose prompt takes at least nine tenths of its room. It is logged once."""
 
     tenant: str | None
     session: str | None
@@ -42,7 +42,7 @@ class NearWindow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CutOff(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt of which the upstream has read less than half, without an error."""
+    """A prompt of which the upstream read less than half, without an error."""
 
     tenant: str
     upstream: str
@@ -52,7 +52,7 @@ class CutOff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpstreamChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An upstream failed after it had answered, or answers again after so many failures."""
+    """An upstream failed after a response, or responds again after so many failures."""
 
     upstream: str
     cause: str | None = None
@@ -60,40 +60,43 @@ class UpstreamChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class LogLines(RequestListener):
-    """A hook that writes one line an event; some warnings once a conversation."""
+    """A hook that writes one line per event, and some warnings once per conversation."""
 
     def __init__(self, log: Log) -> None:
+        """Create a hook for this log."""
         self._log = log
         self._warned: OrderedDict[tuple[str, str], bool] = OrderedDict()
-        # Failures in a row of the upstreams that fail, which the config names.
+        # Consecutive failures by upstream.
         self._failures: dict[str, int] = {}
-        self._tellers: dict[type, Callable[..., None]] = {
+        self._writers: dict[type, Callable[..., None]] = {
             events.PromptBilled: self._write_cut_off,
             events.Note: self._write_note,
         }
 
     def on_event(self, event: Event) -> None:
-        if (tell := self._tellers.get(type(event))) is not None:
-            tell(event)
+        """Write the line of an event, if it has one."""
+        if (write := self._writers.get(type(event))) is not None:
+            write(event)
         elif (line := LINES.get(type(event))) is not None:
             self._log.struct(*line, event)
 
     def on_request(self, event: events.RequestEnded, entry: RequestEntry) -> None:
+        """Write the line of a request, and warnings about it."""
         self._log.struct("warning" if event.end in _WARNINGS else "info", "request", event)
         if event.upstream is not None and (event.cause is not None or self._failures):
             self._upstream(event.upstream, event)
         if event.session is not None and entry.usable is not None and is_near(entry):
-            told = NearWindow(
+            line = NearWindow(
                 tenant=event.tenant,
                 session=event.session,
                 model=event.model,
                 tokens_sent=entry.sent,
                 usable=event.usable,
             )
-            self._once(event.session, "near_window", told)
+            self._once(event.session, "near_window", line)
 
     def _upstream(self, name: str, event: events.RequestEnded) -> None:
-        """The first failure of a run is told, and the first answer after it."""
+        """Log the first failure of a run, and the first response after it."""
         failures = self._failures.get(name, 0)
         if event.cause in _UPSTREAMS:
             self._failures[name] = failures + 1
@@ -115,17 +118,17 @@ class LogLines(RequestListener):
     def _write_cut_off(self, event: events.PromptBilled) -> None:
         if not event.cut_off:
             return
-        told = CutOff(
+        line = CutOff(
             tenant=event.tenant,
             upstream=event.upstream,
             session=event.session,
             tokens_sent=event.estimated,
             tokens_read=event.billed,
         )
-        self._once(event.session, "cut_off", told)
+        self._once(event.session, "cut_off", line)
 
-    def _once(self, key: str, name: str, told: Fields) -> None:
-        """Warn once a conversation, though it may look like another one each time."""
+    def _once(self, key: str, name: str, fields: Fields) -> None:
+        """Write a warning once per key."""
         if (name, key) not in self._warned:
-            self._log.struct("warning", name, told)
+            self._log.struct("warning", name, fields)
         remember(self._warned, (name, key), True, _WARNED)

@@ -1,6 +1,6 @@
-"""What Prometheus is told: the tallies, and what other parts count themselves, rendered off the event loop.
+"""Metrics for Prometheus: the tallies and other parts' own counts, rendered off the event loop.
 
-No content, no keys, no sessions, and a bounded number of series: at most about 6,000 lines.
+They contain no content, keys or sessions, and a bounded number of series: at most about 6,000 lines.
 """
 
 import asyncio
@@ -20,69 +20,72 @@ from proxy.telemetry.histograms import Histograms, Labels
 from proxy.telemetry.tallies import Tallies
 from proxy.telemetry.tally import Tally
 
-# Several scrapers, or one that asks again, get the same.
+# Scrapes within this time get the same text.
 _KEPT_SECONDS = 1.0
 _SET = ("tenant", "upstream", "model")
 _MODEL = ("upstream", "model")
-# Of each set of tenant, upstream and model.
+# Counters by tenant, upstream and model.
 _SUMS: Mapping[str, tuple[str, str]] = {
-    "received": ("received_tokens", "Tokens of prompts as clients wrote them, of requests that were answered"),
-    "sent": ("sent_tokens", "Tokens of the same prompts as they went upstream"),
-    "billed": ("billed_input_tokens", "Tokens of prompts as upstreams reported them"),
-    "cached": ("cached_input_tokens", "Those of them that upstreams served from a cache"),
-    "cached_of": ("cache_reported_input_tokens", "Those of them whose upstream tells what its cache served"),
-    "cache_written": ("cache_write_input_tokens", "Those of them that upstreams wrote to a cache"),
-    "output": ("output_tokens", "Tokens of answers as upstreams reported them"),
+    "received": ("received_tokens", "Tokens of clients' prompts, of answered requests"),
+    "sent": ("sent_tokens", "Tokens of the same prompts as sent upstream"),
+    "billed": ("billed_input_tokens", "Prompt tokens reported by upstreams"),
+    "cached": ("cached_input_tokens", "Billed input tokens that upstreams read from a cache"),
+    "cached_of": ("cache_reported_input_tokens", "Billed input tokens of upstreams that report cached tokens"),
+    "cache_written": ("cache_write_input_tokens", "Billed input tokens that upstreams wrote to a cache"),
+    "output": ("output_tokens", "Output tokens reported by upstreams"),
     "kept_alive": ("kept_alive", "Requests larger than the model's window that were answered"),
-    "summary_in": ("summary_input_tokens", "Tokens of the prompts of summarizers"),
-    "summary_out": ("summary_output_tokens", "Tokens of the answers of summarizers, useless ones too"),
+    "summary_in": ("summary_input_tokens", "Prompt tokens of summarizers"),
+    "summary_out": ("summary_output_tokens", "Output tokens of summarizers, including rejected summaries"),
 }
 _COUNTERS: Mapping[str, tuple[str, Labels]] = {
-    "requests": ("Requests that have ended", (*_SET, "wire", "end", "status")),
-    "outcomes": ("What became of requests of conversations", ("tenant", "model", "outcome", "reason")),
+    "requests": ("Finished requests", (*_SET, "wire", "end", "status")),
+    "outcomes": ("Requests of conversations by outcome and reason", ("tenant", "model", "outcome", "reason")),
     "overflows": ("Requests that upstreams refused for their size", (*_MODEL, "result")),
     "compactions": ("Compactions", ("tenant", "model", "trigger", "level", "result")),
     "summarizer_calls": ("Calls of summarizers", (*_MODEL, "result")),
-    "upstream_failures": ("Requests that failed since an upstream could not be reached or went away",
+    "upstream_failures": ("Requests that failed because an upstream was unreachable or disconnected",
                           ("upstream", "cause")),
-    "refusals": ("Errors that the proxy answered itself", ("code",)),
+    "refusals": ("Errors that the proxy itself returned", ("code",)),
     "prompts_cut_off": ("Prompts of which the upstream read less than half, without an error", _SET),
-    "copies_refused": ("Compacted requests that were refused where the client's own was taken", _SET),
-    "thinking_removed": ("Requests refused for thinking bound to another prompt, and sent again without any", _SET),
-    "media_received": ("Pictures and papers of requests, where limits of them are known", _MODEL),
-    "media_sent": ("Those of them that went upstream", _MODEL),
-    "media_received_bytes": ("What the received ones weighed", _MODEL),
-    "media_left_out": ("Those that gave way to notes, with every request that they were left out of", (*_MODEL, "why")),
-    "media_refusals": ("Requests that upstreams refused for their pictures and papers", (*_MODEL, "what")),
-    "results": ("Results of tools, with every request: shortened without loss, put back, or pointing to nothing",
+    "copies_refused": ("Compacted requests that were refused while the client's own was accepted", _SET),
+    "thinking_removed": ("Requests refused for thinking of another prompt, and sent again without thinking", _SET),
+    "media_received": ("Pictures and documents of requests, if limits are known", _MODEL),
+    "media_sent": ("Pictures and documents that were sent upstream", _MODEL),
+    "media_received_bytes": ("Bytes of received pictures and documents", _MODEL),
+    "media_left_out": ("Pictures and documents replaced by notes, counted in every request", (*_MODEL, "why")),
+    "media_refusals": ("Requests that upstreams refused for their pictures and documents", (*_MODEL, "what")),
+    "results": ("Tool results in every request: shortened without loss, restored, or pointing to nothing",
                 (*_MODEL, "what")),
     "items": ("Compaction items of clients", (*_SET, "what")),
-    "recalled": ("Messages of users that got quotations of what a summary covers in front of them", _SET),
+    "recalled": ("User messages with quotations of covered messages before them", _SET),
     "recalled_tokens": ("Tokens of these quotations, each counted once", _SET),
-    "config_reloads": ("Times that the config was read again, and taken or refused", ("result",)),
+    "config_reloads": ("Reloads of the config by result", ("result",)),
 }  # fmt: skip
 _HISTOGRAMS: Mapping[str, tuple[str, Labels]] = {
-    "request_duration_seconds": ("From the request's head to the answer's end", _MODEL),
-    "time_to_first_byte_seconds": ("From the request's head to the first byte of the upstream's answer", _MODEL),
-    "overhead_seconds": ("Until a request was first sent, without waits for summaries", ("stage",)),
-    "summary_wait_seconds": ("What requests waited for summaries, of those that did", ("result",)),
-    "window_used_ratio": ("Tokens sent, for each token of the model's window", _MODEL),
-    "estimate_ratio": ("Tokens that the upstream billed for a prompt, for each token of our estimate", _MODEL),
-    "summarizer_call_duration_seconds": ("Calls of summarizers", _MODEL),
-    "compaction_duration_seconds": ("Compactions, with all that they waited for", ("algorithm",)),
-    "compaction_ratio": ("Share of a request's tokens that a compaction left", ("algorithm",)),
-    "bisect_depth": ("How often a span was halved to fit the summarizer", ("algorithm",)),
-    "event_loop_lag_seconds": ("How late a timer of the event loop fires", ()),
+    "request_duration_seconds": ("Time from the request's header block to the end of the response", _MODEL),
+    "time_to_first_byte_seconds": (
+        "Time from the request's header block to the first byte of the upstream's response",
+        _MODEL,
+    ),
+    "overhead_seconds": ("Time until a request was first sent, without waits for summaries", ("stage",)),
+    "summary_wait_seconds": ("Time that requests waited for summaries, if they did", ("result",)),
+    "window_used_ratio": ("Sent tokens divided by the model's window", _MODEL),
+    "estimate_ratio": ("Billed tokens of a prompt divided by the estimate", _MODEL),
+    "summarizer_call_duration_seconds": ("Duration of summarizer calls", _MODEL),
+    "compaction_duration_seconds": ("Duration of compactions, including waits", ("algorithm",)),
+    "compaction_ratio": ("Tokens of a request after a compaction divided by those before", ("algorithm",)),
+    "bisect_depth": ("Number of times that a span was halved to fit the summarizer", ("algorithm",)),
+    "event_loop_lag_seconds": ("Delay of a timer of the event loop", ()),
 }
 Render = Callable[[CollectorRegistry], bytes]
 Samples = Callable[[], Iterable[tuple[Labels, float]]]
 
 
 class Metrics:
-    """One registry a process."""
+    """The metrics. One registry per process."""
 
     def __init__(self, tallies: Tallies, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` tells seconds that only go forward."""
+        """Create the metrics. `clock` returns monotonic seconds."""
         self._clock = clock
         self._tallies = tallies
         self._rendering = asyncio.Lock()
@@ -91,25 +94,26 @@ class Metrics:
         self._registry.register(_Folded(tallies))
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-        self.gauge("build_info", "What runs here", ("version", "python"), _build)
+        self.gauge("build_info", "Versions of Concertina and Python", ("version", "python"), _build)
 
     def gauge(self, name: str, documentation: str, labels: Labels, samples: Samples) -> None:
-        """Tell what `samples` says when it is asked, in another thread: values by their labels."""
+        """Add a gauge. `samples` returns values by labels, in another thread."""
         self._registry.register(_Watched(GaugeMetricFamily, name, documentation, labels, samples))
 
     def counter(self, name: str, documentation: str, labels: Labels, samples: Samples) -> None:
-        """The same of what only grows."""
+        """Add a counter. `samples` returns values by labels, in another thread."""
         self._registry.register(_Watched(CounterMetricFamily, name, documentation, labels, samples))
 
     def histogram(self, name: str, documentation: str, labels: Labels, histograms: Histograms) -> None:
+        """Add a histogram of another part."""
         self._registry.register(_Measured(name, documentation, labels, histograms))
 
     async def exposition(self) -> bytes:
-        """Everything, in Prometheus' text format, as it was within the last second; rendered in a thread."""
+        """Return all metrics in Prometheus' text format, at most a second old. They are rendered in a thread."""
         return await self._exposition(generate_latest)
 
     async def openmetrics(self) -> bytes:
-        """The same in OpenMetrics' format."""
+        """Return all metrics in OpenMetrics' format, at most a second old."""
         return await self._exposition(generate_openmetrics)
 
     async def _exposition(self, render: Render) -> bytes:
@@ -117,13 +121,13 @@ class Metrics:
             now = self._clock()
             rendered = self._rendered.get(render)
             if rendered is None or now - rendered[0] >= _KEPT_SECONDS:
-                self._tallies.fold()  # here, since nothing is counted in other threads
+                self._tallies.fold()  # here, since other threads do not count
                 rendered = self._rendered[render] = (now, await asyncio.to_thread(render, self._registry))
             return rendered[1]
 
 
 class _Watched(Collector):
-    """One metric that another part keeps."""
+    """A metric of another part."""
 
     def __init__(
         self,
@@ -146,7 +150,7 @@ class _Watched(Collector):
 
 
 class _Measured(Collector):
-    """One histogram that another part keeps."""
+    """A histogram of another part."""
 
     def __init__(self, name: str, documentation: str, labels: Labels, histograms: Histograms) -> None:
         self._about = (name, documentation, labels)
@@ -157,7 +161,7 @@ class _Measured(Collector):
 
 
 class _Folded(Collector):
-    """The tallies. What is copied at once is whole: the event loop goes on counting meanwhile."""
+    """The tallies. Each copy is atomic, since the event loop continues to count."""
 
     def __init__(self, tallies: Tallies) -> None:
         self._tallies = tallies
@@ -174,10 +178,10 @@ class _Folded(Collector):
                 counter.add_metric(values, number)
             yield counter
         yield CounterMetricFamily(
-            "concertina_keepalive_comments", "Signs of life that waiting clients were sent", tallies.comments
+            "concertina_keepalive_comments", "Keepalive comments sent to waiting clients", tallies.comments
         )
         windows = GaugeMetricFamily(
-            "concertina_window_tokens", "Tokens of the model's window, and who says so", labels=(*_MODEL, "source")
+            "concertina_window_tokens", "Context window of the model in tokens, by source", labels=(*_MODEL, "source")
         )
         for where, (tokens, source) in sorted(tallies.windows.copy().items()):
             windows.add_metric((*where, source), tokens)
@@ -187,7 +191,7 @@ class _Folded(Collector):
 
     def _costs(self, sets: Sequence[tuple[Labels, Tally]]) -> Iterator[Metric]:
         cost = CounterMetricFamily(
-            "concertina_cost_usd", "US dollars at list price, where one is known", labels=(*_SET, "purpose")
+            "concertina_cost_usd", "US dollars at list price, if it is known", labels=(*_SET, "purpose")
         )
         for labels, tally in sets:
             answers, summaries = figures.cost_of_answers(tally), figures.cost_of_summaries(tally)
@@ -197,7 +201,7 @@ class _Folded(Collector):
         yield cost
         received = CounterMetricFamily(
             "concertina_received_cost_usd",
-            "US dollars that the answered requests would have cost as they came, an estimate",
+            "Estimated US dollars of the answered requests without the proxy",
             labels=_SET,
         )
         for labels, tally in sets:
@@ -207,7 +211,7 @@ class _Folded(Collector):
 
 
 def _sums(sets: Sequence[tuple[Labels, Tally]], field: str, name: str, documentation: str) -> Metric:
-    """One sum over all sets of labels; of what is never reported nothing is told."""
+    """Return one sum over all sets of labels, without those that are 0."""
     metric = CounterMetricFamily(f"concertina_{name}", documentation, labels=_SET)
     for labels, tally in sets:
         if number := getattr(tally, field):
@@ -220,19 +224,19 @@ def _histogram(name: str, documentation: str, labels: Labels, histograms: Histog
     bounds = (*map(str, histograms.bounds), "+Inf")
     for values, histogram in sorted(histograms.of.copy().items()):
         buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
-        below, exemplars = 0, histogram.exemplars.copy()
+        cumulated, exemplars = 0, histogram.exemplars.copy()
         for place, (bound, number) in enumerate(zip(bounds, histogram.counts.copy(), strict=True)):
-            below += number
+            cumulated += number
             if (traced := exemplars.get(place)) is not None:
-                buckets.append((bound, below, Exemplar({"trace_id": traced.trace_id}, traced.value, traced.at)))
+                buckets.append((bound, cumulated, Exemplar({"trace_id": traced.trace_id}, traced.value, traced.at)))
             else:
-                buckets.append((bound, below))
+                buckets.append((bound, cumulated))
         metric.add_metric(values, buckets, histogram.sum)
     return metric
 
 
 def by_name(values: Mapping[str, float]) -> list[tuple[Labels, float]]:
-    """Samples with one label; a copy, as the event loop goes on counting."""
+    """Return samples with one label. The copy is needed, since the event loop continues to count."""
     return [((name,), value) for name, value in dict(values).items()]
 
 

@@ -1,4 +1,4 @@
-"""What a note becomes: a log line, and at most one count of a metric."""
+"""The log lines and metrics of notes."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -7,11 +7,11 @@ from proxy.telemetry.events import Note, NoteName
 
 
 class NoteKind(NamedTuple):
-    """What a note of one name becomes.
+    """The log line and metric of a note's name.
 
-    level: of its log line; None for no line. fields: of the line, in their order. once: the field that names a
-    conversation for which only the first note is logged. counter, labels: of the metric; `model` is a bounded name
-    there. label_values: labels that the name of the note decides.
+    level: of its log line; None for no line. fields: of the line, in their order. once: the field with a conversation
+    for which only the first note is logged. counter, labels: of the metric; `model` is a bounded name there.
+    label_values: labels that the note's name decides.
     """
 
     level: Literal["info", "warning"] | None
@@ -44,6 +44,6 @@ NOTES: Mapping[NoteName, NoteKind] = {
 
 
 def build_line(note: Note) -> dict[str, object]:
-    """Return the fields of a note's log line in their order. A field that the note does not have is left out."""
+    """Return the fields of a note's log line in their order, without missing ones."""
     values: dict[str, object] = {"tenant": note.tenant, "session": note.session, **note.fields}
     return {field: values[field] for field in NOTES[note.name].fields if field in values}

@@ -1,4 +1,4 @@
-"""The histories of the sessions that this process serves: unsaved entries, and some that the store already has."""
+"""The histories of the sessions that this process serves: unsaved entries, and some that are already stored."""
 
 import secrets
 from collections import OrderedDict
@@ -22,17 +22,17 @@ from proxy.telemetry.history_entries import (
 from proxy.telemetry.hooks import RequestListener
 from proxy.telemetry.tally import Tally, billionths
 
-# Sessions, and the entries of all of them together: about 10 MB.
+# The maximum number of sessions, and of their entries in all: about 10 MB.
 SESSIONS = 1_000
 ENTRIES = 20_000
-# Entries of one session: while the store does not take them, and after it has them.
+# The maximum entries of one session: unsaved, and after they are stored.
 MOST_UNSAVED = 512
 _MOST_SAVED = 16
-# Entries that are dropped together.
+# The number of entries that are dropped together.
 _DROPPED = 64
-# The requests that a session's page draws.
+# The number of requests in a session's chart.
 POINTS = 512
-# Prompts of sessions take up to 44 kB each.
+# The maximum number of prompts. Each takes up to 44 kB.
 _PROMPTS = 100
 _COMPACTIONS = 32
 
@@ -46,15 +46,20 @@ class Key(NamedTuple):
 
 
 class SessionPlace(NamedTuple):
-    """Where the store has a session. name: as the index lists it. link: its hash tag is made of it; an erasure of the
-    session changes it."""
+    """The location of a session in the store.
+
+    name: in the index. link: the source of its hash tag. An erasure of the session changes it.
+    """
 
     name: bytes
     link: bytes
 
 
 class Newest(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest request of a session. received, sent, window, usable: in the model's own tokens."""
+    """The newest request of a session.
+
+    received, sent, window, usable: in the model's own tokens.
+    """
 
     at: float
     model: str | None
@@ -71,7 +76,10 @@ class Newest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistorySums(msgspec.Struct):
-    """Sums over the entries of a history. records: made by compactions. usd: cost of summaries; None if unknown."""
+    """Sums over the entries of a history.
+
+    records: made by compactions. usd: cost of summaries; None if unknown.
+    """
 
     tally: Tally = msgspec.field(default_factory=Tally)
     records: int = 0
@@ -109,7 +117,7 @@ class HistorySums(msgspec.Struct):
 
 
 class SessionFigures(NamedTuple):
-    """What a list of sessions shows of one."""
+    """The figures of a session for a list."""
 
     key: Key
     newest: Newest
@@ -117,12 +125,12 @@ class SessionFigures(NamedTuple):
 
 
 class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's history as pages show it. began: when its oldest known request ended, in Unix seconds.
+    """A session's history for pages.
 
-    branches: of its requests. points: its requests, the oldest first. ids: their request ids by their numbers.
-    prompt: what the newest observed prompt consisted of. compactions: those of this process.
-    is_whole: True if requests of all replicas are in it. is_cut: True if the store has dropped older entries, so that
-    all sums are of the newest ones.
+    began: when its oldest known request ended, in Unix seconds. branches: of its requests. points: its requests, the
+    oldest first. ids: their request ids by their numbers. prompt: the composition of the newest observed prompt.
+    compactions: those of this process. is_whole: True if requests of all replicas are in it. is_cut: True if the store
+    has dropped older entries, so that all sums are of the newest ones.
     """
 
     key: Key
@@ -139,15 +147,16 @@ class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionHistory:
-    """One session as this process saw it. last: its newest request. id: names it among those of all processes.
+    """A session as this process saw it.
 
-    entries: the newest, the oldest first. added: number of entries so far. saved: how many of these the store has.
-    place: where the store has the session; None if it may have nothing of it. saved_prompt: when the stored prompt was
-    observed, in Unix seconds. failed: when the newest request ended that failed or went out after a fault of ours;
-    noted_failure: the one that the store knows of.
+    last: its newest request. id: unique among all processes. entries: the newest, the oldest first. added: the number
+    of entries so far. saved: how many of these the store has. place: in the store; None if it has nothing.
+    saved_prompt: when the stored prompt was observed, in Unix seconds. failed: the end of the newest request that
+    failed or was sent unchanged after a fault; noted_failure: the one in the store.
     """
 
     def __init__(self, key: Key, last: RequestEnded) -> None:
+        """Create the history of a session with its first request."""
         self.key = key
         self.id = secrets.token_hex(8)
         self.began = last.at
@@ -169,7 +178,7 @@ class SessionHistory:
 
     @property
     def sums(self) -> HistorySums:
-        """Return the sums over all that this process saw of the session."""
+        """Return the sums over everything that this process saw of the session."""
         return self._dropped.with_entries(self.entries)
 
     @property
@@ -178,16 +187,16 @@ class SessionHistory:
         return make_newest(make_request_entry(self.last))
 
     def view(self, prompt: PromptComposed | None) -> HistoryView:
-        """Return what this process alone knows of the session."""
+        """Return this process's view of the session."""
         sums = self.sums
         requests = [entry for entry in self.entries if isinstance(entry, RequestEntry)]
-        first = sums.tally.requests - len(requests) + 1
+        first_number = sums.tally.requests - len(requests) + 1
         return HistoryView(
             key=self.key,
             began=self.began,
             newest=self.newest,
-            points=[make_point(number, entry) for number, entry in enumerate(requests, first)],
-            ids={number: entry.id for number, entry in enumerate(requests, first)},
+            points=[make_point(number, entry) for number, entry in enumerate(requests, first_number)],
+            ids={number: entry.id for number, entry in enumerate(requests, first_number)},
             sums=sums,
             prompt=prompt,
             compactions=self.compactions,
@@ -195,19 +204,19 @@ class SessionHistory:
         )
 
     def add_request(self, event: RequestEnded, entry: RequestEntry) -> int:
-        """Add a request. Return by how many the entries have grown."""
+        """Add a request, and return the growth of the entries."""
         self.last = event
         if not entry.is_answered or event.compaction == "failed-open":
             self.failed = event.at
         return self._add(entry)
 
     def add_compaction(self, event: CompactionEnded) -> int:
-        """Add a compaction. Return by how many the entries have grown."""
+        """Add a compaction, and return the growth of the entries."""
         self.compactions = (*self.compactions, event)[-_COMPACTIONS:]
         return self._add(make_compaction_entry(event))
 
     def mark_saved(self, saved: int) -> int:
-        """Note how many entries the store has. Return by how many the entries have grown."""
+        """Note the number of stored entries, and return the growth of the entries."""
         self.saved = saved
         return -self._drop(len(self.entries) - max(self.added - saved, _MOST_SAVED))
 
@@ -217,7 +226,7 @@ class SessionHistory:
         return 1 if len(self.entries) <= MOST_UNSAVED else 1 - self._drop(_DROPPED)
 
     def _drop(self, number: int) -> int:
-        """Drop the oldest entries, but for their sums."""
+        """Drop the oldest entries, except for their sums."""
         if number <= 0:
             return 0
         self._dropped.add(self.entries[:number])
@@ -226,9 +235,10 @@ class SessionHistory:
 
 
 class SessionHistories(RequestListener):
-    """A hook that follows the sessions that were used last. It forgets the least recently used ones."""
+    """A hook that follows the most recently used sessions."""
 
     def __init__(self) -> None:
+        """Create an empty hook."""
         self._histories: OrderedDict[Key, SessionHistory] = OrderedDict()
         self._prompts: OrderedDict[Key, PromptComposed] = OrderedDict()
         self._early: OrderedDict[Key, tuple[CompactionEnded, ...]] = OrderedDict()
@@ -236,6 +246,7 @@ class SessionHistories(RequestListener):
         self._entries = 0
 
     def on_event(self, event: Event) -> None:
+        """Add a compaction or a prompt."""
         if isinstance(event, CompactionEnded):
             key = Key(event.tenant, event.session, event.label or "")
             if (history := self._histories.get(key)) is not None:
@@ -246,7 +257,7 @@ class SessionHistories(RequestListener):
             remember(self._prompts, Key(event.tenant, event.session, event.label), event, _PROMPTS)
 
     def newest(self) -> Iterator[SessionHistory]:
-        """Return all of them, the one that was used last first; later events change nothing in it."""
+        """Return all sessions, the last used first. Later events do not change the result."""
         return reversed([*self._histories.values()])
 
     def get(self, key: Key) -> SessionHistory | None:
@@ -254,25 +265,25 @@ class SessionHistories(RequestListener):
         return self._histories.get(key)
 
     def of(self, tenant: str, name: str) -> list[SessionHistory]:
-        """Return the sessions of a conversation by its id, one for each label, the one used last first."""
+        """Return the sessions of a conversation by its id, one per label, the last used first."""
         return [history for history in self.newest() if history.key.tenant == tenant and history.key.id == name]
 
     def prompt(self, key: Key) -> PromptComposed | None:
-        """Return what the session's newest observed prompt consisted of."""
+        """Return the composition of the session's newest observed prompt."""
         return self._prompts.get(key)
 
     def find_unsaved(self) -> list[SessionHistory]:
-        """Return the sessions of which the store lacks entries."""
+        """Return the sessions with entries that are not stored."""
         return [history for history in self._histories.values() if history.added > history.saved]
 
     def mark_saved(self, history: SessionHistory, saved: int) -> None:
-        """Note how many entries of a session the store has."""
+        """Note the number of stored entries of a session."""
         grown = history.mark_saved(saved)
         if self._histories.get(history.key) is history:
             self._entries += grown
 
     def forget(self, tenant: str, name: str, is_meant: Callable[[str], bool]) -> None:
-        """Forget the sessions of a conversation whose label is meant."""
+        """Forget the sessions of a conversation whose label matches."""
         for key in _keys_of(self._histories, tenant, name, is_meant):
             self._entries -= len(self._histories.pop(key).entries)
         for memory in (self._prompts, self._early):
@@ -280,10 +291,11 @@ class SessionHistories(RequestListener):
                 del memory[key]
 
     def on_request(self, event: RequestEnded, entry: RequestEntry) -> None:
+        """Add a request of a session."""
         if event.session is None or event.tenant is None:
             return
         histories, key = self._histories, (event.tenant, event.session, event.label or "")
-        history = histories.get(key)  # type: ignore[call-overload]  # a tuple is equal to its Key, and made faster
+        history = histories.get(key)  # type: ignore[call-overload]  # a tuple is equal to its Key, and faster to create
         if history is None:
             history = self._begin(Key(*key), event)
         else:
@@ -330,7 +342,7 @@ def view_entries(
 
 
 def make_newest(entry: RequestEntry) -> Newest:
-    """Return what pages show of a session's newest request."""
+    """Return the newest request of a session for pages."""
     return Newest(
         at=entry.at,
         model=entry.model,

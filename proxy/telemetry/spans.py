@@ -1,7 +1,7 @@
-"""Spans of what was traced, made once it has ended and exported over OTLP. Imported only where traces are on.
+"""Spans of traced events, created after their end and exported over OTLP. Imported only if traces are on.
 
-Their names and attributes are OpenTelemetry's semantic conventions for HTTP, and for generative AI as they stand in
-development; what has no name there begins with `concertina.`. No span holds content or a key.
+Names and attributes are OpenTelemetry's semantic conventions for HTTP, and the development version of those for
+generative AI. Other attributes begin with `concertina.`. No span contains content or a key.
 """
 
 import secrets
@@ -34,25 +34,26 @@ from proxy.telemetry.events import CompactionEnded, Event, RequestEnded, Summari
 from proxy.telemetry.hooks import NotTakenError
 from proxy.telemetry.trace import Trace
 
-# Spans that wait for the collector; further ones are dropped and counted.
+# The maximum number of spans that wait for the collector. Further ones are dropped and counted.
 _MOST_WAITING = 2_048
 _SCOPE = "concertina"
 Attributes = dict[str, str | int | float | bool]
 
 
 class Spans:
-    """A hook that makes spans of traced events; one per process.
+    """A hook that creates spans of traced events. One instance per process.
 
-    dialects: by the name of a dialect its provider and what is asked in it, as `gen_ai` attributes have them.
+    dialects: provider and operation of each dialect as `gen_ai` attributes.
     """
 
     def __init__(self, exporter: SpanExporter, resource: Mapping[str, str], dialects: Mapping[str, Attributes]) -> None:
+        """Create a hook for this exporter."""
         self._dialects = dialects
         self._exporting = _Counting(exporter)
         self._processor = BatchSpanProcessor(self._exporting, max_queue_size=_MOST_WAITING)
         self._ids = _Ids()
         self._made = 0
-        # Of a compaction that is under way, with the time at which each ended.
+        # Calls of a running compaction, each with the time of its end.
         self._calls: WeakKeyDictionary[Trace, list[tuple[int, SummarizerCalled]]] = WeakKeyDictionary()
         provider = TracerProvider(
             sampler=ALWAYS_ON,
@@ -64,6 +65,7 @@ class Spans:
         self._tracer = provider.get_tracer(_SCOPE)
 
     def __call__(self, event: Event) -> None:
+        """Create the spans of a traced event."""
         if not isinstance(event, Traced):
             return
         match event.event:
@@ -75,11 +77,11 @@ class Spans:
                 self._compaction(event.trace, compaction)
 
     def close(self) -> None:
-        """Export what waits; blocks for as long as the collector takes."""
+        """Export waiting spans. Blocks until the collector has responded."""
         self._processor.shutdown()  # type: ignore[no-untyped-call]
 
     def give_up(self) -> None:
-        """Try nothing again that a collector has not taken; `close` returns soon after."""
+        """Stop retrying. `close` returns soon after."""
         self._exporting.shutdown()
 
     def _request(self, trace: Trace, ended: RequestEnded) -> None:
@@ -91,13 +93,15 @@ class Spans:
         if trace.sent:
             is_named = ended.wire != "relay" and ended.model
             name = f"{self._operation(ended.wire)} {ended.model}" if is_named else ended.method
-            asked = (trace.sent[0], until)
+            times = (trace.sent[0], until)
             inside = _within(trace.id, trace.server)
-            found = _of_question(ended, trace.url, self._dialects)
-            self._span((trace.id, trace.client), name, SpanKind.CLIENT, inside, asked, found, again=trace.sent[1:])
+            attributes = _of_question(ended, trace.url, self._dialects)
+            self._span(
+                (trace.id, trace.client), name, SpanKind.CLIENT, inside, times, attributes, retry_times=trace.sent[1:]
+            )
 
     def _compaction(self, trace: Trace, ended: CompactionEnded) -> None:
-        """One that is prepared in the background outlives the request, and is a trace of its own."""
+        """Create the span of a compaction. One in the background outlives the request, and has its own trace."""
         until = _nanoseconds(ended.at)
         times = until - _duration(ended.ms), until
         is_own = ended.trigger in AHEAD
@@ -106,9 +110,9 @@ class Spans:
         links = [Link(_context(trace.id, trace.server))] if is_own else []
         self._span(ids, "compact_messages", SpanKind.INTERNAL, within, times, _of_compaction(ended), links=links)
         for at, call in self._calls.pop(trace, ()):
-            asked, inside = (at - _duration(call.ms), at), _within(*ids)
+            times, inside = (at - _duration(call.ms), at), _within(*ids)
             name = f"{self._operation(call.wire)} {call.model}"
-            self._span((ids[0], self._ids.new(8)), name, SpanKind.CLIENT, inside, asked, _of_call(call, self._dialects))
+            self._span((ids[0], self._ids.new(8)), name, SpanKind.CLIENT, inside, times, _of_call(call, self._dialects))
 
     def _operation(self, dialect: str) -> object:
         return self._dialects.get(dialect, {}).get("gen_ai.operation.name", dialect)
@@ -123,15 +127,15 @@ class Spans:
         attributes: Attributes,
         *,
         links: Sequence[Link] = (),
-        again: Sequence[int] = (),
+        retry_times: Sequence[int] = (),
     ) -> None:
-        """A span with these ids of its trace and of its own; `again`: when the same was asked anew."""
+        """Create a span with these ids of its trace and of its own. retry_times: of further attempts."""
         if self._made - self._exporting.taken >= _MOST_WAITING:
             raise NotTakenError
         self._made += 1
         self._ids.next = ids
         span = self._tracer.start_span(name, within, kind, attributes, links, times[0])
-        for number, at in enumerate(again, 2):
+        for number, at in enumerate(retry_times, 2):
             span.add_event("retry", {"concertina.attempt": number}, at)
         if "error.type" in attributes:
             span.set_status(Status(StatusCode.ERROR))
@@ -139,7 +143,7 @@ class Spans:
 
 
 class _Ids(IdGenerator):
-    """Ids that were given out before the span was made: upstreams were told them."""
+    """Ids that exist before their span, since upstreams have received them."""
 
     def __init__(self) -> None:
         self.next = ("", "")
@@ -155,7 +159,7 @@ class _Ids(IdGenerator):
 
 
 class _Counting(SpanExporter):
-    """Counts what was taken from those that wait."""
+    """Count the exported spans."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
@@ -177,7 +181,7 @@ class _Counting(SpanExporter):
 def open_spans(
     endpoint: str, headers: Mapping[str, str], resource: Mapping[str, str], dialects: Mapping[str, Attributes]
 ) -> Spans:
-    """Spans that go to a collector at this address."""
+    """Return spans for a collector at this address."""
     return Spans(OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces", headers=dict(headers)), resource, dialects)
 
 
@@ -206,20 +210,20 @@ def _of_request(ended: RequestEnded) -> Attributes:
 
 
 def _of_question(ended: RequestEnded, url: str, dialects: Mapping[str, Attributes]) -> Attributes:
-    where = urlsplit(url)
-    found = {
+    parts = urlsplit(url)
+    attributes = {
         "http.request.method": ended.method,
         "http.response.status_code": ended.status or None,
-        "server.address": where.hostname,
-        "server.port": where.port or (443 if where.scheme == "https" else 80),
+        "server.address": parts.hostname,
+        "server.port": parts.port or (443 if parts.scheme == "https" else 80),
         "error.type": _error(ended),
     }
     if ended.wire == "relay":
-        return _known_attributes(found)
+        return _known_attributes(attributes)
     first_chunk = ended.first_byte_ms / 1000 if ended.first_byte_ms and ended.stream else None
     return _known_attributes(
         {
-            **found,
+            **attributes,
             **dialects.get(ended.wire, {}),
             "gen_ai.request.model": ended.model,
             "gen_ai.request.stream": ended.stream,
@@ -265,7 +269,7 @@ def _of_call(call: SummarizerCalled, dialects: Mapping[str, Attributes]) -> Attr
 
 
 def _error(ended: RequestEnded) -> str | None:
-    """Why it failed, in one word, or by its status; None where it did not."""
+    """Return why a request failed, in one word or as its status; None if it did not."""
     if ended.cause or ended.code:
         return ended.cause or ended.code
     if ended.status >= 400:
@@ -278,8 +282,8 @@ def _known_attributes(attributes: Mapping[str, str | int | float | bool | None])
 
 
 def _context(trace: str, span: str, state: str = "") -> SpanContext:
-    known = TraceState.from_header([state]) if state else None
-    return SpanContext(int(trace, 16), int(span, 16), True, TraceFlags(TraceFlags.SAMPLED), known)
+    trace_state = TraceState.from_header([state]) if state else None
+    return SpanContext(int(trace, 16), int(span, 16), True, TraceFlags(TraceFlags.SAMPLED), trace_state)
 
 
 def _within(trace: str, span: str, state: str = "") -> Context:

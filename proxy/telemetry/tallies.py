@@ -1,7 +1,7 @@
-"""What has happened since the start, as plain numbers: by tenant, upstream and model, in all, and in the last hour.
+"""Numbers of all events since the start: by tenant, upstream and model, in all, and in the last hour.
 
-Every event is folded into them once, and all that shows figures reads them. Models are named by clients, so a model has
-a name here once it has answered, and the number of series is bounded.
+Every event is added once, and all figures are read from here. Clients choose the names of models, so a model has a name
+here only after it has answered, and the number of series is bounded.
 """
 
 from collections import defaultdict
@@ -18,19 +18,19 @@ from proxy.telemetry.hooks import RequestListener
 from proxy.telemetry.notes import NOTES
 from proxy.telemetry.tally import Hours, Tally, total
 
-# Models with a name; series of all counters with further labels together; sets of a histogram's labels. With all of
-# them in use Prometheus is told some 6,000 lines, which take a fifth of a second to write.
+# The maximum numbers of models with a name, of series of all labelled counters together, and of a histogram's label
+# sets. With all of them in use, Prometheus reads some 6,000 lines, which take a fifth of a second to write.
 MOST_SETS = 200
 MOST_FURTHER = 600
 MOST_HISTOGRAMS = 30
 _MINUTES = 60
 _MOST_ROWS = 50
 
-# Kinds of requests whose places are kept at hand, and requests that are in no sum yet.
+# The maximum numbers of cached places of requests, and of requests that are in no sum yet.
 _MOST_PLACES, _MOST_PENDING = 500, 500
 
 Key = tuple[str, str, str]
-"""Tenant, upstream, model; empty where there is none."""
+"""Tenant, upstream, model; empty without one."""
 
 _SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
 _BOUNDS: Mapping[str, tuple[float, ...]] = {
@@ -57,18 +57,20 @@ _WOULD_COMPACT = "would_compact"
 
 
 class Counts:
-    """Counters with further labels by name; all of them together have so many series, and `other` beyond."""
+    """Labelled counters by name. Together they have a maximum number of series, and `other` beyond."""
 
     def __init__(self, most: int) -> None:
+        """Create counters with at most `most` series."""
         self._left = most
         self.of: dict[str, dict[Labels, int]] = {}
 
     def add(self, name: str, labels: Labels, number: int = 1) -> None:
+        """Add to a counter."""
         series, labels = self.series(name, labels)
         series[labels] += number
 
     def series(self, name: str, labels: Labels) -> tuple[dict[Labels, int], Labels]:
-        """Where a counter with these labels is counted."""
+        """Return the series and labels of a counter."""
         series = self.of.setdefault(name, {})
         if labels not in series:
             if self._left:
@@ -80,7 +82,7 @@ class Counts:
 
 
 class _TallyPlace(msgspec.Struct, eq=False):
-    """Requests of a kind that are in no sum yet, and the counters and sums of this minute that they belong to.
+    """Requests of a kind that are in no sum yet, and the counters and sums of this minute for them.
 
     where: their upstream and model. day: of the sums by the hour.
     """
@@ -94,14 +96,14 @@ class _TallyPlace(msgspec.Struct, eq=False):
 
 
 class Tallies(RequestListener):
-    """A hook that folds events into numbers; one per process.
+    """A hook that adds events to numbers. One instance per process.
 
-    sets: in all, counts: with further labels; of requests up to the last `fold`. histograms: by name. comments: signs
-    of life sent to waiting clients. windows: by upstream and model: tokens, and who says so. hours: sums by the hour.
+    sets: in all. counts: with further labels. Both include requests up to the last `fold`. histograms: by name.
+    comments: keepalive comments sent. windows: tokens and source by upstream and model. hours: sums by the hour.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` tells Unix seconds."""
+        """Create empty tallies. `clock` returns Unix seconds."""
         self._clock = clock
         self.sets: dict[Key, Tally] = {}
         self.hours = Hours(clock, self.fold)
@@ -114,7 +116,7 @@ class Tallies(RequestListener):
         self._minute = 0
         self._places: dict[tuple[object, ...], _TallyPlace] = {}
         self._pending = 0
-        # A counter that begins with its first event hides that from `increase`.
+        # `increase` does not see the first event of a new counter.
         for result in ("success", "failed"):
             self.counts.add("config_reloads", (result,), 0)
         self._folds: dict[type, Callable[..., None]] = {
@@ -126,31 +128,36 @@ class Tallies(RequestListener):
         }
 
     def on_event(self, event: Event) -> None:
+        """Add an event."""
         if (fold := self._folds.get(type(event))) is not None:
             fold(event)
 
     def of(self, tenant: str | None = None) -> Iterator[tuple[Key, Tally]]:
-        """Return those of one tenant, or of all; later events add none to it."""
+        """Return the tallies of one tenant, or of all. Later events do not change the iteration."""
         self.fold()
         return iter([(key, tally) for key, tally in self.sets.items() if tenant in (None, key[0])])
 
     def minutes(self, tenant: str | None = None) -> list[tuple[int, Tally]]:
-        """The last hour, oldest first: when a minute began, in Unix seconds, and its sums. Quiet ones are missing."""
+        """Return the minutes of the last hour with their sums, oldest first, without empty ones.
+
+        A minute is its start in Unix seconds.
+        """
         self.fold()
         oldest = int(self._clock()) // 60 - _MINUTES
-        found = sorted((minute, rows) for minute, rows in self._minutes.items() if minute > oldest)
+        rows_by_minute = sorted((minute, rows) for minute, rows in self._minutes.items() if minute > oldest)
         return [
             (60 * minute, total(row for (owner, _), row in rows.items() if tenant in (None, owner)))
-            for minute, rows in found
+            for minute, rows in rows_by_minute
         ]
 
     def note_lag(self, seconds: float) -> None:
-        """The event loop was late by so many seconds."""
+        """Note that the event loop was late by so many seconds."""
         self.histograms["event_loop_lag_seconds"].observe((), seconds)
 
-    # what each event adds
+    # the additions of each event
 
     def on_request(self, event: events.RequestEnded, entry: RequestEntry) -> None:
+        """Add a request."""
         minute = int(self._clock()) // 60
         if minute != self._minute:
             self._minute = minute
@@ -185,7 +192,7 @@ class Tallies(RequestListener):
             self.counts.add("media_left_out", (*where, why), number)
 
     def _place(self, event: events.RequestEnded, kind: tuple[object, ...]) -> _TallyPlace:
-        """Return the place of a kind of requests. It is made once a minute, and when another model gets a name."""
+        """Return the place of a kind of requests. It is created once a minute, and when another model gets a name."""
         tenant, upstream, model = event.tenant or "", event.upstream or "", self._model_of(event)
         labels = (tenant, upstream, model, event.wire, event.end, _STATUSES[event.status // 100])
         counters = [self.counts.series("requests", labels)]
@@ -201,7 +208,7 @@ class Tallies(RequestListener):
         return self._places.setdefault(kind, _TallyPlace(counters, tallies, (upstream, model), self.hours.day))
 
     def fold(self) -> None:
-        """Add the requests that came lately to what is read; on the event loop."""
+        """Add the pending requests to the sums. It runs on the event loop."""
         self._pending = 0
         places = [place for place in self._places.values() if place.requests]
         for place in sorted(places, key=lambda place: place.requests[-1].at):
@@ -259,7 +266,7 @@ class Tallies(RequestListener):
     def _note_windows(
         self, entries: Sequence[RequestEntry], requests: Sequence[events.RequestEnded], where: Labels
     ) -> None:
-        """Measure the share of the window that answered requests used, and note the window of the newest."""
+        """Measure the share of the window in answered requests, and note the newest window."""
         fills = [entry.sent / entry.window for entry in entries if entry.window and entry.sent is not None]
         self.histograms["window_used_ratio"].observe_all(where, fills)
         windows = [(event.window, event.window_source or "") for event in requests if event.window is not None]
@@ -322,30 +329,30 @@ class Tallies(RequestListener):
     def _remember(self, upstream: str, model: str) -> None:
         if len(self._answered) < MOST_SETS and (upstream, model) not in self._answered:
             self._answered.add((upstream, model))
-            self._forget_places()  # of its requests before that had no name
+            self._forget_places()  # its earlier requests had no name
 
     def _model_name(self, upstream: str | None, model: str) -> str:
-        """The model by its name, once it has answered: at this upstream, or (None) at any."""
+        """Return the name of a model that has answered at this upstream, or (None) at any; otherwise `other`."""
         if upstream is None:
             return model if any(model == name for _, name in self._answered) else OTHER
         return model if (upstream, model) in self._answered else OTHER
 
     def _set(self, *key: str) -> Tally:
         tenant, upstream, model = key
-        found = self.sets.get((tenant, upstream, model))
-        if found is None:
+        tally = self.sets.get((tenant, upstream, model))
+        if tally is None:
             if len(self.sets) >= MOST_SETS:
                 model = OTHER
-            found = self.sets.setdefault((tenant, upstream, model), Tally())
+            tally = self.sets.setdefault((tenant, upstream, model), Tally())
             self.counts.add("overflows", (upstream, model, "passed_on"), 0)
-        return found
+        return tally
 
     def _row(self, tenant: str, model: str) -> Tally:
-        """Of this minute."""
+        """Return the sums of this minute."""
         minute = int(self._clock()) // 60
         rows = self._minutes.get(minute)
         if rows is None:
-            for old in [known for known in self._minutes if known <= minute - _MINUTES]:
+            for old in [minute_key for minute_key in self._minutes if minute_key <= minute - _MINUTES]:
                 del self._minutes[old]
             rows = self._minutes[minute] = {}
         if (tenant, model) not in rows and len(rows) >= _MOST_ROWS:

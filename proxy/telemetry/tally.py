@@ -1,4 +1,4 @@
-"""Sums over the requests of conversations, in all and by the hour, and what an event adds to them."""
+"""Sums over the requests of conversations, in all and by the hour."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
@@ -19,19 +19,19 @@ Row = tuple[int, str, str]
 
 
 class Tally(msgspec.Struct, gc=False, omit_defaults=True):
-    """Sums over requests that were answered with 2xx, but for the first three, which are over all.
+    """Sums over requests with a 2xx response. The first three are over all requests.
 
-    failed_open:    went out as they came after something of ours had failed.
-    kept_alive:     were larger than the window and went out smaller, or had been refused for it.
+    failed_open:    sent unchanged after a fault of the proxy.
+    kept_alive:     larger than the window and sent smaller, or refused for that before.
     passed_on:      overflows that reached the client.
-    received, sent: tokens of prompts as they came and as they went out, as the upstream counts as far as was learned.
-    unbilled:       answers without usage; the next five know nothing of them.
-    cached_of:      those of `billed` whose upstream tells what its cache served.
-    cache_written:  those that caches took; cache_written_long: of these, for an hour.
-    summary_in, summary_out: tokens of all calls of summarizers, useless ones too.
-    cost:           billionths of a US dollar, of answers and their prompts; cost_received: of the same as they came, an
-                    estimate; cost_summaries: of summarizers. Where a price is known.
-    ms_250 …:       those that took so many milliseconds at most, and more than the bound before; ms_more: any longer.
+    received, sent: prompt tokens as received and as sent, by the upstream's count if the calibration is known.
+    unbilled:       responses without usage. The next five do not include them.
+    cached_of:      those of `billed` whose upstream reports cached tokens.
+    cache_written:  those that were written to caches. cache_written_long: for an hour.
+    summary_in, summary_out: tokens of all calls of summarizers, including rejected ones.
+    cost:           billionths of a US dollar, of responses and their prompts. cost_received: an estimate of the same
+    for the unchanged requests. cost_summaries: of summarizers. All for models with a known price.
+    ms_250 …:       requests that took at most so many milliseconds, and more than the previous bound. ms_more: longer.
     """
 
     requests: int = 0
@@ -68,11 +68,12 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
     ms_more: int = 0
 
     def add(self, other: "Tally") -> None:
+        """Add another tally."""
         for field in self.__struct_fields__:
             setattr(self, field, getattr(self, field) + getattr(other, field))
 
     def add_requests(self, entries: Iterable[RequestEntry]) -> None:
-        """Add requests of conversations. Locals are faster than fields: every request comes by here."""
+        """Add requests of conversations. Locals are faster than fields, and every request passes here."""
         requests = passed_on = failed_open = kept_alive = received = sent = unbilled = billed = output = 0
         cached = cached_of = cache_written = cache_written_long = cost = cost_received = answered = 0
         latencies = [0] * len(LATENCIES)
@@ -117,6 +118,7 @@ class Tally(msgspec.Struct, gc=False, omit_defaults=True):
         )  # fmt: skip
 
     def take_call(self, event: SummarizerCalled) -> None:
+        """Add a summarizer's call."""
         self.summary_calls += 1
         self.summary_in += event.tokens_in
         self.summary_out += event.tokens_out
@@ -128,24 +130,26 @@ LATENCY_BOUNDS = tuple(float(name.removeprefix("ms_")) for name in LATENCIES[:-1
 
 
 def billionths(usd: float | None) -> int:
-    """Of a US dollar: whole numbers add up the same in any order."""
+    """Return billionths of a US dollar. Whole numbers have the same sum in any order."""
     return round(1e9 * (usd or 0.0))
 
 
 def total(tallies: Iterable[Tally]) -> Tally:
-    """Their sum."""
-    found = Tally()
+    """Return the sum of tallies."""
+    result = Tally()
     for tally in tallies:
-        found.add(tally)
-    return found
+        result.add(tally)
+    return result
 
 
 class Hours:
-    """One per process. changed: days with sums that the store does not have yet. day: of the hour that was asked for
-    last."""
+    """Sums by the hour. One instance per process.
+
+    changed: days with sums that are not stored yet. day: of the last requested hour.
+    """
 
     def __init__(self, clock: Callable[[], float], fold: Callable[[], None] = lambda: None) -> None:
-        """`clock` tells Unix seconds; `fold` adds what is not in the rows yet."""
+        """Create empty sums. `clock` returns Unix seconds; `fold` adds pending requests to the rows."""
         self._clock = clock
         self._fold = fold
         self._open: dict[tuple[str, str], Tally] = {}
@@ -156,12 +160,12 @@ class Hours:
 
     @property
     def days(self) -> dict[int, dict[Row, Tally]]:
-        """Rows by days since 1970."""
+        """Return the rows by days since 1970."""
         self._fold()
         return self._days
 
     def row(self, tenant: str, model: str) -> Tally:
-        """Of this hour, to be added to; of more than `MOST_ROWS` the last is of all others."""
+        """Return the row of this hour to add to. Of more than `MOST_ROWS` rows, the last is for all others."""
         hour = int(self._clock()) // HOUR
         if hour != self._hour:
             self._begin(hour)
@@ -169,17 +173,17 @@ class Hours:
         rows = self._open
         if (tenant, model) not in rows and len(rows) >= MOST_ROWS - 1:
             tenant = model = OTHER
-        found = rows.get((tenant, model))
-        if found is None:
-            found = rows[tenant, model] = self._days[self.day][hour, tenant, model] = Tally()
-        return found
+        tally = rows.get((tenant, model))
+        if tally is None:
+            tally = rows[tenant, model] = self._days[self.day][hour, tenant, model] = Tally()
+        return tally
 
     def _begin(self, hour: int) -> None:
-        """A clock that is set back begins an hour again, where it was left."""
+        """Begin an hour. After the clock was set back, an earlier hour continues."""
         self.day = day = hour // DAY_HOURS
         rows = self._days.setdefault(day, {})
         self._hour = hour
         self._open = {(tenant, model): tally for (at, tenant, model), tally in rows.items() if at == hour}
-        for old in [known for known in self._days if known <= day - _DAYS]:
+        for old in [known_day for known_day in self._days if known_day <= day - _DAYS]:
             del self._days[old]
             self.changed.discard(old)

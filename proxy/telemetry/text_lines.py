@@ -1,4 +1,4 @@
-"""Log lines for people: what a terminal shows in place of JSON."""
+"""Log lines for people on a terminal, instead of JSON."""
 
 from collections.abc import Mapping
 
@@ -11,20 +11,20 @@ _TEN_THOUSAND = 10_000
 
 
 def printable(text: str) -> str:
-    """On one line, and nothing in it that a terminal obeys or that turns what follows around: a space for each."""
+    """Return a text on one line, with a space for each control or bidirectional character."""
     return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
 
 
 def text_of(event: str, fields: msgspec.Struct | Mapping[str, object]) -> str:
-    """An event in one line, without time and level."""
+    """Return an event on one line, without time and level."""
     if isinstance(fields, RequestEnded):
         return request_line(fields)
-    named = msgspec.to_builtins(fields)
-    return printable(" ".join([event, *(f"{key}={_value(each)}" for key, each in named.items() if each is not None)]))
+    values = msgspec.to_builtins(fields)
+    return printable(" ".join([event, *(f"{key}={_value(each)}" for key, each in values.items() if each is not None)]))
 
 
 def request_line(event: RequestEnded) -> str:
-    """`billing-work gpt-4o 161k → 44.2k of 128k reused (below_threshold) 200 1.4 s`; of what is not understood less."""
+    """Return `billing-work gpt-4o 161k → 44.2k of 128k reused (below_threshold) 200 1.4 s`, as far as known."""
     words = [event.label or event.session or f"{event.method} {event.path}", event.model or ""]
     if event.received is not None and event.sent is not None:
         words.append(f"{tokens(event.received)} → {tokens(event.sent)}")
@@ -38,7 +38,7 @@ def request_line(event: RequestEnded) -> str:
 
 
 def tokens(number: int) -> str:
-    """In thousands, with three digits at most."""
+    """Return a number in thousands with at most three digits."""
     if number < _THOUSAND:
         return str(number)
     return f"{number / _THOUSAND:.1f}k" if number < 10 * _TEN_THOUSAND else f"{number / _THOUSAND:.0f}k"
@@ -49,7 +49,7 @@ def _seconds(ms: float) -> str:
 
 
 def _value(value: object) -> str:
-    """A word as it is; what has spaces in it, or is no word, as JSON."""
+    """Return a word unchanged, and anything else as JSON."""
     if isinstance(value, str) and value.isprintable() and value and not set(value) & set(' "='):
         return value
     return msgspec.json.encode(value).decode()
