@@ -1,1 +1,1 @@
-"""Who asks, and for what: tenants, keys and their use, admission, session labels, and a request's line and headers."""
+"""Callers and their requests: tenants, keys and usage, admission, session labels, request lines and headers."""

@@ -1,4 +1,4 @@
-"""The operators' token: the configured one, else one that is made at the first start and kept beside the store."""
+"""The admin token: configured, or generated at the first start and stored next to the store."""
 
 import base64
 import errno
@@ -24,8 +24,8 @@ _MOST_BYTES = 100
 class AdminToken:
     """The token in force.
 
-    file:    where a token that was made is kept; None where it is configured, or known to this process alone.
-    trouble: what an operator should know of how it came about.
+    file: of a generated token; None if it is configured, or known only to this process. trouble: a problem with the
+    file, for the operator.
     """
 
     value: str = field(repr=False)
@@ -35,21 +35,22 @@ class AdminToken:
 
 
 class UnfitError(Exception):
-    """A file that must not be trusted to hold the token; the text says why."""
+    """A file that must not be trusted for the token, for the reason in the text."""
 
 
 def configured_token(config: Config) -> AdminToken | None:
+    """Return the configured token; None if the setting is empty."""
     value = config.server.admin_token.get_secret_value()
     return AdminToken(value, is_configured=True) if value else None
 
 
 def token_file(config: Config) -> Path | None:
-    """Where a token that was made is kept; None where the store is no file."""
+    """Return the file of a generated token; None if the store is no file."""
     return beside(config.store.url, "admin-token")
 
 
 def known_token(config: Config) -> str | None:
-    """The token of a proxy that runs with this config, as far as this process can know it."""
+    """Return the token of a proxy with this config; None if this process cannot know it."""
     if (token := configured_token(config)) is not None:
         return token.value
     file = token_file(config)
@@ -60,19 +61,19 @@ def known_token(config: Config) -> str | None:
 
 
 def keep_token(file: Path | None) -> AdminToken:
-    """The token of this file, made where there is none. One that others may know is made anew."""
+    """Return the token of this file. A missing token, or one that others could read, is generated."""
     if file is None:
         return AdminToken(own_token())
     try:
-        return _read_or_made(file)
+        return _read_or_make(file)
     except (UnfitError, OSError) as error:
         why = str(error) if isinstance(error, UnfitError) else error.strerror
-        trouble = f"{file} cannot be used ({why}), so only this process knows the admin token"
+        trouble = f"{file} cannot be used ({why}), so the admin token is only in this process"
         return AdminToken(own_token(), trouble=trouble)
 
 
 def read_token(file: Path) -> str:
-    """The token in this file; raises UnfitError, and OSError where it cannot be read."""
+    """Return the token in this file. Raises UnfitError, and OSError if it cannot be read."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -86,43 +87,43 @@ def read_token(file: Path) -> str:
         if about.st_uid != os.geteuid():
             raise UnfitError("belongs to another user")
         if about.st_mode & 0o077:
-            raise UnfitError("may be read or written by others than its owner")
+            raise UnfitError("can be read or written by other users")
         token = opened.read(_MOST_BYTES).decode("latin-1").strip()
     if not _SHAPE.fullmatch(token):
-        raise UnfitError("holds no token")
+        raise UnfitError("contains no token")
     return token
 
 
-def _read_or_made(file: Path) -> AdminToken:
+def _read_or_make(file: Path) -> AdminToken:
     trouble = None
     try:
         return AdminToken(read_token(file), file=file)
     except FileNotFoundError:
         pass
     except UnfitError as error:
-        trouble = f"{file} {error}: replaced, and the admin token is a new one"
+        trouble = f"{file} {error}: it was replaced, and the admin token is new"
         file.unlink()
     return AdminToken(_write(file), file=file, trouble=trouble)
 
 
 def _write(file: Path) -> str:
-    """Make a token and its file; where another process was faster, its token. The file is there with its content."""
-    token, beside = _new(), file.with_name(f"{file.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    """Generate a token and its file at once with its content. If another process was faster, return its token."""
+    token, temporary = _new(), file.with_name(f"{file.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w") as opened:
             opened.write(token + "\n")
-        file.hardlink_to(beside)
+        file.hardlink_to(temporary)
     except FileExistsError:
         return read_token(file)
     finally:
-        beside.unlink()
+        temporary.unlink()
     return token
 
 
 @cache
 def own_token() -> str:
-    """The token that lies in no file: the same in all workers, if it is made before they are forked."""
+    """Return the token without a file. Workers share it if it is generated before the fork."""
     return _new()
 
 
@@ -131,21 +132,21 @@ def _new() -> str:
 
 
 def carries(token: bytes, headers: Sequence[tuple[bytes, bytes]], query: bytes) -> bool:
-    """Return True if the token stands where a credential may: in a header, a cookie or the query of a request."""
+    """Return True if the token is in a credential's place: in a header, a cookie or the query of a request."""
     candidates = (key for key in _candidates(headers, query, len(token)) if hmac.compare_digest(key, token))
     return bool(token) and any(candidates)
 
 
 def _candidates(headers: Sequence[tuple[bytes, bytes]], query: bytes, least: int) -> Iterator[bytes]:
-    """What may be a key of this length, encoded or not."""
+    """Yield possible keys with at least this length, encoded or not."""
     for name, value in headers:
         if len(value) < least:
             continue
-        scheme, *rest = value.split(None, 1) or [b""]
+        scheme, *credentials = value.split(None, 1) or [b""]
         yield value
-        yield from (key.strip() for key in rest)
+        yield from (key.strip() for key in credentials)
         if scheme.lower() == b"basic":
-            yield from _basic(b"".join(rest))
+            yield from _basic(b"".join(credentials))
         if name == b"cookie":
             yield from (unquote_to_bytes(cookie.partition(b"=")[2].strip(b' "')) for cookie in value.split(b";"))
     for parameter in query.split(b"&"):
@@ -153,7 +154,7 @@ def _candidates(headers: Sequence[tuple[bytes, bytes]], query: bytes, least: int
 
 
 def _basic(credentials: bytes) -> Iterator[bytes]:
-    """User and password (RFC 7617), each of which may be a key."""
+    """Yield user and password (RFC 7617). Each may be a key."""
     try:
         decoded = base64.b64decode(credentials.rstrip(b"= ") + b"==")
     except ValueError:

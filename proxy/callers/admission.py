@@ -1,4 +1,4 @@
-"""How many requests may be under way at once, in the process and for each tenant, and how many bytes of theirs."""
+"""Limits of requests in flight, for the process and for each tenant, and of the bytes of their bodies."""
 
 from collections import Counter
 
@@ -7,16 +7,17 @@ from proxy.errors import OverloadedError, TooManyRequestsError
 
 
 class Admission:
-    """Counts what is under way; it stays the same when the config is taken again."""
+    """Counts of requests in flight. They survive a reload of the config."""
 
     def __init__(self) -> None:
+        """Create the counts."""
         self.in_flight: Counter[str] = Counter()
         self.held = 0
 
     def admit(self, tenant: str, most: int, most_of_tenant: int | None, most_bytes: int) -> "Admitted":
-        """A request of this tenant is under way until what is returned is closed.
+        """Admit a request of this tenant until the result is closed.
 
-        Raises OverloadedError or TooManyRequestsError. `most_bytes`: that all bodies together may take.
+        Raises OverloadedError or TooManyRequestsError. `most_bytes`: limit of all bodies together.
         """
         if self.in_flight.total() >= most:
             raise OverloadedError
@@ -27,11 +28,12 @@ class Admission:
 
 
 class Admitted:
-    """A request under way, what its bodies take, and what it may use of the limits of its key."""
+    """A request in flight, the bytes of its bodies, and its reservation from the limits of its key."""
 
     __slots__ = ("_admission", "_held", "_most", "_tenant", "reservation")
 
     def __init__(self, admission: Admission, tenant: str, most_bytes: int) -> None:
+        """Create an admitted request without bytes."""
         self._admission = admission
         self._tenant = tenant
         self._most = most_bytes
@@ -39,14 +41,14 @@ class Admitted:
         self.reservation: Reservation | None = None
 
     def hold(self, size: int) -> None:
-        """Called with the size of each further part before it is kept; raises OverloadedError where all bodies together
-        would take too much."""
+        """Reserve the size of a further part before it is kept. Raises OverloadedError above the limit."""
         if self._admission.held + size > self._most:
             raise OverloadedError
         self._held += size
         self._admission.held += size
 
     def close(self) -> None:
+        """Release the request, its bytes and its reservation."""
         self._admission.in_flight[self._tenant] -= 1
         self._admission.held -= self._held
         if self.reservation is not None:

@@ -12,7 +12,7 @@ from proxy.server.headers import Headers
 from proxy.telemetry.trace import Trace
 
 _LONGEST_SHOWN = 256
-# Clients send a handful of request lines again and again.
+# Clients repeat a handful of request lines.
 _REMEMBERED = 256
 
 
@@ -20,13 +20,14 @@ _REMEMBERED = 256
 class RequestLine:
     """The meaning of a method and a target.
 
-    path:         as the client wrote it. shown_path: as much of it as may stand in a log.
-    reading:      the meaning of the path, however it is spelled.
-    is_ours:      whether the proxy answers it and never relays it.
+    path:         from the client. shown_path: the loggable part of it.
+    reading:      the meaning of the path, in any spelling.
+    is_ours:      True if the proxy answers it and never relays it.
     spoken:       the dialect of the path; None if it has none.
-    conversation: the dialect of a request of a conversation; None for any other request.
-    is_compact:   whether it asks for a compaction alone. is_count: whether it asks for the tokens of a conversation.
-    mount:        where its client has its API.
+    conversation: the dialect of a conversation's request; None for any other request.
+    is_compact:   True for a request of a compaction only. is_count: True for a request to count a conversation's
+    tokens.
+    mount:        of the client's API.
     """
 
     path: str
@@ -42,20 +43,21 @@ class RequestLine:
 
 @lru_cache(_REMEMBERED)
 def request_line(method: str, target: str) -> RequestLine:
+    """Return the meaning of a request line."""
     path, _, query = target.partition("?")
     read = reading(path.encode("latin-1"))
-    below, found = read.below, read.found
-    does = found.path.does if found is not None and method == "POST" else None
+    below, matched = read.below, read.found
+    does = matched.path.does if matched is not None and method == "POST" else None
     spoken = None
     if below is not None and below.dialect is not None:
-        spoken = below.dialect.of_path(read.model, found.path.stream if found else None)
+        spoken = below.dialect.of_path(read.model, matched.path.stream if matched else None)
     return RequestLine(
         path=path,
         shown_path=printable(path, _LONGEST_SHOWN),
         reading=read,
         is_ours=is_ours(read),
         spoken=spoken,
-        conversation=found.dialect if found is not None and does not in (None, "count") else None,
+        conversation=matched.dialect if matched is not None and does not in (None, "count") else None,
         is_compact=does == "compact",
         is_count=does == "count",
         mount=read.mount.for_query(query),
@@ -65,14 +67,14 @@ def request_line(method: str, target: str) -> RequestLine:
 class ApiHead(RequestHead):
     """A request to a provider's API without its body, with the meaning of its request line (`RequestLine`).
 
-    spoken:  the dialect of its path, or by which its client is known; None if nothing tells.
-    dialect: in which it is read and answered: chat's if nothing tells.
+    spoken:  the dialect of its path, or of its client; None if both are unknown.
+    dialect: the dialect to read and answer it; chat's if it is unknown.
     """
 
     def __init__(
         self, method: str, target: str, headers: Headers, trace: Trace | None = None, written_in: Dialect | None = None
     ) -> None:
-        """`written_in`: the dialect, whatever its path says."""
+        """Create a head. `written_in` is the dialect, whatever the path."""
         line = request_line(method, target)
         super().__init__(method, target, line.path, headers, trace)
         self.reading = line.reading
@@ -87,20 +89,20 @@ class ApiHead(RequestHead):
 
     @property
     def model(self) -> str:
-        """The model that its path names; empty if it names none."""
+        """Return the model in its path; empty without one."""
         return self.reading.model
 
     def model_of(self, body: bytes) -> str:
-        """Return the model of its request, as far as that can be told without understanding the body."""
+        """Return the model of its request, as far as possible without parsing the body."""
         return self.model or self.dialect.model_of(body)
 
     def asking(self, dialect: Dialect) -> "ApiHead":
-        """Return the same of a request in this dialect."""
+        """Return the head of a proxy's own request in this dialect."""
         dialect = dialect.of_path(self.reading.mount.model)
         target = "/".join((self.reading.mount.prefix or "/v1", *dialect.question_path(dialect.model)))
         return ApiHead("POST", target, self.headers, self.trace, dialect)
 
 
 def api_head(head: RequestHead) -> ApiHead:
-    """Return the head as one of a request to a provider's API."""
+    """Return a head as one of a request to a provider's API."""
     return head if isinstance(head, ApiHead) else ApiHead(head.method, head.target, head.headers, head.trace)

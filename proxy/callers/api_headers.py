@@ -1,4 +1,4 @@
-"""Which headers of a client go upstream, with its own request and with a question of ours, and who asks by them."""
+"""Headers of a client for the upstream, with its own request or with one of the proxy, and its login."""
 
 import re
 from collections.abc import Iterable
@@ -19,26 +19,26 @@ from proxy.server.headers import (
     named_by_connection,
 )
 
-# Lets a browser see the pages for operators. Browsers keep one jar for all ports of a host.
+# The cookie of the operators' pages. Browsers have one jar for all ports of a host.
 _OUR_COOKIE = re.compile(rb"concertina-\d+")
 KEY_HEADERS = table.key_headers()
-# A key, and which of its accounts is asked: they belong together.
+# A key, and its account: they belong together.
 _CREDENTIALS = frozenset(
     {
         *KEY_HEADERS,
         *(b"openai-organization", b"openai-project", b"chatgpt-account-id", b"x-goog-user-project"),
     }
 )
-# Codings whose answers we can read when one turns out to be an overflow.
+# Codings of responses that the proxy can read if the response is an overflow.
 _OFFERED = INFLATED | {b"identity"}
 
 _NEEDED_BETAS = (b"oauth-", b"context-1m-")
-# And those that only say how a prompt is read, thought about and cached: nothing by which a provider acts.
+# Betas that only affect how a prompt is read, thought about and cached: a provider does nothing by them.
 _PROMPT_BETAS = (
     *(b"interleaved-thinking-", b"prompt-caching-", b"extended-cache-ttl-", b"effort-", b"output-128k-"),
     *(b"token-efficient-tools-", b"computer-use-"),
 )
-# What describes one request, its body, its way or its response, and says nothing about a question of ours.
+# Headers that describe one request, its body, its path or its response, and do not apply to the proxy's own requests.
 _OF_ONE_REQUEST = frozenset(
     {
         *(HOP, b"accept", b"accept-encoding", b"anthropic-beta", b"b3", b"baggage", b"cookie", b"digest", b"expect"),
@@ -54,9 +54,9 @@ _OF_ONE_REQUEST_BY_BEGINNING = (b"content-", b"if-", b"sec-", b"x-forwarded-", b
 
 
 def is_login(headers: Headers) -> bool:
-    """Whether a request goes by somebody's login to a product, which is for that product's own requests alone.
+    """Return True if a request uses a login to a product, which is only for that product's own requests.
 
-    Claude Code's tokens and beta, and ChatGPT's account (code.claude.com, llm-gateway-protocol; codex).
+    These are Claude Code's tokens and beta, and ChatGPT's account (code.claude.com, llm-gateway-protocol; codex).
     """
     value = (first(headers, b"authorization") or b"").lower()
     betas = first(headers, b"anthropic-beta") or b""
@@ -64,14 +64,14 @@ def is_login(headers: Headers) -> bool:
 
 
 def for_questions(headers: Headers, needed: Iterable[tuple[bytes, bytes]], *, is_aligned: bool = False) -> Headers:
-    """Return the headers of a question of ours: those of the client's request, but for what describes that request.
+    """Return the headers of a proxy's own request: the client's, without those that describe its request.
 
-    A gateway before the model may need any of them. Of the betas only those of login and window are taken, and if the
-    client's own prompt is sent those that say how it is read. `needed` are sent if the client has not said them.
+    A gateway before the model may need any of them. Of the betas only those of login and window are kept and, if the
+    client's own prompt is sent, those that affect how it is read. `needed` are added if the client has not sent them.
     """
     own = [header for header in headers if not _is_of_one_request(header[0])]
-    taken = _NEEDED_BETAS + _PROMPT_BETAS if is_aligned else _NEEDED_BETAS
-    if betas := b",".join(beta for beta in betas_of(headers) if beta.startswith(taken)):
+    kept_betas = _NEEDED_BETAS + _PROMPT_BETAS if is_aligned else _NEEDED_BETAS
+    if betas := b",".join(beta for beta in betas_of(headers) if beta.startswith(kept_betas)):
         own.append((b"anthropic-beta", betas))
     return [*own, *(header for header in needed if first(own, header[0]) is None)]
 
@@ -83,33 +83,33 @@ def _is_of_one_request(name: bytes) -> bool:
 
 
 def betas_of(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-    """Features that are asked of Anthropic's API."""
+    """Return the requested beta features of Anthropic's API."""
     values = [value for name, value in headers if name == b"anthropic-beta"]
     return [beta.strip() for value in values for beta in value.split(b",")] if values else []
 
 
 def window_beta(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Which of them asks for a wider window; empty for none."""
+    """Return the beta for a wider window; empty without one."""
     return next((beta.decode("latin-1") for beta in betas_of(headers) if beta.startswith(b"context-1m-")), "")
 
 
 def credential(key: str, auth: str) -> tuple[bytes, bytes]:
-    """The header in which a configured key is sent, by the upstream's `auth` (RFC 6750, section 2.1, for bearer)."""
+    """Return the header of a configured key, by the upstream's `auth` (RFC 6750, section 2.1, for bearer)."""
     return (b"authorization", b"Bearer " + key.encode()) if auth == "bearer" else (auth.encode(), key.encode())
 
 
 def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, key: tuple[bytes, bytes] | None, readable: bool) -> Headers:
-    """The client's headers for the upstream.
+    """Return the client's headers for the upstream.
 
-    key:           takes the place of the client's own credentials, cookies among them; None keeps them.
-    readable:      offer only content codings that we can decode (the answer may be an overflow).
+    key:           replaces the client's own credentials, including cookies; None keeps them.
+    readable:      offer only content codings that the proxy can decode (the response may be an overflow).
     """
     headers = list(headers)
-    named = named_by_connection(headers)
+    named_headers = named_by_connection(headers)
     passed: Headers = []
     for name, value in headers:
         kind = _kind(name)
-        if kind == "dropped" or (named and hyphenated(name) in named):
+        if kind == "dropped" or (named_headers and hyphenated(name) in named_headers):
             continue
         if kind == "plain":
             passed.append((name, value))
@@ -125,7 +125,7 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], *, key: tuple[bytes, byt
 
 @lru_cache(REMEMBERED)
 def _kind(name: bytes) -> Literal["plain", "dropped", "coding", "credential"]:
-    """Classify a header by how it is treated in a request to an upstream."""
+    """Classify a header by its treatment in a request to an upstream."""
     name = hyphenated(name)
     if name in NOT_UPSTREAM or is_control(name):
         return "dropped"
@@ -137,8 +137,10 @@ def _kind(name: bytes) -> Literal["plain", "dropped", "coding", "credential"]:
 def _without_our_cookie(name: bytes, value: bytes) -> Headers:
     if name != b"cookie" or b"concertina-" not in value:
         return [(name, value)]
-    left = b";".join(c for c in value.split(b";") if not _OUR_COOKIE.fullmatch(c.partition(b"=")[0].strip())).strip()
-    return [(name, left)] if left else []
+    remaining = b";".join(
+        c for c in value.split(b";") if not _OUR_COOKIE.fullmatch(c.partition(b"=")[0].strip())
+    ).strip()
+    return [(name, remaining)] if remaining else []
 
 
 def _readable(accept: bytes) -> bytes:

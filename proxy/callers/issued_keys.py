@@ -1,7 +1,7 @@
-"""Keys that were issued by a command instead of written into the config: kept in the store, hashed, for all replicas.
+"""Keys that a command issues instead of the config: hashed in the store, for all replicas.
 
-A key is a random secret, of which the store has the SHA-256 alone, sealed like every value. Each process knows them all
-and looks for changes every `LOOK_EVERY` seconds, so that no request waits for the store.
+A key is a random secret. The store has only its SHA-256, sealed like every value. Each process knows all keys and polls
+for changes every `LOOK_EVERY` seconds, so that no request waits for the store.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from proxy.sessions.stores.base import names_in
 from proxy.sessions.stores.sealing import SealedStore
 
 LOOK_EVERY = 2.0
-"""Seconds until a process knows a key that was issued, changed or revoked elsewhere."""
+"""Seconds until a process knows a key that another process issued, changed or revoked."""
 
 MOST = 10_000
 _INDEX = "index:issued"
@@ -33,8 +33,10 @@ _PREFIX = "ck-"
 
 
 class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a key may use: tokens of prompts and answers, US dollars by list prices, in a day and a month of UTC, and
-    requests and tokens in any minute. None is no limit."""
+    """The limits of a key: tokens of prompts and responses, and US dollars by list prices, per day and month in UTC.
+
+    Requests and tokens have limits in any minute. None is no limit.
+    """
 
     tokens_per_day: int | None = None
     tokens_per_month: int | None = None
@@ -45,7 +47,7 @@ class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def count_tokens(self) -> bool:
-        """Whether an answer has to report what it used."""
+        """Return True if a response has to report its usage."""
         budgets = (self.tokens_per_day, self.tokens_per_month, self.usd_per_day, self.usd_per_month)
         return any(limit is not None for limit in (*budgets, self.tokens_per_minute))
 
@@ -54,9 +56,10 @@ NO_LIMITS = KeyLimits()
 
 
 class IssuedKey(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A key of a tenant. id: the first digits of `digest`, the SHA-256 of the key in hex, by which people name it.
+    """A key of a tenant.
 
-    created, expires, revoked: Unix seconds.
+    id: the first digits of `digest`, for people. digest: the SHA-256 of the key in hex. created, expires, revoked: Unix
+    seconds.
     """
 
     id: str
@@ -69,11 +72,11 @@ class IssuedKey(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     limits: KeyLimits = NO_LIMITS
 
     def is_in(self, value: bytes) -> bool:
-        """Whether a header's value is this key."""
+        """Return True if a header's value is this key."""
         return hashlib.sha256(bearer_key(value)).hexdigest() == self.digest
 
     def why_not(self, now: float) -> str | None:
-        """Why it may not be used any more; None if it may."""
+        """Return why the key may not be used; None if it may."""
         if self.revoked is not None:
             return "the API key was revoked"
         if self.expires is not None and now >= self.expires:
@@ -82,12 +85,12 @@ class IssuedKey(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def key_prefix(store_secret: bytes) -> str:
-    """What keys of this store begin with, so that one which is mistyped, or not known yet, passes for no other's."""
+    """Return the prefix of this store's keys, so that a mistyped or unknown one is not taken for another's."""
     return f"{_PREFIX}{hmac.digest(store_secret, b'issued keys', 'sha256')[:4].hex()}-"
 
 
 def new_secret(prefix: str = _PREFIX) -> tuple[str, str]:
-    """A key, which is shown once, and its SHA-256 in hex."""
+    """Return a new key, which is shown once, and its SHA-256 in hex."""
     secret = f"{prefix}{secrets.token_urlsafe(32)}"
     return secret, hashlib.sha256(secret.encode()).hexdigest()
 
@@ -101,7 +104,7 @@ def new_key(
     limits: KeyLimits = NO_LIMITS,
     prefix: str = _PREFIX,
 ) -> tuple[str, IssuedKey]:
-    """A secret, which is shown once, and what is kept of it."""
+    """Return a new key, which is shown once, and its stored part."""
     secret, digest = new_secret(prefix)
     key = IssuedKey(
         id=digest[:_ID_DIGITS], digest=digest, tenant=tenant, created=now, name=name, expires=expires, limits=limits
@@ -112,46 +115,47 @@ def new_key(
 class KeyShelf:
     """The keys in the store.
 
-    unreadable: of those that were looked up last, how many were lost, or are sealed with another encryption key.
+    unreadable: the number of keys in the last lookup that were lost, or are sealed with another encryption key.
     """
 
     def __init__(self, sealed: SealedStore) -> None:
+        """Create a shelf over a store."""
         self.unreadable = 0
         self._store = sealed.store
         self._sealer = sealed.sealer
         self._shelf = Shelf(with_changes(sealed, ttl=_TTL), IssuedKey)
 
     async def put(self, key: IssuedKey) -> None:
-        """Store a key, new or changed, and have every process look again."""
+        """Store a new or changed key, and make every process reload."""
         await self._shelf.put(_at(key.id), key)
         await self._store.enroll(_INDEX, key.id, _TTL)
         await self._store.put(_STAMP, secrets.token_bytes(16), _TTL)
 
     async def every(self) -> list[IssuedKey] | None:
-        """All of them, revoked ones too, the oldest first; None if they could not be looked up."""
+        """Return all keys including revoked ones, the oldest first; None if the store does not respond."""
         names = await names_in(self._store, _INDEX)
         if names is None:
             return None
-        found = [*filter(None, await self._shelf.look_up([_at(name) for name in names[:MOST]]))]
-        self.unreadable = len(names[:MOST]) - len(found)
-        return sorted(found, key=lambda key: (key.created, key.id))
+        keys = [*filter(None, await self._shelf.look_up([_at(name) for name in names[:MOST]]))]
+        self.unreadable = len(names[:MOST]) - len(keys)
+        return sorted(keys, key=lambda key: (key.created, key.id))
 
     async def renew(self, keys: Sequence[IssuedKey]) -> None:
-        """Seal keys anew while an encryption key is being changed, so that the one before it can be dropped."""
+        """Seal keys again during a change of the encryption key, so that the previous one can be dropped."""
         if len(self._sealer.key_ids) > 1:
             for key in keys:
                 await self._shelf.put(_at(key.id), key)
 
     async def stamp(self) -> bytes | None:
-        """Another one after every change; None if no key was ever issued, or the store does not answer."""
+        """Return a stamp that changes with every key; None without keys, or if the store does not respond."""
         (stamp,) = await self._store.get_many([_STAMP])
         return stamp
 
 
 class KeyRing:
-    """The issued keys as this process knows them.
+    """The issued keys in this process.
 
-    version: goes up with every change of any. is_loaded: whether the store has answered since the start.
+    version: increases with every change. is_loaded: True if the store has responded since the start.
     """
 
     def __init__(
@@ -160,7 +164,10 @@ class KeyRing:
         is_up: Callable[[], bool] = lambda: True,
         report_unreadable: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`is_up`: whether the store answers. `report_unreadable`: is told how many keys cannot be used, if any."""
+        """Create a key ring.
+
+        is_up: returns True if the store responds. report_unreadable: called with the number of unusable keys, if any.
+        """
         self.version = 0
         self.is_loaded = shelf is None
         self._shelf = shelf
@@ -170,15 +177,15 @@ class KeyRing:
         self._by_digest: dict[bytes, IssuedKey] = {}
 
     def find(self, digest: bytes) -> IssuedKey | None:
-        """The key with this SHA-256."""
+        """Return the key with this SHA-256."""
         return self._by_digest.get(digest)
 
     def of(self, tenant: str) -> list[IssuedKey]:
-        """A tenant's keys, revoked ones too, the newest first."""
+        """Return a tenant's keys including revoked ones, the newest first."""
         return [key for key in reversed(self._by_digest.values()) if key.tenant == tenant]
 
     async def look(self) -> None:
-        """Learn what has changed in the store. Keys stay known while it does not answer, or has lost them."""
+        """Load changes from the store. Keys stay known while it does not respond, or has lost them."""
         if self._shelf is None:
             return
         stamp = await self._shelf.stamp()
@@ -199,6 +206,7 @@ class KeyRing:
 
 
 def as_revoked(key: IssuedKey, now: float) -> IssuedKey:
+    """Return a key as revoked."""
     return key if key.revoked is not None else replace(key, revoked=now)
 
 

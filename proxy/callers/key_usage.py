@@ -1,9 +1,9 @@
-"""What issued keys have used, counted in the store for all replicas, and whether they may use more.
+"""The usage of issued keys, counted in the store for all replicas, and their limits.
 
-Every process adds what it has seen once a second, and learns what others have added then; in between it knows its own.
-What a request may use is reserved before it is sent upstream, and given back when it is billed. Reservations are shared
-through the store. A process that is near a limit asks the store for each request; far from it none waits for the store.
-While the store does not answer each process counts by itself.
+Once a second every process adds its counts and reads those of others. In between it knows its own. The maximum use of a
+request is reserved before it is sent upstream, and released when it is billed. Reservations are shared through the
+store. A process near a limit reads the store for each request. Far from it, no request waits for the store. While the
+store does not respond, each process counts by itself.
 """
 
 from __future__ import annotations
@@ -35,40 +35,40 @@ COUNT_EVERY = 1.0
 _MINUTE, _DAY, _DAY_SECONDS = 60, timedelta(days=1), 86_400
 _MINUTE_TTL = 3 * _MINUTE
 _MONTH_TTL = 70 * 86_400.0
-# Seconds. A reservation counts until the slot after the one in which it was made is over: one of a process that was
-# killed is gone after five to ten minutes.
+# Seconds. A reservation counts until the end of the slot after its own: that of a killed process is gone after five to
+# ten minutes.
 _SLOT = 300
 _SLOT_TTL = 3.0 * _SLOT
 _MOST = 10_000
-# Seconds after its last request for which a key's counters are looked up.
+# Seconds after its last request during which a key's counters are read.
 _ACTIVE = 120.0
-# Keys that are counted in one call of the store, each with five entries.
+# Keys that are counted in one store call, each with five entries.
 _KEYS_AT_ONCE = 100
-# Seconds after which the store's counters are too old to be believed without it.
+# Seconds after which the store's counters are too old.
 _STALE = 3.0
-# What a process adds without asking the store, as a share of what is left of a limit: 64 processes together use it up.
+# The share of the remaining limit that a process may add without reading the store: 64 processes together use it up.
 _UNASKED = 1 / 64
 _BILLION = 1_000_000_000
-# Of an answer, to a token: of JSON, and of events, each of which repeats what it is a part of.
+# Bytes of a response per token: of JSON, and of events, each of which repeats its envelope.
 _BYTES, _STREAMED_BYTES = 4, 120
-# A text that was compressed is ten times as long.
+# A compressed text expands to ten times its size.
 _UNPACKED = 10
-# Tokens of an answer in JSON that is no conversation's, at most: it may be numbers or a picture.
+# Maximum tokens of a JSON response outside conversations: it may be numbers or a picture.
 _MOST_RELAYED = 4_096
-# Tokens of an answer for which no limit is asked, and the most that is reserved for one.
+# Tokens of a response without a requested limit, and the maximum reservation for one.
 _UNSTATED_OUTPUT, _MOST_OUTPUT = 4_096, 1_000_000
-# Names of counters: requests, tokens, billionths of a US dollar, answers without a known price.
+# Names of counters: requests, tokens, billionths of a US dollar, responses without a known price.
 REQUESTS, TOKENS, COST, UNPRICED = "r", "t", "c", "x"
 
 _T = TypeVar("_T")
 _Counters = Mapping[str, int]
 _Value = Callable[[str, str], int]
-"""Returns the value of a counter by its period and its name."""
+"""Return the value of a counter by its period and its name."""
 
 
 @dataclass(slots=True)
 class _Period:
-    """Counters of one month, minute or slot: as the store has them, and what is to be added there.
+    """Counters of one month, minute or slot: the store's, and additions to it.
 
     call: the number of the store call that `known` is from.
     """
@@ -86,14 +86,14 @@ class _Period:
         return self.known.get(name, 0) + self.unsent[name] + self.sending[name]
 
     def begin(self) -> dict[str, int]:
-        """Return what is to be sent now."""
+        """Start to send, and return the additions."""
         added = {name: number for name, number in self.unsent.items() if number}
         self.unsent.clear()
         self.sending.update(added)
         return added
 
     def end(self, added: _Counters, counters: _Counters | None, call: int) -> None:
-        """Adopt the store's counters, or requeue what was sent if they are None: the store did not add it."""
+        """Adopt the store's counters, or requeue the additions if they are None: the store did not add them."""
         self.sending.subtract(added)
         if counters is None:
             self.unsent.update(added)
@@ -103,7 +103,10 @@ class _Period:
 
 @dataclass(slots=True)
 class _Meter:
-    """The usage of one key. synced: when the store's counters were last read. is_due: a call is about to send them."""
+    """The usage of one key.
+
+    synced: when the store's counters were last read. is_due: True if a call is about to send them.
+    """
 
     last: float = 0.0
     is_due: bool = False
@@ -111,12 +114,12 @@ class _Meter:
     periods: dict[str, _Period] = field(default_factory=dict)
 
     def value(self, period: str, name: str) -> int:
-        found = self.periods.get(period)
-        return 0 if found is None else found.value(name)
+        period_counters = self.periods.get(period)
+        return 0 if period_counters is None else period_counters.value(name)
 
     def known(self, period: str, name: str) -> int:
-        found = self.periods.get(period)
-        return 0 if found is None else found.known.get(name, 0)
+        period_counters = self.periods.get(period)
+        return 0 if period_counters is None else period_counters.known.get(name, 0)
 
     def period(self, name: str) -> _Period:
         return self.periods.setdefault(name, _Period())
@@ -126,7 +129,10 @@ class _Meter:
 
 
 class _Call(NamedTuple):
-    """A call of the store for some keys. periods, sent: by key and name."""
+    """A store call for some keys.
+
+    periods, sent: by key and name.
+    """
 
     number: int
     now: float
@@ -136,21 +142,22 @@ class _Call(NamedTuple):
 
 
 class Reservation:
-    """What a request may use of the limits of its key, until it is closed.
+    """The maximum use of a request from the limits of its key, until it is closed.
 
-    on_close: called when it is given back.
+    on_close: called at the release.
     """
 
     __slots__ = ("_amounts", "_period", "on_close")
 
     def __init__(self, period: _Period, amounts: _Counters) -> None:
+        """Reserve these amounts in a period."""
         self._period = period
         self._amounts = amounts
         self.on_close: Callable[[], None] | None = None
         period.unsent.update(amounts)
 
     def close(self) -> None:
-        """Give back what was reserved; closing twice is harmless."""
+        """Release the reservation. Closing twice is harmless."""
         self._period.unsent.subtract(self._amounts)
         self._amounts = {}
         if self.on_close is not None:
@@ -159,12 +166,15 @@ class Reservation:
 
 
 class KeyUsage(RequestListener):
-    """A hook that counts by key; one per process."""
+    """A hook that counts by key. One instance per process."""
 
     def __init__(
         self, store: Store, clock: Callable[[], float], price: Callable[[str], Price | None] = lambda _: None
     ) -> None:
-        """`clock`: Unix seconds. `price`: of a model, for answers that report no usage."""
+        """Create a hook.
+
+        clock: returns Unix seconds. price: of a model, for responses without usage.
+        """
         self._store = store
         self._clock = clock
         self._price = price
@@ -173,10 +183,9 @@ class KeyUsage(RequestListener):
         self._calling: set[asyncio.Task[object]] = set()
 
     def check(self, key: IssuedKey) -> None:
-        """Refuse a request of a key by what is known here, before anything is done for it.
+        """Check a request of a key by the known counts, before any work for it.
 
-        Raises AuthenticationError for a key that may not be used any more, BudgetSpentError, KeyRateError and
-        LimitReservedError.
+        Raises AuthenticationError for an invalid key, BudgetSpentError, KeyRateError and LimitReservedError.
         """
         now = self._clock()
         if (why := key.why_not(now)) is not None:
@@ -185,10 +194,10 @@ class KeyUsage(RequestListener):
             _check_limits(key.limits, self._meter(key.id, now).value, now)
 
     async def reserve(self, key: IssuedKey, estimate: Tokens, model: str = "") -> Reservation:
-        """Count a request of this key, and reserve what it may use. Raises as `check` does.
+        """Count a request of this key, and reserve its maximum use. Raises as `check` does.
 
-        Asks the store if the key may be near a limit. Amounts are added there and read back in one call, so of any
-        number of requests at any number of replicas those that are added first are let through.
+        The store is read if the key may be near a limit. Amounts are added and read back in one call. So of any number
+        of requests on any replicas, the first ones to be added are admitted.
         """
         self.check(key)
         now = self._clock()
@@ -202,7 +211,7 @@ class KeyUsage(RequestListener):
         reservation.on_close = partial(self._send_soon, key.id, meter)
         asking = self._start(self._ask(key.id, self._begin_call([(key.id, meter)], now)))
         try:
-            # A client that leaves now must not leave it unknown what the store has added.
+            # A disconnect now must not hide what the store has added.
             counted = await asyncio.shield(asking)
             if counted is not None:
                 _check_limits(key.limits, partial(_without, counted, own), now)
@@ -222,7 +231,7 @@ class KeyUsage(RequestListener):
         return task
 
     def _send_soon(self, key_id: str, meter: _Meter) -> None:
-        """Tell the store what a key near a limit has given back, as soon as it is billed: others may wait for that."""
+        """Send the release of a key near a limit to the store at once: other requests may wait for it."""
         if not meter.is_due:
             meter.is_due = True
             asyncio.get_running_loop().call_soon(self._send_now, key_id, meter)
@@ -237,20 +246,22 @@ class KeyUsage(RequestListener):
         return {TOKENS: estimate.prompt + estimate.output, **cost}
 
     async def _ask(self, key_id: str, call: _Call) -> dict[str, _Counters] | None:
-        """Return the store's counters of a key by period; None if it does not answer."""
+        """Return the store's counters of a key by period; None if it does not respond."""
         counted = await self._send(call)
-        found = {name: counters for name in _periods(call.now) if (counters := counted[key_id, name]) is not None}
-        return found if len(found) == len(_periods(call.now)) else None
+        by_period = {name: counters for name in _periods(call.now) if (counters := counted[key_id, name]) is not None}
+        return by_period if len(by_period) == len(_periods(call.now)) else None
 
     def on_event(self, event: Event) -> None:
+        """Bill a summarizer's call to its key."""
         if isinstance(event, SummarizerCalled) and event.key and (tokens := event.tokens_in + event.tokens_out):
             self._bill(event.key, tokens, event.usd)
 
     def on_request(self, event: RequestEnded, entry: RequestEntry) -> None:
+        """Bill a finished request to its key."""
         if event.key is None:
             return
         if event.billed is not None and entry.is_answered and event.wire != "relay":
-            if event.usd is None:  # of a request that was not read
+            if event.usd is None:  # of a request that was not parsed
                 long, written = event.cache_written_long or 0, event.cache_written or 0
                 cache = event.cached or 0, max(0, written - long), long
                 self.add(event.key, Tokens(event.billed, event.output or 0, *cache), event.model or "")
@@ -260,7 +271,7 @@ class KeyUsage(RequestListener):
             self.add(event.key, _estimate(event), event.model or "")
 
     def add(self, key_id: str, used: Tokens, model: str) -> None:
-        """Count an answer by the price of its model; one without tokens, a sound say, is one without a known price."""
+        """Count a response by its model's price. One without tokens, such as audio, has no known price."""
         tokens = used.prompt + used.output
         price = self._price(model) if tokens else None
         self._bill(key_id, tokens, None if price is None else price.of(used))
@@ -273,7 +284,7 @@ class KeyUsage(RequestListener):
         meter.add(_minute(now), **{TOKENS: tokens})
 
     async def count(self) -> None:
-        """Add to the store what is new, and learn what others have added: one call for many keys."""
+        """Add new counts to the store, and read those of others: one call for many keys."""
         now = self._clock()
         due = [
             (key_id, meter)
@@ -302,7 +313,7 @@ class KeyUsage(RequestListener):
         increments = [Increment(place_of(*place), call.sent[place], _ttl_of(place[1])) for place in places]
         try:
             replies: list[dict[str, int] | None] = await self._store.count(increments)
-        except BaseException:  # cancelled: it may have been added, and is not told twice
+        except BaseException:  # cancelled: the counts may have been added, so they are not sent again
             for place, added in call.sent.items():
                 call.periods[place].sending.subtract(added)
             raise
@@ -324,32 +335,35 @@ class KeyUsage(RequestListener):
         return meter
 
 
-def may_use(prompt: int, max_output: int | None, answers: int = 1) -> Tokens:
-    """Return the most that a request for so many answers may use, or is expected to use if its output has no limit."""
-    return Tokens(prompt, min(answers * (max_output or _UNSTATED_OUTPUT), _MOST_OUTPUT))
+def may_use(prompt: int, max_output: int | None, responses: int = 1) -> Tokens:
+    """Return the maximum use of a request for so many responses, or the expected use without an output limit."""
+    return Tokens(prompt, min(responses * (max_output or _UNSTATED_OUTPUT), _MOST_OUTPUT))
 
 
 def prompt_by_size(size: int, *, is_coded: bool = False) -> int:
-    """Return about how many tokens a body of so many bytes is; `is_coded` if it has a content coding."""
+    """Return the approximate tokens of a body of so many bytes. `is_coded`: True for a content coding."""
     return ceil(size * (_UNPACKED if is_coded else 1) / _BYTES)
 
 
-def relayed_by_size(prompt: int, answer: int, *, is_stream: bool) -> Tokens:
-    """Return about how many tokens a request and an answer that is no conversation's are, by their bytes."""
+def relayed_by_size(prompt: int, response: int, *, is_stream: bool) -> Tokens:
+    """Return the approximate tokens of a relayed request and its response by their bytes."""
     if is_stream:
-        return Tokens(prompt_by_size(prompt), ceil(answer / _STREAMED_BYTES))
-    return Tokens(prompt_by_size(prompt), min(_MOST_RELAYED, ceil(answer / _BYTES)))
+        return Tokens(prompt_by_size(prompt), ceil(response / _STREAMED_BYTES))
+    return Tokens(prompt_by_size(prompt), min(_MOST_RELAYED, ceil(response / _BYTES)))
 
 
 def _estimate(event: RequestEnded) -> Tokens:
-    """Return what an answer without usage has used, as one whose client hung up: more rather than less."""
+    """Return the upper estimate of a response without usage, such as one after a disconnect."""
     prompt = event.tokens_by_size or 0 if event.sent is None else event.sent
     return Tokens(prompt, ceil(event.bytes / (_STREAMED_BYTES if event.stream else _BYTES)))
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """By a key, today and in this month of UTC. unpriced: answers of this month whose price is not known."""
+    """The usage of a key, today and in this month in UTC.
+
+    unpriced: responses of this month with an unknown price.
+    """
 
     tokens_today: int
     tokens_month: int
@@ -359,7 +373,7 @@ class Used:
 
 
 async def used_by(store: Store, key: IssuedKey, now: float) -> Used | None:
-    """What the store has counted; None if it does not answer."""
+    """Return the usage in the store; None if it does not respond."""
     (used,) = await _used_by_each(store, [key], now)
     return used
 
@@ -385,8 +399,10 @@ def _used(counters: _Counters, day: str) -> Used:
 
 
 class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as it is listed. state: active, expired or revoked. created, expires: Unix seconds. used: None if the store
-    did not say."""
+    """A listed key.
+
+    state: active, expired or revoked. created, expires: Unix seconds. used: None if the store did not respond.
+    """
 
     id: str
     tenant: str
@@ -399,7 +415,7 @@ class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def key_rows(store: Store, keys: Sequence[IssuedKey], now: float) -> list[KeyRow]:
-    """Keys with what each has used."""
+    """Return keys with their usage."""
     used = await _used_by_each(store, keys, now)
     return [
         KeyRow(
@@ -417,12 +433,15 @@ async def key_rows(store: Store, keys: Sequence[IssuedKey], now: float) -> list[
 
 
 def place_of(key_id: str, period: str) -> str:
-    """Where counters lie in a store: nobody who reads it learns which key they are of."""
+    """Return the key of counters in a store. It does not reveal the id of the API key."""
     return f"used:{hashlib.sha256(f'used {key_id}'.encode()).hexdigest()[:32]}:{period}"
 
 
 class _Level(NamedTuple):
-    """How far a limit is used: by what was billed, and by what is reserved. error: makes the refusal."""
+    """The use of a limit: billed, and reserved.
+
+    error: returns the refusal.
+    """
 
     limit: float
     used: float
@@ -471,18 +490,18 @@ def _check_limits(limits: KeyLimits, value: _Value, now: float) -> None:
 
 
 def _has_to_ask(limits: KeyLimits, meter: _Meter, now: float) -> bool:
-    """Return True if other replicas may have used what is left of a limit since this process has asked the store."""
+    """Return True if other replicas may have used the rest of a limit since the last read of the store."""
     levels = [*_levels(limits, meter.value, now)]
     if now - meter.synced > _STALE:
         return True
     return any(
-        level.total - known.total > _UNASKED * (known.limit - known.total)
-        for level, known in zip(levels, _levels(limits, meter.known, now), strict=True)
+        level.total - synced_level.total > _UNASKED * (synced_level.limit - synced_level.total)
+        for level, synced_level in zip(levels, _levels(limits, meter.known, now), strict=True)
     )
 
 
 def _without(counted: Mapping[str, _Counters], own: Mapping[str, _Counters], period: str, name: str) -> int:
-    """Return a counter of the store without what one request has added to it."""
+    """Return a counter of the store without the additions of one request."""
     return counted[period].get(name, 0) - own.get(period, {}).get(name, 0)
 
 
@@ -495,7 +514,7 @@ def _rate_error(text: str, limit: float, current: int, previous: int, second: fl
 
 
 def _periods(now: float) -> frozenset[str]:
-    """Return the names of all periods that count now."""
+    """Return the names of all current periods."""
     return frozenset({_month(now), _minute(now), _minute(now - _MINUTE), *_slots(now)})
 
 
@@ -521,7 +540,7 @@ def _day(now: float) -> str:
 
 @lru_cache(4)
 def _date(day: int) -> tuple[str, str]:
-    """Return the month and the day of a number of days since 1970, as counters name them."""
+    """Return month and day of a number of days since 1970, as in counters."""
     date = datetime.fromtimestamp(day * _DAY_SECONDS, UTC)
     return f"{date:%Y-%m}", f"{date:%d}"
 

@@ -1,4 +1,4 @@
-"""The label people know a session by; correctness never depends on it."""
+"""The client's label of a session, for people. Correctness never depends on it."""
 
 from collections.abc import Callable
 
@@ -14,9 +14,9 @@ _LONGEST = 128
 
 
 def label_of(header: Callable[[bytes], bytes | None]) -> str:
-    """The first label in a request's head, cut and made printable; empty where it has none.
+    """Return the first label in a request's headers, shortened and printable; empty without one.
 
-    header: the value of a header by its name in lower case.
+    header: returns the value of a header by its lower-case name.
     """
     for name in _HEADERS:
         if value := header(name):
@@ -25,5 +25,5 @@ def label_of(header: Callable[[bytes], bytes | None]) -> str:
 
 
 def label_given(request: CountedRequest) -> str:
-    """The same of its body."""
+    """Return the label in a request's body, shortened and printable; empty without one."""
     return printable(request.settings.label, _LONGEST)

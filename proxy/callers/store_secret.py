@@ -1,4 +1,4 @@
-"""What places in the store are hashed with: `store.secret`, else one made at the first start beside the store."""
+"""The secret of hashes in the store: `store.secret`, or a generated one next to the store."""
 
 import hmac
 from contextlib import suppress
@@ -12,30 +12,30 @@ _NONE = b"concertina"
 
 
 def secret_file(store: StoreConfig) -> Path | None:
-    """Where one that was made is kept; None where one is configured, or the store is no file."""
+    """Return the file of a generated secret; None if one is configured, or the store is no file."""
     return None if store.secret.get_secret_value() else beside(store.url, "secret")
 
 
 def make(config: Config) -> str | None:
-    """Make one before the store itself is made; returns what an operator should know of it, None if all is well.
+    """Generate a secret before the store is created. Return a problem for the operator, or None.
 
-    A store that has none keeps its sessions: under another secret nobody would find them again.
+    A store without a secret keeps its sessions: with a new secret they would not be found again.
     """
     store = file_of(config.store.url)
     if (file := secret_file(config.store)) is None or store is None:
         return None
     if not file.exists() and store.exists():
-        return f"{store} has no secret ({file} is not there); set store.secret for one, and its sessions start anew"
-    with suppress(OSError):  # the store says why its folder cannot be made
+        return f"{store} has no secret ({file} does not exist); set store.secret, and sessions start anew"
+    with suppress(OSError):  # the store reports why its folder cannot be created
         file.parent.mkdir(parents=True, exist_ok=True)
-    kept = admin_token.keep_token(file)
-    if kept.file is None:
-        return f"{file} cannot be used, so whoever can write to the store can guess where sessions lie"
-    return f"{file} was not fit and is a new one: sessions start anew" if kept.trouble else None
+    generated = admin_token.keep_token(file)
+    if generated.file is None:
+        return f"{file} cannot be used, so a client that can write to the store can guess the keys of sessions"
+    return f"{file} was invalid and was replaced: sessions start anew" if generated.trouble else None
 
 
 def secret_in_force(store: StoreConfig) -> bytes:
-    """The one in force."""
+    """Return the secret in force."""
     configured, file = store.secret.get_secret_value(), secret_file(store)
     try:
         return configured.encode() or (admin_token.read_token(file).encode() if file else _NONE)
@@ -44,5 +44,5 @@ def secret_in_force(store: StoreConfig) -> bytes:
 
 
 def mark_of(store: StoreConfig) -> str:
-    """Return a short mark that is the same for all replicas with the same secret, and does not reveal it."""
+    """Return a short mark that is equal for replicas with the same secret, and does not reveal it."""
     return hmac.digest(secret_in_force(store), b"replicas", "sha256")[:4].hex()

@@ -1,4 +1,4 @@
-"""Who is calling: the tenant behind a key, its policy, and the scope that keeps its sessions apart from all others."""
+"""Identify callers: the tenant of a key, its policy, and the scope that separates its sessions from all others."""
 
 import hashlib
 import hmac
@@ -12,49 +12,49 @@ from proxy.config.settings import DEFAULT, Config, Tenant
 from proxy.errors import AuthenticationError, KeysUnknownError, NotAllowedError
 from proxy.server.headers import bearer_key
 
-# Without a configured secret, sessions are still kept apart; only their addresses can be computed by outsiders.
+# Without a configured secret, sessions are still separate, but outsiders can compute their keys.
 
-# In place of a key's digest, which has 32 bytes.
+# Names instead of a key's digest, which has 32 bytes.
 _INDEX = b"index"
 _LABELS = b"labels"
 
-_UNKNOWN = "the API key is not known here; ask the operator of this proxy for one and send it as a Bearer token"
-_NO_TENANT = "the tenant of this API key is not in the config of this proxy any more; ask its operator"
-_VIEWERS = "this key opens pages under /admin, and is no API key"
+_UNKNOWN = "the API key is unknown; ask the operator of this proxy for one and send it as a Bearer token"
+_NO_TENANT = "the tenant of this API key is not in the config of this proxy; ask its operator"
+_VIEWERS = "this key is for pages under /admin, and is no API key"
 _NOT_ALLOWED = "x-compaction-policy does not name a policy that this key may use"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One caller, as far as its key tells: what may be done for it and where its sessions lie."""
+    """A caller by its key: its permissions and the location of its sessions."""
 
     tenant: str
     policy_name: str
     policy: PolicySettings
     allowed_policies: frozenset[str]
     scope: bytes = field(repr=False)
-    """32 bytes; two keys never share them, so that what one stored the other cannot read, guess or influence."""
+    """32 bytes. Two keys never share them, so that neither can read, guess or influence the other's sessions."""
     upstream_key: str | None = field(repr=False)
-    """The tenant's key for the upstream, in place of the caller's own Authorization."""
+    """The tenant's key for the upstream, instead of the caller's own Authorization."""
     summary_tokens_per_day: int | None
     index: str = ""
-    """Where the store lists the tenant's conversations."""
+    """The store's index of the tenant's conversations."""
     labels: bytes = field(default=b"", repr=False)
-    """By which the tenant's labels are hashed: what lies in the store tells none of them."""
+    """The key of the tenant's label hashes. The store does not reveal labels."""
     max_requests: int | None = None
     key_header: bytes | None = None
-    """The header whose key made the caller known here; None for a caller without a known key."""
+    """The header whose key identified the caller; None for a caller without a known key."""
     issued: IssuedKey | None = None
-    """The key, if a command has issued it."""
+    """The key, if a command issued it."""
     pins: tuple[str, ...] = ()
-    """Matches of pins that its request names, beside those of its policy."""
+    """Matches of pins in the request, in addition to its policy's."""
 
 
 class Tenants:
-    """The callers that one config knows; a reload makes a new one."""
+    """The callers of one config. A reload creates another instance."""
 
     def __init__(self, config: Config, issued: KeyRing | None = None) -> None:
-        """`issued`: keys beside those of the config."""
+        """Create the callers. `issued` are keys in addition to the config's."""
         self._issued = issued or KeyRing()
         self._policies = config.policies
         self._closed = config.closed
@@ -70,22 +70,22 @@ class Tenants:
 
     @property
     def version(self) -> int:
-        """Another one whenever a key may stand for somebody else than before."""
+        """Return a number that changes when a key may identify another caller than before."""
         return self._issued.version
 
     def identify(
         self,
         authorization: bytes | None,
         api_key_header: bytes | None = None,
-        others: Sequence[tuple[bytes, bytes]] = (),
+        other_headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> Caller:
-        """The caller behind the first known key: in the Authorization header, in x-api-key, in other headers.
+        """Return the caller of the first known key: in Authorization, in x-api-key, in other headers.
 
-        others: those that may hold a key, by name. Callers without a known key belong to tenant `default`, or are
-        refused when the config is closed; those with different keys are kept apart, by the first one that they have
-        sent.
+        other_headers: those that may contain a key, by name. Callers without a known key belong to tenant `default`, or
+        are refused if the config is closed. Those with different keys are separate, by their first key. Raises
+        AuthenticationError, KeysUnknownError.
         """
-        sent = ((b"authorization", bearer_key(authorization or b"")), (b"x-api-key", api_key_header), *others)
+        sent = ((b"authorization", bearer_key(authorization or b"")), (b"x-api-key", api_key_header), *other_headers)
         digests = {header: hashlib.sha256(key).digest() for header, key in sent if key}
         if not self._viewers.isdisjoint(digests.values()):
             raise AuthenticationError(_VIEWERS)
@@ -103,32 +103,32 @@ class Tenants:
             raise AuthenticationError(_UNKNOWN)
         return self._caller_with_scope(DEFAULT, next(iter(digests.values()), b""))
 
-    def is_astray(self, value: bytes, caller: Caller) -> bool:
-        """Whether a header's value or a query holds an issued key of this store that is not the caller's own."""
+    def contains_foreign_key(self, value: bytes, caller: Caller) -> bool:
+        """Return True if a header's value or a query contains another issued key of this store."""
         return self._key_prefix in value and (caller.issued is None or not caller.issued.is_in(value))
 
     def operator_of(self, tenant: str) -> Caller | None:
-        """A caller of this tenant as the operator stands for it, without a key; None where there is no such tenant."""
+        """Return the operator as a caller of this tenant, without a key; None for an unknown tenant."""
         return self._caller_with_scope(tenant, b"") if tenant in self._callers else None
 
     def all_of(self, tenant: str) -> list[Caller]:
-        """The operator, and a caller for every key that the config knows of this tenant; empty for an unknown name."""
+        """Return the operator, and a caller for every configured key of this tenant; empty for an unknown tenant."""
         if tenant not in self._callers:
             return []
         digests = [b"", *(digest for digest, name in self._by_digest.values() if name == tenant)]
         return [self._caller_with_scope(tenant, digest) for digest in digests]
 
     def with_policy(self, caller: Caller, name: str) -> Caller:
-        """The caller under another policy it may use; the refusal does not tell whether the name exists."""
+        """Return the caller under another allowed policy. Raises NotAllowedError for any other name."""
         if name not in caller.allowed_policies:
             raise NotAllowedError(_NOT_ALLOWED, param="x-compaction-policy")
         return replace(caller, policy_name=name, policy=self._policies[name])
 
     def _owner(self, digest: bytes) -> str | None:
-        # The lookup goes by the hash of what was sent, whose bytes no caller can steer, so its time tells nothing
-        # about a key; the comparison in constant time holds also if keys are looked up otherwise one day.
-        known, name = self._by_digest.get(digest, (b"", ""))
-        return name if hmac.compare_digest(known, digest) else None
+        # The lookup is by the hash of the sent key, which no caller controls, so its time reveals nothing about a key.
+        # The constant-time comparison also holds for another kind of lookup.
+        known_digest, name = self._by_digest.get(digest, (b"", ""))
+        return name if hmac.compare_digest(known_digest, digest) else None
 
     def _caller_with_scope(self, tenant: str, digest: bytes) -> Caller:
         return replace(
@@ -139,7 +139,7 @@ class Tenants:
         )
 
     def _keyed_digest(self, tenant: str, name: bytes) -> bytes:
-        # The length in front keeps a tenant id and a name from being read as another pair.
+        # The length prefix keeps different pairs of tenant and name distinct.
         encoded = tenant.encode()
         message = len(encoded).to_bytes(4, "big") + encoded + len(name).to_bytes(4, "big") + name
         if epoch := self._epochs[tenant]:

@@ -1,1 +1,1 @@
-"""What is known of models: windows, prices, tokenizers, and what media cost."""
+"""Facts about models: context windows, prices, tokenizers and the tokens of media."""

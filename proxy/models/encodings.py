@@ -1,4 +1,4 @@
-"""Loading tokenizers offline: tiktoken's and Claude's files, which are bundled, and any tokenizer.json by path."""
+"""Load tokenizers offline: tiktoken's and Claude's bundled files, and any tokenizer.json by path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 # The tokenizer of Claude 2, the last that Anthropic published: "As of the Claude 3 models, this algorithm is no longer
-# accurate" (its own readme). None for DeepSeek is bundled: its models' tokenizer.json is given by path.
+# accurate" (its own readme). There is none for DeepSeek: its models' tokenizer.json is given by path.
 CLAUDE: Final = "claude"
 BUNDLED: Final = Path(__file__).parent / "bundled"
 NAMES: Final = ("o200k_base", "cl100k_base", CLAUDE)
@@ -22,25 +22,28 @@ _SUFFIX: Final = ".json"
 
 # tiktoken counts 8 to 13 MB/s, tokenizers 1 to 3 (measured on prose, code, JSON and base64).
 _SLOWNESS: Final = 5
-# The largest known has 33 MB (256,000 tokens with their merges).
+# The largest known file has 33 MB (256,000 tokens with their merges).
 _MAX_FILE_BYTES: Final = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """`count` takes some thousand characters of any text and may raise; `slowness` is its time, tiktoken's being 1."""
+    """A loaded encoding.
+
+    count: takes some thousand characters of any text and may raise. slowness: its time relative to tiktoken's.
+    """
 
     count: Callable[[str], int]
     slowness: int = 1
 
 
 def is_file(name: str) -> bool:
-    """Whether an encoding's name is the path of a tokenizer.json."""
+    """Return True if an encoding's name is the path of a tokenizer.json."""
     return name.endswith(_SUFFIX)
 
 
 def load(name: str, directory: Path) -> Encoding | None:
-    """The encoding, or None: unknown, not shipped, or damaged."""
+    """Return the encoding; None if it is unknown, missing or damaged."""
     if not is_file(name) and name not in _FILES:
         return _load_tiktoken(name, directory)
     path = Path(name) if is_file(name) else directory / _FILES[name]
@@ -51,14 +54,14 @@ def load(name: str, directory: Path) -> Encoding | None:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer of a tokenizer.json, or a ValueError that says what is wrong with the file."""
+    """Return the tokenizer of a tokenizer.json. Raises ValueError with the file's problem."""
     if not path.is_file():
-        raise ValueError("there is no such file")
+        raise ValueError("the file does not exist")
     if path.stat().st_size > _MAX_FILE_BYTES:
         raise ValueError("the file is larger than any tokenizer")
     import tokenizers
 
-    # Its thread pool neither survives a fork nor helps: a text is one call.
+    # Its thread pool does not survive a fork, and does not help: a text is one call.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
@@ -66,16 +69,16 @@ def read_tokenizer(path: Path) -> Tokenizer:
         if not is_fault(error):
             raise
         raise ValueError(f"not a tokenizer in the format of Hugging Face ({error})") from None
-    # What the model was trained with; a count must not end at 512.
+    # Limits of the model's training. A count must not end at 512.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether a tokenizer failed, as against being told to stop.
+    """Return True if the exception is a tokenizer's failure, and not a request to stop.
 
-    tokenizers raises bare Exception; pyo3's PanicException is none and has no importable name.
+    tokenizers raises bare Exception. pyo3's PanicException is no Exception and has no importable name.
     """
     return (
         isinstance(error, ValueError | OSError) or type(error) is Exception or type(error).__name__ == "PanicException"
@@ -93,14 +96,16 @@ def _encoding(tokenizer: Tokenizer) -> Encoding:
 
 
 def _length(tokenizer: Tokenizer, text: str) -> int:
-    """The batch call of one, since it alone releases the GIL, and the fast one keeps no offsets."""
+    """Return the number of tokens. Only the batch call releases the GIL, and the fast one keeps no offsets."""
     return sum(map(len, tokenizer.encode_batch_fast([text], add_special_tokens=False)))
 
 
 def _load_tiktoken(name: str, directory: Path) -> Encoding | None:
-    """A file that is not there must not be asked for: tiktoken would fetch it from the network, without a timeout."""
+    """Load tiktoken's bundled encoding if its file exists: tiktoken downloads a missing one without a timeout."""
     url = f"https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
-    cache_key = hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()  # as tiktoken/load.py names its cache
+    cache_key = hashlib.sha1(
+        url.encode(), usedforsecurity=False
+    ).hexdigest()  # the name of the file in tiktoken's cache, see tiktoken/load.py
     if not (directory / cache_key).is_file():
         return None
     import tiktoken
@@ -110,6 +115,6 @@ def _load_tiktoken(name: str, directory: Path) -> Encoding | None:
         encoding = tiktoken.get_encoding(name)
     except (ValueError, OSError, ImportError):
         return None
-    # A second copy of the vocabulary, in Python objects, that only decoding to single tokens would need: 30 MB.
+    # A second copy of the vocabulary in Python objects, only for decoding to single tokens: 30 MB.
     encoding._mergeable_ranks.clear()  # noqa: SLF001
     return Encoding(lambda text: len(encoding.encode_ordinary(text)))

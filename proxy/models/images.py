@@ -1,19 +1,19 @@
-"""How large an image in a prompt is, from the header of its data: URL, without decoding the rest."""
+"""Read the size of an image in a prompt from the header of its data: URL, without decoding the remainder."""
 
 import binascii
 from collections.abc import Callable
 
-# Enough for every header but a JPEG's, whose size may follow a thumbnail and a colour profile.
+# Enough for every header except a JPEG's, whose size may follow a thumbnail and a colour profile.
 _HEADER_BYTES = 64
 _JPEG_BYTES = 64 * 1024
 MOST_LOOKED_AT = _JPEG_BYTES * 4 // 3 + 4
-"""Characters of base64 in which a size is looked for."""
-# Of a data: URL, up to its comma.
+"""Characters of base64 that are searched for a size."""
+# The maximum length of a data: URL up to its comma.
 _PREFIX = 256
 
 
 def image_size(url: str) -> tuple[int, int] | None:
-    """Width and height, both above zero, or None for what is no image or tells no size."""
+    """Return width and height, both above zero; None for no image or an unknown size."""
     data = decode_beginning(url, _HEADER_BYTES)
     for magic, read in _FORMATS:
         if data.startswith(magic):
@@ -23,20 +23,20 @@ def image_size(url: str) -> tuple[int, int] | None:
 
 
 def is_data(url: str) -> bool:
-    """Whether the bytes themselves are in the URL, in base64."""
-    head, comma, _ = url[:_PREFIX].partition(",")
-    return bool(comma) and head.lower().startswith("data:") and head.lower().endswith(";base64")
+    """Return True if the URL contains the bytes in base64."""
+    header, comma, _ = url[:_PREFIX].partition(",")
+    return bool(comma) and header.lower().startswith("data:") and header.lower().endswith(";base64")
 
 
 def decode_beginning(url: str, limit: int) -> bytes:
-    """The first bytes of a base64 data: URL; nothing of anything else."""
+    """Return the first bytes of a base64 data: URL; empty for anything else."""
     if not is_data(url):
         return b""
     start = url.index(",") + 1
     encoded = "".join(url[start : start + limit * 4 // 3 + 4].split())
     try:
         return binascii.a2b_base64(encoded[: len(encoded) // 4 * 4])
-    except ValueError:  # not base64, or not even ASCII
+    except ValueError:  # not base64, or not ASCII
         return b""
 
 
@@ -51,7 +51,7 @@ def _gif(data: bytes) -> tuple[int, int] | None:
 
 
 def _bmp(data: bytes) -> tuple[int, int] | None:
-    """The height is negative where rows go from top to bottom."""
+    """Return the size of a BMP. Its height is negative if rows go from top to bottom."""
     if len(data) < 26 or _little(data[14:18]) < 40:
         return None
     return _little(data[18:22]), abs(int.from_bytes(data[22:26], "little", signed=True))
@@ -73,7 +73,7 @@ def _webp(data: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """Walk the segments to the start of frame: SOF0 to SOF15, without DHT, JPG and DAC among them."""
+    """Return the size of a JPEG from its start of frame: SOF0 to SOF15, except DHT, JPG and DAC."""
     at = 2
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]

@@ -1,7 +1,7 @@
-"""What images, audio, files and films in a prompt cost in tokens: by the provider's formula, never as base64 text.
+"""Count the tokens of images, audio, files and video in a prompt by the provider's formula, never as base64 text.
 
-Sizes and durations come from the first bytes of what was sent; what cannot be seen counts as something typical and
-rather large. No more than a megabyte of any part is decoded.
+Sizes and durations come from the first bytes. Unknown ones count as typical and rather large. At most a megabyte of a
+part is decoded.
 """
 
 import math
@@ -21,31 +21,34 @@ from proxy.models.table import MAX_NAME, bare_name
 Json = Mapping[str, object]
 CountTokens = Callable[[str], int]
 
-# What cannot be seen: a screenshot, a minute, two pages.
+# The assumed size of unseen media: a screenshot, a minute, two pages.
 UNSEEN_IMAGE: Final = (1920, 1080)
 _UNSEEN_SECONDS: Final = 60
 _UNSEEN_PAGES: Final = 2
 
-# Files are read so far and extrapolated; a PDF that hides its pages, and any other kind, has one in so many bytes.
+# The bytes of a file that are read, and extrapolated. A PDF with hidden pages, and any other kind, has one page in so
+# many bytes.
 _READ_BYTES: Final = 1_000_000
 _PAGE_BYTES: Final = 20_000
 _PAGE: Final = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
-# Since PDF 1.5 pages lie in compressed streams of objects (ISO 32000-1, 7.5.7). Bytes of one, as it is and inflated.
+# Since PDF 1.5, pages are in compressed streams of objects (ISO 32000-1, 7.5.7). The limits of one, packed and
+# inflated.
 _OBJECTS: Final = b"/ObjStm"
 _STREAM: Final = b"stream"
 _DICTIONARY_BYTES: Final = 600
 _STREAM_BYTES: Final = 100_000
 _INFLATED_BYTES: Final = 400_000
-# Lists of objects compress to a tenth. What expands more is not read on, so that reading costs what the PDF weighs.
+# Lists of objects compress to a tenth. A stream that expands more is not read further, so that the time is proportional
+# to the PDF's size.
 _MOST_EXPANSION: Final = 30
 _MOST_STREAMS: Final = 100
 
-# WAV says its own rate; of other formats the lowest usual one, at which bytes last longest.
+# WAV states its rate. For other formats the lowest usual rate is assumed, at which a byte lasts longest.
 _AUDIO_BYTES: Final = {"pcm16": 48_000, "flac": 16_000}
 _OTHER_AUDIO_BYTES: Final = 4_000
 _VIDEO_BYTES: Final = 100_000
 
-# Longer strings without a space are no text: signatures, encrypted reasoning, data under keys not known here.
+# Longer strings without a space are no text: signatures, encrypted reasoning, data under unknown keys.
 _TEXT_CHARS: Final = 2_000
 # Base64 of encrypted text: 4 characters for 3 bytes, some 4 bytes a token.
 _SEALED_CHARS_PER_TOKEN: Final = 5
@@ -54,7 +57,7 @@ _DEEPEST: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Pixels, and how closely the model is to look."""
+    """An image in pixels, and the requested detail."""
 
     width: float
     height: float
@@ -63,7 +66,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a family of models asks for an image, a second of audio or film, and a page of a file."""
+    """Tokens of a family of models for an image, a second of audio or video, and a page of a file."""
 
     image: Callable[[Image], int]
     audio: int = 10
@@ -72,7 +75,7 @@ class Rates:
 
 
 def _tiles(base: int, tile: int, image: Image) -> int:
-    """Within 2048 x 2048, then the shorter side to 768, then squares of 512."""
+    """Return tokens by tiles: scale to 2048 x 2048, then the shorter side to 768, then count squares of 512."""
     if image.detail == "low":
         return base
     sides = (image.width, image.height)
@@ -81,7 +84,7 @@ def _tiles(base: int, tile: int, image: Image) -> int:
 
 
 def _patches(factor: float, budgets: Mapping[str, int], image: Image) -> int:
-    """Squares of 32, as many as the detail allows; a larger image is made to fit."""
+    """Return tokens by squares of 32, up to the limit of the detail. A larger image is scaled down."""
     most = budgets.get(image.detail, budgets["high"])
     across, down = image.width / 32, image.height / 32
     if math.ceil(across) * math.ceil(down) > most:
@@ -93,13 +96,13 @@ def _patches(factor: float, budgets: Mapping[str, int], image: Image) -> int:
 
 
 def _area(longest: int, most: int, image: Image) -> int:
-    """Pixels / 750, of an image that was made to fit first."""
+    """Return pixels / 750, after scaling down."""
     scale = min(1.0, longest / max(image.width, image.height))
     return max(1, min(most, math.ceil(image.width * image.height * scale * scale / 750)))
 
 
 def _crops(image: Image) -> int:
-    """258 for a small image, else for each of its tiles, whose side is the shorter side / 1.5, from 256 to 768."""
+    """Return 258 for a small image, or for each tile. A tile's side is the shorter side / 1.5, from 256 to 768."""
     sides = (image.width, image.height)
     if max(sides) <= 384:
         return 258
@@ -110,9 +113,9 @@ def _crops(image: Image) -> int:
 _FEW: Final = {"low": 256, "high": 1_536}
 _MANY: Final = {"low": 256, "high": 2_500, "original": 10_000}
 
-# By the beginning of the bare name; the first match holds.
-# OpenAI: https://platform.openai.com/docs/guides/images-vision#calculating-costs; what it bills for gpt-5.2 beyond that
-# page: https://community.openai.com/t/1372291. Its audio: a token for 100 ms (docs/guides/realtime-costs). Its PDFs:
+# By the beginning of the bare name. The first match wins.
+# OpenAI: https://platform.openai.com/docs/guides/images-vision#calculating-costs. Its bill for gpt-5.2, which that page
+# lacks: https://community.openai.com/t/1372291. Its audio: a token for 100 ms (docs/guides/realtime-costs). Its PDFs:
 # text and picture of every page (docs/guides/pdf-files).
 # Claude: https://platform.claude.com/docs/en/build-with-claude/vision and …/pdf-support (1,500 to 3,000 a page).
 # Gemini: https://ai.google.dev/gemini-api/docs/tokens, …/media-resolution and …/document-processing.
@@ -141,23 +144,23 @@ def _family(model: str) -> str:
 
 
 def family_of(model: str) -> str:
-    """Whose formulas count this model's media; models of one family count alike."""
+    """Return the family of a model. Models of one family count media equally."""
     return _family(model[:MAX_NAME])
 
 
 def media_tokens(part: Json, count: CountTokens, family: str = "") -> int:
-    """Tokens of a part of a message that is not a text."""
+    """Return the tokens of a message part that is not text."""
     return _part_tokens(part, count, _RATES[family])
 
 
 def sealed_tokens(text: str) -> int:
-    """Tokens that encrypted text stands for, about."""
+    """Return the approximate tokens of encrypted text."""
     return len(text) // _SEALED_CHARS_PER_TOKEN
 
 
 @dataclass(frozen=True, slots=True)
 class _CountedMedium:
-    """One of them: its URL or base64 (empty: neither was sent), what is said of it, and how it is counted."""
+    """A medium: its URL or base64 (empty if absent), its details, and how it is counted."""
 
     data: str
     details: Json
@@ -166,20 +169,21 @@ class _CountedMedium:
 
     @property
     def is_here(self) -> bool:
-        """Whether its bytes were sent, and not an address."""
+        """Return True if its bytes were sent, and not an address."""
         return bool(self.data) and "://" not in self.data[:16]
 
     @property
     def url(self) -> str:
-        """Some dialects send base64 alone."""
+        """Return its data: URL. Some dialects send base64 only."""
         return self.data if self.data[:5].lower() == "data:" else f"data:;base64,{self.data}"
 
     @property
     def size(self) -> int:
-        """Bytes that the base64 stands for."""
+        """Return the bytes of the base64."""
         return (len(self.data) - (self.data.index(",") + 1 if is_data(self.data) else 0)) * 3 // 4
 
     def text_of(self, key: str) -> str:
+        """Return a detail if it is text; empty otherwise."""
         value = self.details.get(key)
         return value if isinstance(value, str) else ""
 
@@ -194,16 +198,16 @@ def _part_tokens(part: Json, count: CountTokens, rates: Rates) -> int:
 
 
 def _data(inner: object) -> str:
-    """The URL or the base64 of a medium, wherever its dialect of the API keeps it; empty: neither was sent."""
-    found = [inner, *map(inner.get, _DATA_KEYS)] if isinstance(inner, dict) else [inner]
-    return next((text for text in found if isinstance(text, str)), "")
+    """Return the URL or the base64 of a medium in any dialect of the API; empty if absent."""
+    candidates = [inner, *map(inner.get, _DATA_KEYS)] if isinstance(inner, dict) else [inner]
+    return next((text for text in candidates if isinstance(text, str)), "")
 
 
 def data_of(part: Json) -> tuple[str, str]:
-    """The URL or the base64 of a part of a content, and its media type where it is told beside; empty for none."""
+    """Return the URL or the base64 of a content part, and its separate media type; both empty if absent."""
     inner = part.get(str(part.get("type")), part.get("source", part))
-    told = inner.get("media_type") if isinstance(inner, dict) else None
-    return _data(inner), told if isinstance(told, str) else ""
+    media_type = inner.get("media_type") if isinstance(inner, dict) else None
+    return _data(inner), media_type if isinstance(media_type, str) else ""
 
 
 _DATA_KEYS: Final = ("url", "data", "file_data", "image_url", "file_url")
@@ -217,10 +221,10 @@ def _image(medium: _CountedMedium) -> int:
 def _audio(medium: _CountedMedium) -> int:
     if not medium.is_here:
         return _UNSEEN_SECONDS * medium.rates.audio
-    head = decode_beginning(medium.url, 64)
+    header = decode_beginning(medium.url, 64)
     per_second = _AUDIO_BYTES.get(medium.text_of("format"), _OTHER_AUDIO_BYTES)
-    if head[:4] == b"RIFF" and head[12:16] == b"fmt ":
-        per_second = max(1_000, int.from_bytes(head[28:32], "little"))
+    if header[:4] == b"RIFF" and header[12:16] == b"fmt ":
+        per_second = max(1_000, int.from_bytes(header[28:32], "little"))
     return math.ceil(medium.size / per_second * medium.rates.audio)
 
 
@@ -230,7 +234,7 @@ def _video(medium: _CountedMedium) -> int:
 
 
 def pages_of(part: Json) -> int:
-    """Of a part that is a PDF; 0 of any other, and where its bytes were not sent."""
+    """Return the pages of a PDF part; 0 for any other part, or if its bytes were not sent."""
     inner = part.get(str(part.get("type")), part.get("source", part))
     medium = _CountedMedium(_data(inner), {}, len, _RATES[""])
     if not medium.is_here:
@@ -240,27 +244,27 @@ def pages_of(part: Json) -> int:
 
 
 def _pages(read: bytes, size: int) -> int:
-    """Return how many pages a PDF of `size` bytes has that begins so; by its size if it hides them."""
+    """Return the pages of a PDF of `size` bytes with this beginning. Hidden pages are estimated by size."""
     pages = len(_PAGE.findall(read)) + sum(len(_PAGE.findall(objects)) for objects in _object_streams(read))
     return math.ceil(pages * max(1.0, size / _READ_BYTES) or size / _PAGE_BYTES)
 
 
 def _object_streams(read: bytes) -> Iterator[bytes]:
-    """Yield the contents of the compressed streams of objects in a PDF, each once and up to a bound."""
+    """Yield the inflated streams of objects in a PDF, each once and within limits."""
     at = 0
     for _ in range(_MOST_STREAMS):
         if (at := read.find(_OBJECTS, at + 1)) < 0:
             return
         if (start := read.find(_STREAM, at, at + _DICTIONARY_BYTES)) < 0:
             continue
-        at = start  # what names the same stream again is not read again
+        at = start  # a second reference to the same stream is skipped
         packed = read[start + len(_STREAM) : start + _STREAM_BYTES].lstrip(b"\r\n")
-        with suppress(zlib.error):  # another filter, or encrypted
+        with suppress(zlib.error):  # another filter, or encryption
             yield zlib.decompressobj().decompress(packed, min(_INFLATED_BYTES, _MOST_EXPANSION * len(packed) + 1))
 
 
 def _file(medium: _CountedMedium) -> int:
-    """Text as text, a PDF by its pages, everything else by its size."""
+    """Return the tokens of a file: text as text, a PDF by its pages, anything else by its size."""
     page, size = medium.rates.page, medium.size
     if medium.text_of("type") == "text":
         return medium.count(medium.data)
@@ -276,7 +280,7 @@ def _file(medium: _CountedMedium) -> int:
 
 
 def _text(data: bytes) -> str | None:
-    """Bytes that are text, of which the last character may be cut in two."""
+    """Return bytes as text if they are text. The last character may be incomplete."""
     text = data.decode("utf-8", "ignore")
     return text if text and "\0" not in text and len(text.encode()) > len(data) - 4 else None
 
@@ -292,14 +296,14 @@ KINDS: Final = frozenset(_KINDS)
 
 
 def _other(part: Json, count: CountTokens, rates: Rates) -> int:
-    """A kind not known here: its JSON, or something close to it, and the media that it holds."""
+    """Return the tokens of an unknown kind: its approximate JSON, and the media in it."""
     media: list[int] = []
     texts = _without_media(part, media, count, rates, 0)
     return sum(media) + count(msgspec.json.encode(texts).decode())
 
 
 def _without_media(value: object, media: list[int], count: CountTokens, rates: Rates, depth: int) -> object:
-    """A copy with nulls where media stood, whose tokens go into `media`; what lies too deep is left out."""
+    """Return a copy with null for media, whose tokens are added to `media`. Too deep values are left out."""
     if isinstance(value, str):
         if len(value) <= _TEXT_CHARS or not _is_sealed(value):
             return value

@@ -1,4 +1,4 @@
-"""What litellm's table says of models: context windows and prices."""
+"""Context windows and prices of models from litellm's table."""
 
 import re
 import threading
@@ -11,21 +11,21 @@ import msgspec
 
 from policies.price import Price
 
-# The part of litellm's that is read here; `make models` takes it over from the litellm that is installed.
+# The used part of litellm's table. `make models` copies it from the installed litellm.
 TABLE = Path(__file__).parent / "bundled" / "models.json"
 
 MAX_ENTRIES = 1_000
-# Names come from the client: longer ones than any real model's are not worth remembering.
+# Clients choose names. Longer ones than any real model's are not cached.
 MAX_NAME = 256
 
-# 128,000 and 131,072 are one window in two spellings of 128k; the smaller is taken.
+# 128,000 and 131,072 are the same 128k window. The smaller one is used.
 SAME_WINDOW = 1.05
 
-# A price that holds for prompts of over so many tokens.
+# A price for prompts of more than so many tokens.
 _ABOVE = re.compile(r"input_cost_per_token(?P<step>_above_(?P<thousands>\d+)k_tokens)")
 _CHAT_MODES = frozenset({"chat", "responses", "completion"})
 _VERSION = re.compile(r"[-@](?:\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{8}|00\d|latest)$")
-# What gateways add for a price or a way of serving, and Ollama for its newest: not another model's window.
+# Suffixes of gateways for a price or a way of serving, and of Ollama for its newest: the window is the same.
 _VARIANT = re.compile(r":(?:free|beta|nitro|floor|online|exacto|latest)$")
 
 
@@ -34,7 +34,10 @@ Source = Literal["policy", "learned", "asked", "table"]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`tokens` is what prompt and output may take together, or the prompt alone; who said so is `source`."""
+    """A context window.
+
+    tokens: maximum of prompt and output together, or of the prompt only. source: of the number.
+    """
 
     tokens: int
     max_output: int | None
@@ -52,7 +55,7 @@ _Read = tuple[dict[str, Window], dict[str, Window], dict[str, Price]]
 
 
 def bare_name(model: str) -> str:
-    """The model without what providers and releases add: `openrouter/openai/gpt-4o-2024-08-06` is `gpt-4o`."""
+    """Return a model's name without provider and release: `openrouter/openai/gpt-4o-2024-08-06` is `gpt-4o`."""
     name = model.strip().lower().rpartition("/")[2]
     if name.startswith("ft:"):  # ft:gpt-4o-2024-08-06:organisation:name:id
         name = name.split(":")[1]
@@ -64,15 +67,15 @@ def _release(name: str) -> str:
 
 
 class ModelTable:
-    """litellm's model table, from the file that is bundled.
+    """litellm's model table from the bundled file.
 
-    `load` takes some 30 ms and is thread-safe; call it in a worker thread before the first `lookup`.
-
-    litellm's `max_input_tokens` is the whole window for most models (gpt-4o: 128,000) and the input's share for some
-    (gpt-5: 272,000 of 400,000). It is taken as the window for all: for the latter that is on the safe side.
+    `load` takes some 30 ms and is thread-safe. Call it in a worker thread before the first `lookup`. litellm's
+    `max_input_tokens` is the whole window for most models (gpt-4o: 128,000) and the input's share for some (gpt-5:
+    272,000 of 400,000). It counts as the window for all, which is safe for the latter.
     """
 
     def __init__(self, path: Path = TABLE) -> None:
+        """Create a table. It is read at the first use."""
         self._path = path
         self._lock = threading.Lock()
         self._loaded = False
@@ -83,7 +86,7 @@ class ModelTable:
         self._priced: dict[str, Price | None] = {}
 
     def load(self) -> None:
-        """Read the table once; without one every model is unknown, which only means reacting instead of foreseeing."""
+        """Read the table once. Without it every model is unknown, so overflows are only handled after they happen."""
         with self._lock:
             if self._loaded:
                 return
@@ -91,7 +94,7 @@ class ModelTable:
             self._loaded = True
 
     def lookup(self, model: str) -> Window | None:
-        """The window of the model of exactly this name, else of the one this name can only mean, else None."""
+        """Return the window of the model with exactly this name, or else of the only possible one; None otherwise."""
         if not self._loaded:
             self.load()
         if len(model) > MAX_NAME:
@@ -103,7 +106,7 @@ class ModelTable:
         return self._found[model]
 
     def price(self, model: str) -> Price | None:
-        """What the model of this name costs, None where the table does not say."""
+        """Return the price of a model; None if the table has none."""
         if not self._loaded:
             self.load()
         if (name := model[:MAX_NAME]) not in self._priced:
@@ -114,7 +117,7 @@ class ModelTable:
 
 
 def _row_of(table: dict[str, _V], model: str) -> _V | None:
-    """The row of exactly this name, else without its release, its provider, or both."""
+    """Return the row with exactly this name, or else without its release, its provider, or both."""
     name = model.strip().lower()
     while name:
         for candidate in (name, _VARIANT.sub("", name), _release(name)):
@@ -126,7 +129,7 @@ def _row_of(table: dict[str, _V], model: str) -> _V | None:
 
 @cache
 def _bundled_table() -> _Read:
-    """Once for the process."""
+    """Return the bundled table, read once per process."""
     return _read(TABLE)
 
 
@@ -153,7 +156,7 @@ def _window(row: _Row) -> Window | None:
 
 def _price(row: _Row) -> Price | None:
     price = _rates(row, "")
-    above = next((found for name in row if (found := _ABOVE.fullmatch(name))), None)
+    above = next((match for name in row if (match := _ABOVE.fullmatch(name))), None)
     dear = _rates(row, above["step"]) if above else None
     if price is None or above is None or dear is None:
         return price
@@ -161,8 +164,7 @@ def _price(row: _Row) -> Price | None:
 
 
 def _rates(row: _Row, step: str) -> Price | None:
-    """What the table says of prompts of any size, or of those beyond a step; what a cache takes or serves costs what
-    all else does where it says nothing of it."""
+    """Return the prices for prompts of any size, or above a step. Missing cache prices equal the prompt price."""
 
     def rate(name: str, otherwise: float | None) -> float | None:
         value = row.get(name + step)
@@ -186,13 +188,13 @@ def _count(value: object) -> int | None:
 
 
 def _index_bare(exact: dict[str, Window]) -> dict[str, Window]:
-    """Windows by bare name, where all providers and releases agree; else the name alone does not tell."""
-    found: dict[str, list[Window]] = {}
+    """Return windows by bare name, if all providers and releases agree."""
+    windows_by_name: dict[str, list[Window]] = {}
     for name, window in exact.items():
-        found.setdefault(bare_name(name), []).append(window)
-    smallest = {name: min(windows, key=lambda window: window.tokens) for name, windows in found.items()}
+        windows_by_name.setdefault(bare_name(name), []).append(window)
+    smallest = {name: min(windows, key=lambda window: window.tokens) for name, windows in windows_by_name.items()}
     return {
         name: window
         for name, window in smallest.items()
-        if all(other.tokens <= window.tokens * SAME_WINDOW for other in found[name])
+        if all(other.tokens <= window.tokens * SAME_WINDOW for other in windows_by_name[name])
     }

@@ -1,6 +1,6 @@
-"""Counting tokens offline, in bounded time, and never an exception.
+"""Count tokens offline, in bounded time, without exceptions.
 
-Counting releases the GIL, so long texts belong in a worker thread.
+Counting releases the GIL, so count long texts in a worker thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from proxy.models.table import bare_name
 
 DEFAULT_ENCODING = "o200k_base"
 
-# First match wins. Source: tiktoken/model.py; names it does not know are younger, or other vendors'.
+# The first match wins. Source: tiktoken/model.py. Names that it lacks are newer, or of other vendors.
 _ENCODINGS: Final = (
     ("gpt-4o", "o200k_base"),
     ("gpt-4.1", "o200k_base"),
@@ -36,22 +36,22 @@ _ENCODINGS: Final = (
     ("", DEFAULT_ENCODING),  # gpt-5, o1, o3, o4, chatgpt-4o and everything unknown
 )
 
-# Whose tokenizers these encodings are; every other model is counted by estimate.
+# Models with these encodings as their own. Every other model is counted by estimate.
 _OWNERS: Final = re.compile(
     r"(?:gpt-[345]|chatgpt-|o[134](?:-|$)|text-embedding-|davinci-|babbage-|text-davinci|claude-(?:2|instant))"
 )
 
 # o200k_base panics on about a million spaces in one piece (measured, tiktoken 0.14), and the patterns of many a
-# tokenizer.json take quadratic time over them; slices this long cost 0.05 %.
+# tokenizer.json take quadratic time for them. Slices of this length cost 0.05 %.
 SLICE_CHARS = 8_192
-# A text beyond the first is counted up to the second and extrapolated: under a second for any text,
-# 0.1 to 0.2 s for a usual one. A slower encoding counts that much less.
+# A text above the first limit is counted up to the second and extrapolated: under a second for any text, 0.1 to 0.2 s
+# for a usual one. A slower encoding counts less accordingly.
 MAX_EXACT_CHARS = 2_000_000
 SAMPLE_CHARS = 1_000_000
-# What tiktoken counts in 5 to 10 ms, which an event loop can wait for.
+# tiktoken counts this in 5 to 10 ms, which an event loop can wait for.
 INLINE_BYTES = 48_000
 
-# A record's lines are counted anew for every record, and they are short.
+# A record's lines are short, and are counted again for every record.
 MEMO_CHARS = 400
 _MEMO_TEXTS = 4_096
 
@@ -60,18 +60,19 @@ _ESTIMATE = (11, 35)
 
 
 class Tokenizer:
-    """Counts by encoding; each is loaded at first use (0.1 to 2 s), once, from `directory` (`proxy/models/bundled`).
+    """Count tokens by encoding. Each is loaded once at its first use (0.1 to 2 s), from `directory`.
 
     An encoding is one of `encodings.NAMES`, or the path of a tokenizer.json.
     """
 
     def __init__(self, directory: Path = encodings.BUNDLED) -> None:
+        """Create a tokenizer without loading encodings."""
         self._directory = directory
         self._lock = threading.Lock()
         self._loaded: dict[str, _Loaded] = {}
 
     def encoding_for(self, model: str, override: str | None = None) -> str:
-        """The name of the encoding to count this model's tokens with."""
+        """Return the name of the encoding for this model's tokens."""
         if override:
             return override
         name = bare_name(model)
@@ -79,26 +80,26 @@ class Tokenizer:
 
     @staticmethod
     def knows(model: str, override: str | None = None) -> bool:
-        """Whether the encoding for this model is its own, not a stand-in.
+        """Return True if the encoding for this model is its own, not a substitute.
 
-        `override` is the encoding that the config names: taken for the model's own, but for the one of Claude 2.
+        `override` is the encoding in the config. It counts as the model's own, except Claude 2's.
         """
         if override and override != CLAUDE:
             return True
         return _OWNERS.match(bare_name(model)) is not None
 
     def count(self, text: str, encoding: str) -> int:
-        """Tokens of the text; an estimate, high for prose, where the encoding is not at hand or fails."""
+        """Return the tokens of the text; an estimate, high for prose, if the encoding is missing or fails."""
         loaded = self._load(encoding)
         return loaded.short(text) if len(text) <= MEMO_CHARS else loaded.count(text)
 
     def is_quick(self, size: int, encoding: str) -> bool:
-        """Whether an event loop can wait for so many bytes to be counted: a few, and by an encoding that is loaded."""
+        """Return True if an event loop can wait for a count: of few bytes, by a loaded encoding."""
         loaded = self._loaded.get(encoding)
         return loaded is not None and size * loaded.slowness <= INLINE_BYTES
 
     def warm(self, encoding: str) -> None:
-        """Load the encoding, so that no count has to; for a worker thread."""
+        """Load the encoding in a worker thread, so that no count has to."""
         self._load(encoding)
 
     def _load(self, name: str) -> _Loaded:
@@ -111,7 +112,7 @@ class Tokenizer:
 
 
 class _Loaded:
-    """An encoding (None: not at hand, so that everything is estimated) with a memory of short texts."""
+    """An encoding with a cache of short texts. None for a missing one, so that all counts are estimates."""
 
     def __init__(self, encoding: Encoding | None) -> None:
         self.encoding = encoding
@@ -133,7 +134,7 @@ class _Loaded:
 
 
 def _slices(text: str) -> list[str]:
-    """The text in pieces of `SLICE_CHARS`, a surrogate pair that JSON left in two halves kept together."""
+    """Split the text into pieces of `SLICE_CHARS`. A surrogate pair in two halves stays together."""
     pieces = []
     start = 0
     while start < len(text):

@@ -40,7 +40,9 @@ def identify(head: ApiHead, active: Active) -> tuple[Caller, Mode]:
     tenants = active.tenants
     other_keys = [(name, key) for name in _OTHER_KEY_HEADERS if (key := head.header(name))]
     caller = tenants.identify(head.header(b"authorization"), head.header(b"x-api-key"), other_keys)
-    if any(tenants.is_astray(value, caller) for value in (head.query, *(value for _, value in head.headers))):
+    if any(
+        tenants.contains_foreign_key(value, caller) for value in (head.query, *(value for _, value in head.headers))
+    ):
         raise errors.AuthenticationError(_MISPLACED_KEY)
     policy = head.header(b"x-compaction-policy")
     if policy is not None:
@@ -53,7 +55,7 @@ def identify(head: ApiHead, active: Active) -> tuple[Caller, Mode]:
 def check_placement(headers: Headers, active: Active, caller: Caller) -> None:
     """Raise AuthenticationError if a header holds the admin token, or an issued key other than the caller's own."""
     _check_admin_token(headers, b"", active)
-    if any(active.tenants.is_astray(value, caller) for _, value in headers):
+    if any(active.tenants.contains_foreign_key(value, caller) for _, value in headers):
         raise errors.AuthenticationError(_MISPLACED_KEY)
 
 

@@ -177,19 +177,19 @@ class Epochs:
         self._watch(erasure)
         return self.is_up
 
-    async def erase_every(self, first: bytes) -> bool:
+    async def erase_every(self, first_link: bytes) -> bool:
         """Remove everything that is stored of the conversation with this first link. Raises StoreError."""
-        if not await self.erase(first):
+        if not await self.erase(first_link):
             return False
-        async for marks in self.labels(first):
+        async for marks in self.labels(first_link):
             for mark in marks:
-                if not await self.erase(first + mark):
+                if not await self.erase(first_link + mark):
                     return False
         return True
 
-    async def labels(self, first: bytes) -> AsyncIterator[list[bytes]]:
+    async def labels(self, first_link: bytes) -> AsyncIterator[list[bytes]]:
         """Yield the marks of a conversation's labels page by page. Raises StoreError."""
-        async for page in pages_of(self._store, _labels_at(first)):
+        async for page in pages_of(self._store, _labels_at(first_link)):
             yield [bytes.fromhex(member.name) for member in page]
 
     async def look_after(self) -> bool:
@@ -252,26 +252,26 @@ class Epochs:
             remembered.pop(_session_of(erasure), None)
 
     async def _list_label(self, session: bytes) -> None:
-        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        first_link, mark = session[:LINK_BYTES], session[LINK_BYTES:]
         if mark:
-            await self._store.enroll(_labels_at(first), mark.hex(), self._ttl)
+            await self._store.enroll(_labels_at(first_link), mark.hex(), self._ttl)
 
     async def _is_listed(self, session: bytes) -> bool:
         """Return True if the session has no label, or its label is in the list of its conversation."""
-        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
-        return not mark or await self._store.enrolled(_labels_at(first), [mark.hex()]) == [True]
+        first_link, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        return not mark or await self._store.enrolled(_labels_at(first_link), [mark.hex()]) == [True]
 
     async def _strike_label(self, session: bytes) -> None:
-        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        first_link, mark = session[:LINK_BYTES], session[LINK_BYTES:]
         if mark:
-            await self._store.enroll(_labels_at(first), mark.hex(), 0)
+            await self._store.enroll(_labels_at(first_link), mark.hex(), 0)
 
     async def _links_0_2(self, session: bytes) -> list[bytes]:
         """Return the links under which version 0.2.0 may have stored this session; none if they were erased."""
-        first, mark = session[:LINK_BYTES], session[LINK_BYTES:]
-        every = set_apart(first, _EVERY_0_2)
+        first_link, mark = session[:LINK_BYTES], session[LINK_BYTES:]
+        every = set_apart(first_link, _EVERY_0_2)
         start = await self._last_link_0_2(every)
-        link = await self._last_link_0_2(link_of_label(first if start is None or start == every else start, mark))
+        link = await self._last_link_0_2(link_of_label(first_link if start is None or start == every else start, mark))
         return [] if link is None else [set_apart(link, INSTRUCTIONS), link]
 
     async def _last_link_0_2(self, link: bytes) -> bytes | None:
@@ -327,5 +327,5 @@ def _session_of(erasure: str) -> bytes:
     return bytes.fromhex(erasure[_EPOCH_DIGITS:])
 
 
-def _labels_at(first: bytes) -> str:
-    return f"index:labels:{hash_tag(first)}"
+def _labels_at(first_link: bytes) -> str:
+    return f"index:labels:{hash_tag(first_link)}"

@@ -444,9 +444,9 @@ def _part_of(id_: str, rows: Sequence[RequestRow]) -> _Part:
 
 
 def _read_name(name: str) -> _Part | None:
-    last, first, number, id_ = [*name.split("-"), "", "", ""][:4]
+    last_ms, first_ms, number, id_ = [*name.split("-"), "", "", ""][:4]
     try:
-        return _Part(int(last, 16), int(first, 16), int(number, 16), id_)
+        return _Part(int(last_ms, 16), int(first_ms, 16), int(number, 16), id_)
     except ValueError:
         return None
 

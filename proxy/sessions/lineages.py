@@ -37,10 +37,10 @@ class Lineages:
         """Return the time in Unix seconds, as in records."""
         return self._clock()
 
-    def first_seen(self, first: bytes) -> float:
+    def first_seen(self, first_link: bytes) -> float:
         """Return when this process first saw the conversation with this first link."""
-        stored = self._first_seen.get(first)
-        return self._first_seen.keep(first, self._clock(), _SEEN_BYTES) if stored is None else stored
+        stored = self._first_seen.get(first_link)
+        return self._first_seen.keep(first_link, self._clock(), _SEEN_BYTES) if stored is None else stored
 
     async def of(self, tag: str, record: Record) -> Lineage:
         """Return the lineage of this record; a new one if it is unknown.

@@ -271,16 +271,16 @@ class Sessions:
         mark = mark_of(owner.labels, label)
         place = self.place(owner, begin, label)
         firsts = [] if place else await self._conversations(owner, begin)
-        names = [place.name] if place else [first + mark for first in firsts]
+        names = [place.name] if place else [first_link + mark for first_link in firsts]
         return next((session for session in await self._look_up(names) if session is not None), None)
 
     async def _find_last_used(self, owner: SessionOwner, begin: str) -> Session | None:
         """Return the last used session, without a label or in the newest page of those with one."""
         sessions: list[Session] = []
-        for first in (await self._conversations(owner, begin))[:1]:
-            names = await self._existing(owner, [first])
-            async for marks in self.epochs.labels(first):
-                names += await self._existing(owner, [first + mark for mark in marks])
+        for first_link in (await self._conversations(owner, begin))[:1]:
+            names = await self._existing(owner, [first_link])
+            async for marks in self.epochs.labels(first_link):
+                names += await self._existing(owner, [first_link + mark for mark in marks])
                 break
             sessions = await self.look_up(map(target_of, names))
         return sessions[0] if sessions else None
@@ -316,9 +316,9 @@ class Sessions:
         firsts = await self._conversations(owner, begin)
         if colon:
             mark = mark_of(owner.labels, label)
-            targets = [*map(target_of, await self._existing(owner, [first + mark for first in firsts]))]
+            targets = [*map(target_of, await self._existing(owner, [first_link + mark for first_link in firsts]))]
         else:
-            targets = [Target(first, None) for first in firsts]
+            targets = [Target(first_link, None) for first_link in firsts]
         if targets:
             yield targets
 
@@ -327,14 +327,14 @@ class Sessions:
         async for page in self.find_targets(owner, name, may_be_unlisted=False):
             if sessions := [target for target in page if target.mark is not None]:
                 yield sessions
-            for first in (target.first for target in page if target.mark is None):
-                yield [*map(target_of, await self._existing(owner, [first]))]
-                async for marks in self.epochs.labels(first):
-                    yield [*map(target_of, await self._existing(owner, [first + mark for mark in marks]))]
+            for first_link in (target.first for target in page if target.mark is None):
+                yield [*map(target_of, await self._existing(owner, [first_link]))]
+                async for marks in self.epochs.labels(first_link):
+                    yield [*map(target_of, await self._existing(owner, [first_link + mark for mark in marks]))]
 
-    async def has_conversation(self, owner: SessionOwner, first: bytes) -> bool:
+    async def has_conversation(self, owner: SessionOwner, first_link: bytes) -> bool:
         """Return True if a conversation is listed for the tenant. Raises StoreError."""
-        return first in await self._conversations(owner, first.hex())
+        return first_link in await self._conversations(owner, first_link.hex())
 
     async def erase(self, owner: SessionOwner, pages: AsyncIterable[Sequence[Target]]) -> Erased:
         """Remove everything that is stored of these targets. Return when every replica knows.
@@ -365,31 +365,31 @@ class Sessions:
             return False
 
     async def _erase_and_strike(self, owner: SessionOwner, target: Target) -> bool:
-        first, mark = target
+        first_link, mark = target
         marks = [mark or b""]
         if mark is not None:
-            done = await self.epochs.erase(first + mark)
+            done = await self.epochs.erase(first_link + mark)
         else:
-            async for page in self.epochs.labels(first):
+            async for page in self.epochs.labels(first_link):
                 marks += page
-            done = await self.epochs.erase_every(first)
+            done = await self.epochs.erase_every(first_link)
         if not done:
             return False
         moment = repr(self._clock()).encode()
-        await self._store.put(erased_at(owner, name_of(first), mark), moment, self._ttl)
+        await self._store.put(erased_at(owner, name_of(first_link), mark), moment, self._ttl)
         for mark in marks:
-            self._here.drop(first + mark)
+            self._here.drop(first_link + mark)
             for index in _every_index(owner, target.id, mark):
-                await self._store.enroll(index, (first + mark).hex(), 0)
-        if target.mark is None or not await self._has_sessions(owner, first):
+                await self._store.enroll(index, (first_link + mark).hex(), 0)
+        if target.mark is None or not await self._has_sessions(owner, first_link):
             await self._store.enroll(named_at(owner, target.id), target.id, 0)
         return True
 
-    async def _has_sessions(self, owner: SessionOwner, first: bytes) -> bool:
+    async def _has_sessions(self, owner: SessionOwner, first_link: bytes) -> bool:
         """Return True if a conversation has a listed session. Raises StoreError."""
-        if await self._existing(owner, [first]):
+        if await self._existing(owner, [first_link]):
             return True
-        async for _ in self.epochs.labels(first):
+        async for _ in self.epochs.labels(first_link):
             return True
         return False
 

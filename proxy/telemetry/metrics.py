@@ -225,9 +225,9 @@ def _histogram(name: str, documentation: str, labels: Labels, histograms: Histog
     for values, histogram in sorted(histograms.of.copy().items()):
         buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
         cumulated, exemplars = 0, histogram.exemplars.copy()
-        for place, (bound, number) in enumerate(zip(bounds, histogram.counts.copy(), strict=True)):
+        for index, (bound, number) in enumerate(zip(bounds, histogram.counts.copy(), strict=True)):
             cumulated += number
-            if (traced := exemplars.get(place)) is not None:
+            if (traced := exemplars.get(index)) is not None:
                 buckets.append((bound, cumulated, Exemplar({"trace_id": traced.trace_id}, traced.value, traced.at)))
             else:
                 buckets.append((bound, cumulated))

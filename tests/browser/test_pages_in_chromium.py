@@ -316,7 +316,7 @@ def test_what_people_ask_is_answered_within_two_clicks(tmp_path: Path) -> None:
         chromium.press_button("Show")
         chromium.wait_for(f"Request {name}")
         chromium.click(name)
-        assert "Where its time went" in chromium.text(), "what happened to this request?"
+        assert "Duration by stage" in chromium.text(), "what happened to this request?"
 
 
 def test_a_page_shows_what_comes_without_being_loaded_again(tmp_path: Path) -> None:

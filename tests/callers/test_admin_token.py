@@ -52,13 +52,13 @@ def linked(file: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda file: written(file, 0o640), "may be read or written by others"),
-        (lambda file: written(file, 0o604), "may be read or written by others"),
-        (lambda file: written(file, 0o620), "may be read or written by others"),
-        (lambda file: written(file, text=""), "holds no token"),
-        (lambda file: written(file, text="short"), "holds no token"),
-        (lambda file: written(file, text=TOKEN + "\nX: y"), "holds no token"),
-        (lambda file: file.write_bytes(b"\xff" * 1_000_000) and file.chmod(0o600), "holds no token"),
+        (lambda file: written(file, 0o640), "can be read or written by other users"),
+        (lambda file: written(file, 0o604), "can be read or written by other users"),
+        (lambda file: written(file, 0o620), "can be read or written by other users"),
+        (lambda file: written(file, text=""), "contains no token"),
+        (lambda file: written(file, text="short"), "contains no token"),
+        (lambda file: written(file, text=TOKEN + "\nX: y"), "contains no token"),
+        (lambda file: file.write_bytes(b"\xff" * 1_000_000) and file.chmod(0o600), "contains no token"),
         (lambda file: os.mkfifo(file, 0o600), "is no regular file"),
         (linked, "is a link"),
     ],
@@ -92,7 +92,7 @@ def test_where_no_file_can_be_had_the_token_is_this_processes_alone(tmp_path: Pa
     for place in (tmp_path / "gone" / "t", tmp_path / "directory"):
         made = keep_token(place)
         assert (len(made.value), made.file) == (43, None)
-        assert "only this process knows" in (made.trouble or "")
+        assert "is only in this process" in (made.trouble or "")
 
 
 def test_processes_that_start_at_once_agree(file: Path) -> None:

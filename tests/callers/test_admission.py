@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 KEY: Header = (b"Authorization", b"Bearer acme-key")
-OVERLOADED = "Too many requests are under way here; try again in a moment."
-BUSY = "Too many of your requests are under way at once; try again in a moment."
+OVERLOADED = "Too many requests are in flight; try again in a moment."
+BUSY = "Too many of your requests are in flight; try again in a moment."
 
 
 class Room:

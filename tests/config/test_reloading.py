@@ -120,7 +120,7 @@ async def test_a_page_is_told_why_the_file_was_not_taken_and_no_secret(tmp_path:
         assert SECRET not in page + str(told)
         write(run.file, settings(first))
         page = (await ask(run.address, "POST", "/admin/config/reload", [BEARER, html], b"")).body.decode()
-        assert "it says what is in force already" in page
+        assert "it is unchanged" in page
 
 
 async def test_without_a_file_there_is_nothing_to_read_again(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_an_unknown_name_is_told_what_there_is(tmp_path: Path, encoding: str) ->
 
 def test_a_missing_tokenizer_json_is_a_problem_of_the_config(tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / "tokenizer.json"
-    assert problem(tmp_path, str(path)).startswith(f"there is no such file: {path}; download")
+    assert problem(tmp_path, str(path)).startswith(f"the file does not exist: {path}; download")
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe", b"<html>not found</html>"])

@@ -47,7 +47,7 @@ NO_JSON = "The request body is not valid JSON: "
 MALFORMED = NO_JSON + "JSON is malformed: "
 DEEP = "The request body is nested more than 100 levels deep."
 LIMIT = f"The request body is over the limit of {MOST:,} bytes (server.max_body_bytes)."
-STRANGER = "the API key is not known here; ask the operator of this proxy for one and send it as a Bearer token"
+STRANGER = "the API key is unknown; ask the operator of this proxy for one and send it as a Bearer token"
 
 
 anyio_backend = backends(TWO_WAYS)

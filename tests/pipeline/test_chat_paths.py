@@ -115,7 +115,7 @@ async def test_a_websocket_for_responses_is_refused_so_that_the_client_goes_on_w
         assert reply.header(b"upgrade") == b"HTTP/1.1"
         assert reply.json() == {
             "error": {
-                "message": "There are no WebSockets here; send the request by POST over HTTP.",
+                "message": "WebSockets are not supported; send the request by POST over HTTP.",
                 "type": "invalid_request_error",
                 "param": None,
                 "code": "websocket_not_supported",

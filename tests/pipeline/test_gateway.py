@@ -406,8 +406,7 @@ CLOSED = {"policies": {"default": {"fail": "closed"}}}
 
 def refusal(reason: str, session: str | None, *, can_retry: bool) -> dict[str, object]:
     return {
-        "message": f"The conversation could not be compacted ({reason}), and the policy does not allow to send it as "
-        "it came.",
+        "message": f"The conversation could not be compacted ({reason}), and the policy forbids sending it unchanged.",
         "type": "server_error",
         "param": None,
         "code": "compaction_failed",

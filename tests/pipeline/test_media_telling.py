@@ -105,19 +105,16 @@ async def test_a_page_tells_what_became_of_pictures(tmp_path: Path) -> None:
         page = await seen(play, f"/admin/sessions/{name}")
     assert outcome(reply) == ("cooled", "media_aged")
     assert "left out: picture" in page
-    assert (
-        f"Of 16 pictures and papers, {words.size(80_000)} together, of which its upstream takes 15 pictures (learned"
-        in page
-    )
-    assert "7 give way to notes. 9 of them were sent." in page
+    assert f"16 pictures and documents, {words.size(80_000)} in all; the upstream accepts 15 pictures (learned" in page
+    assert "Notes replace 7 of them. 9 of them were sent." in page
 
 
 @pytest.mark.parametrize(
     ("source", "learned_at", "told"),
     [
         ("learned", 1_000.0, " (learned 3 h ago)"),
-        ("config", None, " (by the config)"),
-        ("provider", None, " (as its provider says)"),
+        ("config", None, " (set in the config)"),
+        ("provider", None, " (the provider's documented limit)"),
         (None, None, ""),
     ],
 )
@@ -125,8 +122,8 @@ def test_who_says_what_an_upstream_takes(source: str | None, learned_at: float |
     left = MediaLeftOut(62, 38, 80_100_000, 32_000_000, None, source, learned_at)
     sentence = words.media(left, 1_000.0 + 3 * 3_600)
     assert sentence == (
-        f"Of 62 pictures and papers, {words.size(80_100_000)} together, of which its upstream takes "
-        f"{words.size(32_000_000)} a request{told}, 38 give way to notes."
+        f"62 pictures and documents, {words.size(80_100_000)} in all; the upstream accepts "
+        f"{words.size(32_000_000)} a request{told}. Notes replace 38 of them."
     )
 
 

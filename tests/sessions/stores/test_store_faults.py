@@ -514,7 +514,7 @@ class TestSqlite:
         monkeypatch.setattr("proxy.sessions.stores.sqlite.OPERATION_TIMEOUT", 0.05)
         store = SqliteStore(tmp_path / "store.db")
         hanging = threading.Event()
-        with pytest.raises(StoreError, match="no answer within"):
+        with pytest.raises(StoreError, match="no response within"):
             await store._run(lambda: hanging.wait(10))
         hanging.set()
         monkeypatch.undo()
