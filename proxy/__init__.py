@@ -1,1 +1,1 @@
-"""Everything that does I/O: `app` starts and ends it, `wiring` builds it; `errors`, `lru` and `memory` serve all."""
+"""The I/O of Concertina: `app` runs it, `wiring` builds it, and all parts use `errors`, `lru` and `memory`."""

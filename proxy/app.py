@@ -1,4 +1,4 @@
-"""The composition root: opens everything in order, closes it in reverse, and says which path goes where."""
+"""The composition root: it opens all parts in order, closes them in reverse, and routes paths."""
 
 import asyncio
 import os
@@ -61,14 +61,14 @@ from proxy.upstreams.http import UpstreamClient
 from proxy.wiring import open_engine
 
 _WORKERS = 2
-# For work that goes on in the background, once the last request has ended.
+# Timeout for background work after the last request has ended, in seconds.
 _DRAIN_SECONDS = 10.0
-# For what a collector has not taken yet.
+# Timeout for unsent spans, in seconds.
 _EXPORT_SECONDS = 2.0
 
 
 class App(Served):
-    """The proxy as an ASGI application: our own pages, or an exchange for the pipeline."""
+    """The proxy as an ASGI application: its own pages, or an exchange for the pipeline."""
 
     def __init__(
         self,
@@ -78,7 +78,10 @@ class App(Served):
         look_every: float = SECONDS,
         peers: Peers | None = None,
     ) -> None:
-        """`source` is looked at every `look_every` seconds, and taken where it has changed. `peers` serve beside it."""
+        """Create the application.
+
+        source: polled every `look_every` seconds, and loaded if it has changed. peers: the other workers.
+        """
         self._config = config
         self._source = source
         self._look_every = look_every
@@ -93,6 +96,7 @@ class App(Served):
         self._pages = AdminSite(lambda: self._opened, lambda: self.is_draining, lifespan=lambda _: self._lifespan())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
         if scope["type"] == "http" and self._opened is not None:
             head = ApiHead(scope["method"], target_of(scope), scope["headers"])
             if not head.is_ours:
@@ -104,41 +108,46 @@ class App(Served):
         await self._pages(scope, receive, send)
 
     def error_shape(self, method: str, target: str, headers: Headers) -> ErrorShape:
+        """Return the format of errors for a request."""
         return ApiHead(method, target, headers).dialect.answers
 
     @property
     def server_settings(self) -> Server:
+        """Return the server section of the config in force."""
         return self._config.server
 
     def drain(self) -> None:
+        """Stop accepting requests."""
         self.is_draining = True
         self._ending_since = time.monotonic()
         server = self._config.server
-        self._log.info("stopping", requests=self._under_way, drain_delay_s=server.drain_delay, drain_s=server.drain)
+        self._log.info("stopping", requests=self._in_flight, drain_delay_s=server.drain_delay, drain_s=server.drain)
 
     def break_off(self) -> None:
-        self._broken_off = self._under_way
+        """End the open requests."""
+        self._broken_off = self._in_flight
         if self._opened is not None:
             self._pipeline.open_requests.end(ShuttingDownError())
 
     def report_end(self) -> None:
+        """Log the end of the process."""
         seconds = round(time.monotonic() - self._ending_since, 3)
         self._log.info("stopped", broken_off=self._broken_off, seconds=seconds)
 
     @property
-    def _under_way(self) -> int:
+    def _in_flight(self) -> int:
         return len(self._pipeline.open_requests) if self._opened is not None else 0
 
     @asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:
-        """Opened until the server says that it ends, or a second signal has cancelled that, which is no fault."""
+        """Open the app until the server stops. A second signal cancels that, which is no fault."""
         async with self.open():
             with suppress(asyncio.CancelledError):
                 yield
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """What answers requests; the server's lifespan opens it."""
+        """Open all parts that answer requests. The server's lifespan does this."""
         config = self._config
         async with AsyncExitStack() as opened:
             workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="concertina")
@@ -151,7 +160,7 @@ class App(Served):
             client = await opened.enter_async_context(UpstreamClient(config.upstreams, os.environ))
             started, name = time.time(), f"{socket.gethostname()}:{config.server.port}"
             recent, histories, unsaved = Recent(), SessionHistories(), UnsavedRequests()
-            key_usage = KeyUsage(store, time.time, lambda model: engine.windows.price(model))  # noqa: PLW0108 - made below
+            key_usage = KeyUsage(store, time.time, lambda model: engine.windows.price(model))  # noqa: PLW0108 - created below
             spans = await opened.enter_async_context(_spans(config.telemetry.traces, name))
             hooks: list[Hook] = [key_usage, *spans, *(import_function(name) for name in config.hooks)]
             engine = await open_engine(config, store, client, workers, self._log, recent, histories, unsaved, *hooks)
@@ -172,8 +181,8 @@ class App(Served):
             self._pipeline = pipeline
             openmetrics = engine.metrics.openmetrics if self._peers is None else None
             run = f"{name}:{secrets.token_hex(8)}"
-            for held in (engine.sent_prompts, engine.upstream_failures):
-                held.shows_content = partial(_shows_content, reloader)
+            for content_memory in (engine.sent_prompts, engine.upstream_failures):
+                content_memory.shows_content = partial(_shows_content, reloader)
             figures = self._figures(engine, run)
             requests = self._kept_requests(unsaved, engine, name)
             replicas = Replicas(engine.sessions.sealed, run, lambda: self._replica(name, started, reloader))
@@ -190,18 +199,18 @@ class App(Served):
             await opened.enter_async_context(look_after)
             await opened.enter_async_context(repeat_every(lambda: looking.run(keys.look(), None), LOOK_FOR_KEYS_EVERY))
             counting = key_usage.count, COUNT_EVERY, key_usage.count, fail_open.for_event("key_usage_failed")
-            await opened.enter_async_context(_repeat_to_the_end(*counting))
+            await opened.enter_async_context(_repeat_until_end(*counting))
             await opened.enter_async_context(_write_figures(figures, replicas, fail_open.for_event("figures_failed")))
             writing = stored.write, HISTORIES_EVERY, stored.write, fail_open.for_event("histories_failed")
-            await opened.enter_async_context(_repeat_to_the_end(*writing))
+            await opened.enter_async_context(_repeat_until_end(*writing))
             storing = requests.write, REQUESTS_EVERY, requests.write, fail_open.for_event("requests_failed")
-            await opened.enter_async_context(_repeat_to_the_end(*storing))
+            await opened.enter_async_context(_repeat_until_end(*storing))
             engine.observe(self._start_event())
             yield
             self._opened = None
 
     def _figures(self, engine: Engine, run: str) -> KeptFigures:
-        """What is kept of the figures of this run of the process."""
+        """Return the stored figures of this run of the process."""
         sealed = replace(engine.sessions.sealed, ttl=self._config.telemetry.figures)
         return KeptFigures(engine.tallies.hours, sealed, run, time.time, engine.sessions.is_up)
 
@@ -220,17 +229,17 @@ class App(Served):
         return self._pipeline.active.tenants.operator_of(tenant)
 
     def _watch(self, metrics: Metrics, pipeline: Pipeline, reloader: Reloader) -> None:
-        """Have the metrics tell what only the app knows."""
-        taken, digest = (
-            "Whether the config's file was taken when it was last read",
-            "The config in force, by its digest",
+        """Add the metrics that only the app knows."""
+        reload_text, digest = (
+            "1 if the last reload of the config's file was successful",
+            "Digest of the config in force",
         )
         metrics.gauge(
-            "requests_in_flight", "Requests under way", ("tenant",), lambda: by_name(pipeline.admission.in_flight)
+            "requests_in_flight", "Requests in flight", ("tenant",), lambda: by_name(pipeline.admission.in_flight)
         )
-        metrics.gauge("config_reload_successful", taken, (), lambda: [((), not reloader.problems)])
+        metrics.gauge("config_reload_successful", reload_text, (), lambda: [((), not reloader.problems)])
         metrics.gauge(
-            "health", "How a kind of part is: 0 good, 1 to look at, 2 not well", ("part",),
+            "health", "Health of a kind of part: 0 good, 1 warning, 2 bad", ("part",),
             lambda: health_samples(self._opened),
         )  # fmt: skip
         metrics.gauge("config_digest_info", digest, ("digest",), lambda: [((digest_of(self._config),), 1)])
@@ -263,23 +272,24 @@ class App(Served):
 
     @property
     def reloader(self) -> Reloader | None:
+        """Return the reloader; None before the app is open."""
         return self._opened.reloader if self._opened else None
 
     def reload(self) -> None:
-        """Have the config read again; before the app is open there is nothing newer to read."""
+        """Reload the config. Before the app is open there is nothing newer to read."""
         if self.reloader is not None:
             self.reloader.ask()
 
     def _swap(self, config: Config) -> None:
-        """Put a config in force for the requests to come; those under way keep what they began with."""
-        assert self._opened is not None  # noqa: S101 - opened before there is anything to swap
+        """Put a config in force for new requests. Those in flight keep theirs."""
+        assert self._opened is not None  # noqa: S101 - opened before anything is swapped
         self._pipeline.activate(self._activate(config, self._opened.engine), config.upstreams.values())
         self._config = config
         self._log.configure(config.logging.level, config.logging.format)
 
     @property
     def admin_token(self) -> AdminToken | None:
-        """In force now; None before the app is open."""
+        """Return the token in force; None before the app is open."""
         return self._pipeline.active.admin_token if self._opened else None
 
     def _activate(self, config: Config, engine: Engine) -> Active:
@@ -288,17 +298,17 @@ class App(Served):
         tracing = Tracing(traces.sample) if traces.endpoint else None
         most = most_requests(server.max_requests and -(-server.max_requests // processes))
         buffered = most_buffered(server.max_buffered_bytes, processes) // processes
-        # At least one body, and what it unpacks to.
+        # At least one body, and its decompressed content.
         buffered = max(buffered, 2 * server.max_body_bytes)
         return Active(Tenants(config, self._keys), engine.router(config), server, most, buffered, token, tracing)
 
     @property
     def _processes(self) -> int:
-        """Return the number of processes that share what the config allows."""
+        """Return the number of processes that share the limits of the config."""
         return 1 if self._peers is None else self._peers.count
 
     def _own_admin_token(self) -> AdminToken:
-        """The token for as long as none is configured. The store's file, which it lies beside, never changes."""
+        """Return the generated token, used if none is configured. The store's file next to it never changes."""
         if self._made_token is None:
             self._made_token = admin_token.keep_token(admin_token.token_file(self._config))
             if self._made_token.trouble:
@@ -308,7 +318,7 @@ class App(Served):
 
 @asynccontextmanager
 async def _spans(traces: Traces, name: str) -> AsyncIterator[tuple[Hook, ...]]:
-    """What makes spans and exports them, where there is somebody to take them."""
+    """Yield the hook that creates and exports spans, if there is a collector."""
     if not traces.endpoint:
         yield ()
         return
@@ -328,7 +338,7 @@ async def _spans(traces: Traces, name: str) -> AsyncIterator[tuple[Hook, ...]]:
 
 @asynccontextmanager
 async def _write_figures(figures: KeptFigures, replicas: Replicas, fail_open: FailOpen) -> AsyncIterator[None]:
-    """The store is told now and then what this process has done and that it is there, and once more at the end."""
+    """Write figures and heartbeats to the store at intervals, and once more at the end."""
     await fail_open.run(replicas.beat(), None)
     writing = repeat_every(lambda: fail_open.run(figures.write(), None), WRITE_EVERY)
     async with writing, repeat_every(lambda: fail_open.run(replicas.beat(), None), BEAT_EVERY):
@@ -338,24 +348,24 @@ async def _write_figures(figures: KeptFigures, replicas: Replicas, fail_open: Fa
 
 
 @asynccontextmanager
-async def _repeat_to_the_end(
-    work: Callable[[], Awaitable[None]], seconds: float, last: Callable[[], Awaitable[None]], fail_open: FailOpen
+async def _repeat_until_end(
+    work: Callable[[], Awaitable[None]], seconds: float, final_work: Callable[[], Awaitable[None]], fail_open: FailOpen
 ) -> AsyncIterator[None]:
-    """Do this every so many seconds while the block lasts, and the last of it behind that."""
+    """Repeat work while the block lasts, and do the last work after it."""
     async with repeat_every(lambda: fail_open.run(work(), None), seconds):
         yield
-    await fail_open.run(last(), None)
+    await fail_open.run(final_work(), None)
 
 
 def _shows_content(reloader: Reloader, tenant: str) -> bool:
-    """Return True if the config in force lets the content of a tenant be read."""
+    """Return True if the config in force allows reading the content of a tenant."""
     return reloader.config.shows_content(tenant)
 
 
 async def _look_after(engine: Engine, histories: StoredHistories, recent: Recent) -> None:
-    """Learn what was asked for elsewhere: compactions, and erasures, to know nothing any more of what they were of."""
+    """Learn requested compactions and erasures, and forget erased sessions in this process."""
     engine.sent_prompts.forget_hidden()
     if await engine.sessions.look_after():
         for key in await histories.forget_erased():
-            for kept in (recent, engine.sent_prompts, engine.upstream_failures):
-                kept.forget(key.tenant, key.id, key.label.__eq__)
+            for memory in (recent, engine.sent_prompts, engine.upstream_failures):
+                memory.forget(key.tenant, key.id, key.label.__eq__)

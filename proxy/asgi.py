@@ -1,5 +1,8 @@
-"""The proxy as an ASGI application: `CONCERTINA_CONFIG=config.yaml uvicorn proxy.asgi:app`, hypercorn, or below a path
-of another application (`starlette.routing.Mount`)."""
+"""The proxy as an ASGI application for other servers.
+
+Use `CONCERTINA_CONFIG=config.yaml uvicorn proxy.asgi:app`, hypercorn, or a path of another application
+(`starlette.routing.Mount`).
+"""
 
 import asyncio
 import os
@@ -17,21 +20,25 @@ _OF_SERVER = (b"connection", b"transfer-encoding", b"keep-alive", b"date", b"ser
 
 
 class Application:
-    """The proxy below a server that is not its own.
+    """The proxy in a server that is not its own.
 
-    Opened by the server's lifespan. Where none comes, as below a path of another application, the first request opens
-    it for as long as the event loop runs.
+    The server's lifespan opens it. Without a lifespan, as at a path of another application, the first request opens it
+    until the event loop ends.
     """
 
     def __init__(self, proxy: App | None = None) -> None:
-        """`proxy`: else one of the config that CONCERTINA_CONFIG names, else of the built-in defaults, read when it is
-        opened: importing this module needs none. A faulty one, or its store, keeps the server from starting; where
-        no lifespan comes, it raises ConfigError or StoreError then."""
+        """Create the application.
+
+        proxy: by default one with the config of CONCERTINA_CONFIG or the built-in defaults. It is read when it is
+        opened, so importing this module needs none. An invalid config or store keeps the server from starting. Without
+        a lifespan it raises ConfigError or StoreError at the first request.
+        """
         self._given = proxy
         self._app: App | None = None
         self._opening: _Opening | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request or the lifespan."""
         if scope["type"] == "lifespan":
             await self._live(scope, receive, send)
             return
@@ -43,8 +50,10 @@ class Application:
         await app(scope, receive, send_on)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Be open for as long as the server lives, or keep it from starting: if this raised instead, uvicorn would
-        serve without a lifespan, and every request be a fault."""
+        """Stay open while the server runs, or keep it from starting.
+
+        An exception instead would make uvicorn serve without a lifespan, and every request would fail.
+        """
         try:
             self._app = self._make_app()
         except (ConfigError, StoreError) as error:
@@ -59,10 +68,10 @@ class Application:
     def _make_app(self) -> App:
         if self._given is not None:
             return self._given
-        path = Path(named) if (named := os.environ.get(_CONFIG)) else None
+        path = Path(variable) if (variable := os.environ.get(_CONFIG)) else None
         file = source(path, os.environ)
         config = load(path, os.environ)
-        store_secret.make(config)  # before there is a store, which would be one without it
+        store_secret.make(config)  # before the store is created, which would otherwise have no secret
         check_file(config.store.url, config.store.timeout)
         return App(config, source=file)
 
@@ -74,7 +83,7 @@ class Application:
 
 
 class _Opening:
-    """An app that is opened by a task of its own, which stays in it until its event loop ends."""
+    """An app that its own task keeps open until its event loop ends."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -87,7 +96,7 @@ class _Opening:
         return self._loop is asyncio.get_running_loop() and not self._task.done()
 
     async def wait(self) -> None:
-        """Return when it is open; raises what kept it from that."""
+        """Return when it is open. Raises the error of opening it."""
         await asyncio.wait((self._task, self._is_open), return_when=asyncio.FIRST_COMPLETED)
         if self._task.done():
             self._task.result()
@@ -99,7 +108,7 @@ class _Opening:
 
 
 def _without_server_headers(event: Event) -> Event:
-    """Leave out what the server adds by itself, or HTTP/2 does not allow (RFC 9113, section 8.2.2)."""
+    """Drop headers that the server adds itself, or that HTTP/2 forbids (RFC 9113, section 8.2.2)."""
     if event["type"] != "http.response.start":
         return event
     return {**event, "headers": [header for header in event.get("headers", ()) if header[0] not in _OF_SERVER]}

@@ -1,8 +1,8 @@
-"""Every error this proxy answers with itself: whose fault it is, its HTTP status, its code and whether to retry."""
+"""The errors that the proxy itself returns, with HTTP status, code and retry advice."""
 
 
 class ProxyError(Exception):
-    """An error the client sees in the shape of its dialect; message, type, param and code are OpenAI's."""
+    """A fault of the proxy. The client gets it in the format of its dialect, with OpenAI's fields."""
 
     status = 500
     code = "internal_error"
@@ -14,16 +14,17 @@ class ProxyError(Exception):
     ends_connection = False
 
     def __init__(self, message: str = "", *, param: str | None = None) -> None:
-        """`message`: in place of the class's own."""
+        """Create an error. `message` replaces the class's own."""
         self.message = message or self.message
         super().__init__(self.message)
         self.param = param
 
     def fields(self) -> dict[str, object]:
+        """Return the fields of the error object."""
         return {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Headers of the answer; `x-should-retry` is what OpenAI's SDKs obey before their own rules."""
+        """Return the headers of the response. OpenAI's SDKs obey `x-should-retry` before their own rules."""
         headers = [(b"content-type", b"application/json"), (b"x-should-retry", b"true" if self.retryable else b"false")]
         if self.retry_after is not None:
             headers.append((b"retry-after", str(self.retry_after).encode()))
@@ -31,11 +32,11 @@ class ProxyError(Exception):
 
 
 class ClientGoneError(Exception):
-    """The client closed the connection; there is nobody to answer."""
+    """The client disconnected, so nobody gets a response."""
 
 
 class InvalidRequestError(ProxyError):
-    """The client's fault: it can be sent again only after it was changed."""
+    """The request is invalid. Change it before you send it again."""
 
     status = 400
     code = "invalid_request"
@@ -43,26 +44,26 @@ class InvalidRequestError(ProxyError):
 
 
 class AmbiguousPathError(InvalidRequestError):
-    """Another server may read this path as another one: nothing that follows it on its connection is served."""
+    """Another server may read this path differently. The connection is closed after the response."""
 
     ends_connection = True
 
 
 class InvalidJSONError(InvalidRequestError):
-    """The body is not the JSON object that a request is."""
+    """The request body is not a JSON object."""
 
     code = "invalid_json"
 
 
 class BodyTooLargeError(InvalidRequestError):
-    """The body is over `server.max_body_bytes`, as sent or after decompression."""
+    """The request body is larger than `server.max_body_bytes`, as sent or after decompression."""
 
     status = 413
     code = "request_too_large"
 
 
 class AuthenticationError(ProxyError):
-    """The caller's key belongs to no tenant and the proxy is closed to strangers."""
+    """The API key is unknown, invalid or missing."""
 
     status = 401
     code = "invalid_api_key"
@@ -70,7 +71,7 @@ class AuthenticationError(ProxyError):
 
 
 class NotAllowedError(ProxyError):
-    """The caller asked for something its tenant may not have."""
+    """The key is not allowed to do this."""
 
     status = 403
     code = "not_allowed"
@@ -78,33 +79,33 @@ class NotAllowedError(ProxyError):
 
 
 class ContentHiddenError(NotAllowedError):
-    """What a conversation says is asked for, and its tenant's `inspect` does not allow it to be read."""
+    """The content of conversations is hidden: the tenant's `inspect` does not allow reading it."""
 
     code = "content_hidden"
 
 
 class TooManyFailuresError(AuthenticationError):
-    """Another wrong token from an address that so many came from lately."""
+    """Too many wrong tokens came from this address. Try again later."""
 
     status = 429
     code = "too_many_failures"
     message = "Too many wrong tokens came from this address; try again later."
 
     def __init__(self, retry_after: int) -> None:
-        """`retry_after` is in seconds."""
+        """Create an error. `retry_after` is in seconds."""
         super().__init__()
         self.retry_after = retry_after
 
 
 class NotFoundError(InvalidRequestError):
-    """There is nothing of ours by this name."""
+    """The proxy has nothing with this name."""
 
     status = 404
     code = "not_found"
 
 
 class ErasedError(InvalidRequestError):
-    """What was asked for was erased."""
+    """The requested data was erased."""
 
     status = 410
     code = "erased"
@@ -112,7 +113,7 @@ class ErasedError(InvalidRequestError):
 
 
 class NothingToUndoError(InvalidRequestError):
-    """The session has no record that could be undone."""
+    """The session has no record to undo."""
 
     status = 409
     code = "nothing_to_undo"
@@ -120,33 +121,35 @@ class NothingToUndoError(InvalidRequestError):
 
 
 class MethodNotAllowedError(InvalidRequestError):
-    """The path is ours and takes the methods in `allowed` only."""
+    """The path supports only the methods in `allow`."""
 
     status = 405
     code = "method_not_allowed"
 
     def __init__(self, message: str, allowed: str) -> None:
+        """Create an error. `allowed` is the value of the header."""
         super().__init__(message)
         self._allowed = allowed.encode()
 
     def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers with the allowed methods."""
         return [*super().headers(), (b"allow", self._allowed)]
 
 
 class WebSocketError(InvalidRequestError):
-    """A WebSocket is asked for where there are none. After this status clients go on over HTTP."""
+    """WebSockets are not supported. Clients continue over HTTP after this status."""
 
     status = 426
     code = "websocket_not_supported"
-    message = "There are no WebSockets here; send the request by POST over HTTP."
+    message = "WebSockets are not supported; send the request by POST over HTTP."
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """RFC 9110, section 15.5.22, wants the protocol to be named."""
+        """Return the headers with the protocol, as RFC 9110, section 15.5.22, requires."""
         return [*super().headers(), (b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
 
 
 class StoreUnavailableError(ProxyError):
-    """The store could not do what was asked of it and must not be promised otherwise."""
+    """The store did not respond, so the operation may not have been done."""
 
     status = 503
     code = "store_unavailable"
@@ -154,37 +157,43 @@ class StoreUnavailableError(ProxyError):
 
 
 class UpstreamConnectionError(ProxyError):
-    """The upstream could not be reached, or went away before it answered. `cause` is one word for the log."""
+    """The upstream was unreachable, or disconnected before its response. `cause` is one word for the log."""
 
     status = 502
     code = "upstream_unreachable"
     retryable = True
 
     def __init__(self, message: str, cause: str | None = None) -> None:
+        """Create an error with its cause."""
         super().__init__(message)
         self.cause = cause
 
 
 class UpstreamTimeoutError(ProxyError):
-    """The upstream did not answer in time. `cause` as above."""
+    """The conversation is too long, and compaction could not help.
+
+    The text is the one that clients of the dialect recognize. `details` are headers about the attempts.
+    """
 
     status = 504
     code = "upstream_timeout"
     retryable = True
 
     def __init__(self, message: str, cause: str) -> None:
+        """Create an error with its cause."""
         super().__init__(message)
         self.cause = cause
 
 
 class UpstreamAnswerError(ProxyError):
-    """The upstream's answer, an error without an error object or no event stream, fits nowhere in a stream begun."""
+    """The upstream returned an invalid response in the middle of a stream."""
 
     status = 502
     code = "upstream_error"
 
 
-# Seconds after which a failed compaction may work (a summarizer that failed is left alone for as long); others stay.
+# Seconds after which a failed compaction may succeed. A failed summarizer is paused for as long. Other reasons are
+# permanent.
 _PASSES = {
     "summarizer_timeout": 60,
     "summarizer_transient": 60,
@@ -194,53 +203,57 @@ _PASSES = {
 
 
 class CompactionFailedError(ProxyError):
-    """The conversation could not be compacted, and the policy forbids to send it as it came (`fail: closed`).
+    """The conversation could not be compacted, and the policy forbids sending it unchanged (`fail: closed`).
 
-    R3 gives the error a name and details of its own; they stand inside OpenAI's shape.
+    R3 gives the error its own name and details. They are inside OpenAI's format.
     """
 
     status = 503
     code = "compaction_failed"
 
     def __init__(self, reason: str, session: str, message: str = "") -> None:
-        """`message`: in place of the class's own."""
+        """Create an error for a session. `message` replaces the class's own."""
         failed = f"The conversation could not be compacted ({reason})"
-        super().__init__(message or f"{failed}, and the policy does not allow to send it as it came.")
+        super().__init__(message or f"{failed}, and the policy forbids sending it unchanged.")
         self.reason = reason
         self.session = session
         self.retryable = reason in _PASSES
         self.retry_after = _PASSES.get(reason)
 
     def fields(self) -> dict[str, object]:
+        """Return the fields with R3's details."""
         details = {"sessionId": self.session, "reason": self.reason, "canRetry": self.retryable}
         return {**super().fields(), "name": "CompactionError", "details": details}
 
 
 class ContextLengthError(InvalidRequestError):
-    """An overflow that compaction cannot solve, in the words by which clients of its dialect know one.
+    """The conversation is too long and compaction could not help. The text is the one that clients of the dialect
+    recognize.
 
-    `told` are headers that say what was tried.
+    `details` are headers about the attempts.
     """
 
     code = "context_length_exceeded"
 
-    def __init__(self, message: str, param: str, told: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, message: str, param: str, details: list[tuple[bytes, bytes]]) -> None:
+        """Create an error with headers about the attempts."""
         super().__init__(message, param=param)
-        self._told = told
+        self._details = details
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        return [*super().headers(), *self._told]
+        """Return the headers with those about the attempts."""
+        return [*super().headers(), *self._details]
 
 
 class LoopError(InvalidRequestError):
-    """The request has passed this proxy before: an upstream's base_url leads back here."""
+    """The request has passed this proxy before: an upstream's base_url leads back to it."""
 
     status = 508
     code = "loop_detected"
 
 
 class URITooLongError(InvalidRequestError):
-    """The request's target is longer than any that is used."""
+    """The request's address is too long."""
 
     status = 414
     code = "uri_too_long"
@@ -248,7 +261,7 @@ class URITooLongError(InvalidRequestError):
 
 
 class HeadersTooLargeError(InvalidRequestError):
-    """The headers are more, or larger, than any client sends."""
+    """The headers are too many or too large."""
 
     status = 431
     code = "headers_too_large"
@@ -263,62 +276,62 @@ class RequestTimeoutError(InvalidRequestError):
 
 
 class OverloadedError(ProxyError):
-    """As many requests, or bytes of them, are under way as `server` allows (max_requests, max_buffered_bytes)."""
+    """Too many requests, or bytes of them, are in flight (`server.max_requests`, `max_buffered_bytes`)."""
 
     status = 503
     code = "server_overloaded"
     retryable = True
-    message = "Too many requests are under way here; try again in a moment."
+    message = "Too many requests are in flight; try again in a moment."
     retry_after = 1
 
 
 class OutOfFilesError(ProxyError):
-    """This process may open no further file or connection, whatever the upstream does."""
+    """The process has reached its limit of open files and connections."""
 
     status = 503
     code = "too_many_open_files"
     retryable = True
-    message = "Too many connections are open here; try again in a moment."
+    message = "Too many connections are open; try again in a moment."
     retry_after = 1
 
 
 class TooManyRequestsError(ProxyError):
-    """As many requests of this tenant are under way as its `max_requests` allows."""
+    """Too many requests of this tenant are in flight: the limit is its `max_requests`."""
 
     status = 429
     code = "rate_limit_exceeded"
     type = "rate_limit_error"
     retryable = True
-    message = "Too many of your requests are under way at once; try again in a moment."
+    message = "Too many of your requests are in flight; try again in a moment."
     retry_after = 1
 
 
 class KeyRateError(TooManyRequestsError):
-    """An issued key has used in a minute what it may (`concertina keys add`)."""
+    """An issued key has reached a limit per minute (`concertina keys add`)."""
 
     def __init__(self, limit: str, retry_after: int) -> None:
-        """`limit`: as people read it. `retry_after` is in seconds."""
+        """Create an error. `limit` is a text for people, `retry_after` is in seconds."""
         super().__init__(f"This API key is limited to {limit}; try again in {retry_after} s.")
         self.retry_after = retry_after
 
 
 class LimitReservedError(TooManyRequestsError):
-    """What an issued key has left may all be used by its requests in flight; it can be less when they have ended."""
+    """The rest of an issued key's limit is reserved by its requests in flight. Less may be used when they end."""
 
     retry_after = 2
 
     def __init__(self, limit: str) -> None:
-        """`limit`: as people read it."""
+        """Create an error. `limit` is a text for people."""
         super().__init__(
             f"Requests of this API key that are in flight may use the rest of its {limit};"
-            f" try again in {self.retry_after} s, or ask for less output."
+            f" try again in {self.retry_after} s, or request less output."
         )
 
 
 class BudgetSpentError(ProxyError):
-    """An issued key has used what it may in a day or a month of UTC.
+    """An issued key has used up its limit of a day or a month in UTC.
 
-    The code is OpenAI's for an account without credit, which clients do not repeat.
+    The code is OpenAI's for an account without credit, which clients do not retry.
     """
 
     status = 429
@@ -326,39 +339,40 @@ class BudgetSpentError(ProxyError):
     type = "insufficient_quota"
 
     def __init__(self, limit: str, retry_after: int) -> None:
-        """As above."""
+        """Create an error. `limit` is a text for people, `retry_after` is in seconds."""
         super().__init__(f"This API key has used its {limit}; ask the operator of this proxy for more.")
         self.retry_after = retry_after
 
 
 class KeysUnknownError(ProxyError):
-    """Issued keys lie in the store, which has not answered since the start: whose this one is cannot be told."""
+    """The store has not responded since the start, so issued keys are unknown."""
 
     status = 503
     code = "store_unavailable"
     retryable = True
-    message = "API keys cannot be looked up here at the moment; try again."
+    message = "API keys cannot be looked up at the moment; try again."
     retry_after = 2
 
 
 class EndedError(ProxyError):
-    """Ends a request that is not done, also in the middle of its answer."""
+    """The proxy ended the request, maybe in the middle of its response."""
 
     retryable = True
 
 
 class RequestDeadlineError(EndedError):
-    """The request was not done within `server.request_deadline`."""
+    """The request took longer than `server.request_deadline`."""
 
     status = 504
     code = "request_deadline"
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"The request was not done within {seconds:g} s (server.request_deadline).")
+        """Create an error. `seconds` is the deadline."""
+        super().__init__(f"The request took longer than {seconds:g} s (server.request_deadline).")
 
 
 class ShuttingDownError(EndedError):
-    """The process ends, and the request did not end before its time to drain was over."""
+    """The process stopped before the request ended."""
 
     status = 503
     code = "server_shutting_down"

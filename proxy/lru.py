@@ -1,4 +1,4 @@
-"""Memory that is bounded by forgetting what was used least recently."""
+"""A dict bounded by dropping the least recently used entries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _V = TypeVar("_V")
 
 
 def remember(memory: OrderedDict[_K, _V], key: _K, value: _V, bound: int) -> _V:
-    """Keep the value as the newest of at most `bound`; returns it."""
+    """Store the value as the newest of at most `bound`, and return it."""
     memory[key] = value
     memory.move_to_end(key)
     if len(memory) > bound:

@@ -1,4 +1,4 @@
-"""What the process remembers so as not to do it again, within one bound of bytes for everything together."""
+"""Caches of the process with one bound of bytes for all together."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 DEFAULT_BYTES = 64 * 1024 * 1024
-# What an entry takes beside its key and its value.
+# The size of an entry without its key and its value.
 _ENTRY = 200
 
 
 class _CacheEntry(msgspec.Struct, gc=False):
-    """The collector does not look here: no value refers to the memory that holds it."""
+    """A cached value. The garbage collector skips it: no value refers to its cache."""
 
     value: object
     size: int
 
 
 class Memory:
-    """Caches that share a bound: what was used longest ago goes first, whichever of them has it.
+    """Caches that share a bound. The least recently used entry of all is dropped first.
 
     The event loop and worker threads use it together, so each operation holds a lock.
     """
 
     def __init__(self, most: int = DEFAULT_BYTES) -> None:
+        """Create a memory of at most so many bytes."""
         self._lock = Lock()
         self._most = most
         self._entries: OrderedDict[tuple[str, Hashable], _CacheEntry] = OrderedDict()
@@ -39,6 +40,7 @@ class Memory:
 
     @property
     def most(self) -> int:
+        """Return the bound in bytes."""
         return self._most
 
     @most.setter
@@ -49,10 +51,11 @@ class Memory:
 
     @property
     def held_bytes(self) -> Mapping[str, int]:
-        """Bytes, about, by the name of a cache."""
+        """Return the approximate bytes by the name of a cache."""
         return self._held
 
     def get(self, key: tuple[str, Hashable]) -> object | None:
+        """Return a value and count it as used now; None if it is unknown."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -61,6 +64,7 @@ class Memory:
             return entry.value
 
     def keep(self, key: tuple[str, Hashable], value: object, size: int) -> None:
+        """Store a value of about so many bytes."""
         entry = _CacheEntry(value, size + _ENTRY)
         with self._lock:
             self._remove(key)
@@ -69,10 +73,12 @@ class Memory:
             self._evict()
 
     def drop(self, key: tuple[str, Hashable]) -> None:
+        """Forget a value."""
         with self._lock:
             self._remove(key)
 
     def items(self, name: str) -> list[tuple[Hashable, object]]:
+        """Return the entries of a cache, the least recently used first."""
         with self._lock:
             return [(key, entry.value) for (cache, key), entry in self._entries.items() if cache == name]
 
@@ -90,30 +96,32 @@ class Memory:
             self._remove(next(iter(self._entries)))
 
     def cache(self, name: str) -> None:
+        """Add a cache with this name."""
         self._held.setdefault(name, 0)
 
 
 class Cache(Generic[K, V]):
-    """The entries of one kind in a memory; `name` tells them apart."""
+    """The entries of one kind in a memory, separated by `name`."""
 
     def __init__(self, memory: Memory, name: str) -> None:
+        """Create a cache in a memory."""
         self._memory = memory
         self._name = name
         memory.cache(name)
 
     def get(self, key: K) -> V | None:
-        """The value, which counts as used now; None where it is not known, or no longer."""
+        """Return the value and count it as used now; None if it is unknown or was dropped."""
         return cast("V | None", self._memory.get((self._name, key)))
 
     def drop(self, key: K) -> None:
-        """Forget the value, where it is known."""
+        """Forget the value, if it is known."""
         self._memory.drop((self._name, key))
 
     def items(self) -> list[tuple[K, V]]:
-        """All of its entries, in time that all of the memory takes; the one used longest ago comes first."""
+        """Return all entries, the least recently used first. It takes time in proportion to the whole memory."""
         return [(cast("K", key), cast("V", value)) for key, value in self._memory.items(self._name)]
 
     def keep(self, key: K, value: V, size: int) -> V:
-        """Remember a value of about so many bytes, its key included; returns it."""
+        """Store a value of about so many bytes, including its key, and return it."""
         self._memory.keep((self._name, key), value, size)
         return value

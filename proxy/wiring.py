@@ -57,7 +57,7 @@ from proxy.upstreams.http import UpstreamClient
 from proxy.upstreams.summarizer import Summarizer
 
 _WORKERS = 2
-# The memory of the read-only engine, which does not compete with that of requests.
+# The memory of the read-only engine. It does not compete with that of requests.
 _READ_ONLY_BYTES = 8 * 1024 * 1024
 
 
@@ -71,18 +71,18 @@ async def open_engine(
     summarizer: Summarizer | None = None,
     loads: bool = True,
 ) -> Engine:
-    """Load the tokenizer and the model table, and wire the parts.
+    """Load the tokenizer and the model table, and build the engine.
 
-    hooks: called with every event, like the log. summarizer: used instead of the one that asks upstreams. loads: False
-    leaves tokenizer and table to their first use.
+    hooks: called with every event, like the log. summarizer: replaces the one that calls upstreams. loads: False leaves
+    tokenizer and table to their first use.
     """
     tokenizer, table, tallies = Tokenizer(), ModelTable(), Tallies(time.time)
     metrics = Metrics(tallies)
     if loads:
         await asyncio.to_thread(tokenizer.warm, DEFAULT_ENCODING)
         await asyncio.to_thread(table.load)
-    told = Hooks(LogLines(log), tallies, *hooks, fault=log.fault)
-    observe = Pricing(table.price, told)
+    hooks_with_log = Hooks(LogLines(log), tallies, *hooks, fault=log.fault)
+    observe = Pricing(table.price, hooks_with_log)
     memory = Memory()
     workers, background = Workers(executor), Background(log.fault)
     sealed = config.store.seal(store)
@@ -99,7 +99,7 @@ async def open_engine(
     ) -> Engine:
         """Return an engine over these sessions.
 
-        stored: remembers values of the store. read_only: the read-only engine, None to build that one.
+        stored: caches values of the store. read_only: the read-only engine, None to build that one.
         """
         checkpoints, stability, sealed = Checkpoints(sessions), Stability(sessions), sessions.sealed
         records, lineages = sessions.records, sessions.lineages
@@ -131,27 +131,29 @@ async def open_engine(
             background, workers, memory, SentPrompts(), UpstreamFailures(), read_only,
         )  # fmt: skip
 
-    # It remembers nothing of the store: what it would store may differ from what is stored later.
+    # It caches nothing of the store: values that it would store may differ from later ones.
     read_only = build(sessions.read_only(), Memory(_READ_ONLY_BYTES), Memory(0), lambda _: None)
     engine = build(sessions, memory, memory, observe, read_only)
     _watch_memory(metrics, memory, engine.sent_prompts)
     _watch_store(metrics, store, sealed.sealer, observe)
     _watch_work(metrics, background, engine.checkpoints, summarizer, spending)
-    _watch_sinks(metrics, log, told)
+    _watch_sinks(metrics, log, hooks_with_log)
     return engine
 
 
 @asynccontextmanager
 async def open_apart(config: Config, summarizer: Summarizer, hook: Hook) -> AsyncIterator[Engine]:
-    """Open an engine over an empty store for a replay. It logs nothing and asks this summarizer alone."""
+    """Open an engine over an empty store for a replay. It logs nothing and uses only this summarizer."""
     with ThreadPoolExecutor(_WORKERS) as workers:
         log = Log("error", time.time, io.BytesIO())
         yield await open_engine(config, MemoryStore(), UpstreamClient(), workers, log, hook, summarizer=summarizer)
 
 
 def _watch_memory(metrics: Metrics, memory: Memory, sent_prompts: SentPrompts) -> None:
-    held, bound = "Bytes, about, of what is remembered", "The most that all but sent_prompts may take together"
-    metrics.gauge("memory_bytes", held, ("cache",), lambda: by_name({**memory.held_bytes, **sent_prompts.held_bytes}))
+    help_text, bound = "Approximate bytes of caches", "Maximum bytes of all caches except sent_prompts"
+    metrics.gauge(
+        "memory_bytes", help_text, ("cache",), lambda: by_name({**memory.held_bytes, **sent_prompts.held_bytes})
+    )
     metrics.gauge("memory_limit_bytes", bound, (), lambda: [((), memory.most)])
 
 
@@ -159,19 +161,21 @@ def _watch_store(metrics: Metrics, store: Store, sealer: Sealer, observe: Hook) 
     if not isinstance(store, CircuitBreaker):
         return
     store.on_change = lambda is_up, reason: observe(note("store_up" if is_up else "store_down", reason=reason))
-    is_up, errors = "Whether the store does all it is asked to", "Operations that the store did not carry out"
-    useless = "Values in the store that were damaged, or not sealed for their place with a key known here"
+    is_up, errors = "1 if the store works", "Failed operations of the store"
+    useless = "Values in the store that were damaged, or sealed for another key or with an unknown encryption key"
     metrics.gauge("store_up", is_up, (), lambda: [((), store.available)])
     metrics.counter("store_errors", errors, ("operation",), lambda: by_name(store.errors))
     metrics.counter("store_unreadable", useless, (), lambda: [((), sealer.unreadable)])
-    metrics.histogram("store_operation_duration_seconds", "Operations of the store", ("operation",), store.seconds)
+    metrics.histogram(
+        "store_operation_duration_seconds", "Duration of operations of the store", ("operation",), store.seconds
+    )
 
 
 def _watch_work(
     metrics: Metrics, background: Background, checkpoints: Checkpoints, summarizer: Summarizer, spending: Spending
 ) -> None:
-    skipped, lookups = "Background work that was not begun, as too much was under way", "Looks for a checkpoint"
-    paused, used = "Summarizers left alone after a failure", "Share of summary_tokens_per_day that was used today"
+    skipped, lookups = "Background work that was skipped at the limit of running work", "Lookups of a checkpoint"
+    paused, used = "Summarizers that are paused after a failure", "Share of summary_tokens_per_day used today"
     metrics.counter("background_skipped", skipped, ("name",), lambda: by_name(background.skipped))
     metrics.counter("checkpoint_lookups", lookups, ("result",), lambda: by_name(checkpoints.lookups))
     resting = summarizer.cooling_down
@@ -180,8 +184,8 @@ def _watch_work(
 
 
 def _watch_sinks(metrics: Metrics, log: Log, observe: Hooks) -> None:
-    dropped = "Events that something to show them did not take"
-    metrics.counter("log_lines_lost", "Lines of the log that could not be written", (), lambda: [((), log.lost)])
+    dropped = "Events that a hook did not accept"
+    metrics.counter("log_lines_lost", "Log lines that could not be written", (), lambda: [((), log.lost)])
     metrics.counter("events_dropped", dropped, ("sink",), lambda: by_name(observe.dropped))
 
 
