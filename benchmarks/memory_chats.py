@@ -88,7 +88,7 @@ async def measured(chat: dict[str, Any], recall: str) -> tuple[Tally, int]:
             request = await engine.reader.read(body, caller.scope, router.encoding, CHAT)
             assert request is not None
             case = await engine.prompt_builder.place(plan_input_of(head.asking(CHAT), router, caller, "on", request))
-            return case, await engine.prompt_builder.first(case)
+            return case, await engine.prompt_builder.build_first(case)
 
         before = b""
         for messages in _requests(chat["messages"]):

@@ -100,7 +100,7 @@ async def shares(requests: Iterable[tuple[Dialect, bytes]], window: int) -> list
                 continue
             head = ApiHead("POST", "/", []).asking(dialect)
             case = await engine.prompt_builder.place(plan_input_of(head, router, caller, "on", request))
-            prompt = await engine.prompt_builder.first(case)
+            prompt = await engine.prompt_builder.build_first(case)
             if prompt.record is not None and prompt.record.digest not in seen:
                 seen.add(prompt.record.digest)
                 kept = prompt.tokens - prompt.record.text_tokens - case.conversation.fixed_tokens

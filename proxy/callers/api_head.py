@@ -50,7 +50,7 @@ def request_line(method: str, target: str) -> RequestLine:
     does = matched.path.does if matched is not None and method == "POST" else None
     spoken = None
     if below is not None and below.dialect is not None:
-        spoken = below.dialect.of_path(read.model, matched.path.stream if matched else None)
+        spoken = below.dialect.with_path(read.model, matched.path.stream if matched else None)
     return RequestLine(
         path=path,
         shown_path=printable(path, _LONGEST_SHOWN),
@@ -98,7 +98,7 @@ class ApiHead(RequestHead):
 
     def asking(self, dialect: Dialect) -> "ApiHead":
         """Return the head of a proxy's own request in this dialect."""
-        dialect = dialect.of_path(self.reading.mount.model)
+        dialect = dialect.with_path(self.reading.mount.model)
         target = "/".join((self.reading.mount.prefix or "/v1", *dialect.question_path(dialect.model)))
         return ApiHead("POST", target, self.headers, self.trace, dialect)
 

@@ -23,7 +23,7 @@ class Checkpoints:
         self._lineages = sessions.lineages
         self.lookups: Counter[str] = Counter()
 
-    async def in_use(self, plan_input: PlanInput) -> Record | None:
+    async def find_active(self, plan_input: PlanInput) -> Record | None:
         """Return the checkpoint to send: the newest, unless the prompt before it fits.
 
         A summary made ahead of need thus breaks no prompt cache before it must. A session that continues with a larger

@@ -201,16 +201,16 @@ class Compactor:
     async def _build_once(self, job: Job) -> Record:
         """Return the published record of a cut. If a model writes it, only one replica does. Raises CompactionError."""
         if job.target is None:
-            return await self._stored(job) or await self._publish(job)
+            return await self._find_stored(job) or await self._publish(job)
         key = f"lock:{place_key(job.plan_input.chain, job.plan.cut.position)}"
-        async with claim(self._sessions.sealed.store, key, lambda: self._stored(job), job.join_timeout) as claimed:
+        async with claim(self._sessions.sealed.store, key, lambda: self._find_stored(job), job.join_timeout) as claimed:
             if isinstance(claimed, Record):
                 return claimed
             if claimed is None and not job.plan.must:
                 raise CompactionError("pending")
             return await self._publish(job)
 
-    async def _stored(self, job: Job) -> Record | None:
+    async def _find_stored(self, job: Job) -> Record | None:
         record = await self._sessions.records.find(job.plan_input.chain, [job.plan.cut.position])
         return None if record is None else job.plan_input.allowed_record(record)
 

@@ -122,7 +122,7 @@ class Job:
         return records.statements_of(self.span, self.parent, self.policy.ledger)
 
     @property
-    def kept(self) -> list[str]:
+    def kept_texts(self) -> list[str]:
         """Return the texts and calls of the messages that are sent next to the record."""
         plan_input, cut = self.plan_input, self.plan.cut.position
         utterances = [
@@ -145,7 +145,7 @@ class Job:
             settings=self.policy.ledger,
             segments=self.policy.summarizer.history_segments,
             count=count,
-            kept=self.kept,
+            kept=self.kept_texts,
             most_names=self.most_names,
             names=self.names,
             judge=self.judge,

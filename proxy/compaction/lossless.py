@@ -80,7 +80,7 @@ class LosslessShortener:
         if not (settings.repeats or settings.json_ or settings.terminal):
             return view
         start = record.covered if record else 0
-        first_due = _first(plan_input, start)
+        first_due = _first_due_position(plan_input, start)
         if first_due >= len(plan_input.conversation.body):
             return view
         return await self._fail_open.run(self._workers.run(self._shorten, plan_input, view, start, first_due), view)
@@ -167,7 +167,7 @@ class LosslessShortener:
         return len(between) <= MOST_BETWEEN and is_repeat(exchange, between)
 
 
-def _first(plan_input: PlanInput, start: int) -> int:
+def _first_due_position(plan_input: PlanInput, start: int) -> int:
     """Return the first position whose results may have forms: the first after a record, or past the floor.
 
     The floor is that of the short forms. Neither a requested maximum output nor a calibration changes it.

@@ -103,7 +103,7 @@ class MediaRemover:
         for position, of_message in notes.items():
             index = plan_input.conversation.index(position)
             rewritten[index] = self._write_notes(plan_input, index, view.replaced.get(index), of_message)
-        return view.rewritten(Step.MEDIA, rewritten) if rewritten else view
+        return view.with_rewrites(Step.MEDIA, rewritten) if rewritten else view
 
     def _write_notes(
         self, plan_input: PlanInput, index: MessageIndex, changed: bytes | None, notes: Mapping[int, str]

@@ -81,7 +81,7 @@ class PinFinder:
         return await self._fail_open.run(self._find(plan_input), plan_input)
 
     async def _find(self, plan_input: PlanInput) -> PlanInput:
-        pins, end = self._remembered(plan_input)
+        pins, end = self._find_cached(plan_input)
         if end < len(plan_input.conversation.body) or pins is None:
             if pins is not None and not any(_matches(plan_input)) and not _has_marks(plan_input, end):
                 self._keep(plan_input, pins)
@@ -91,7 +91,7 @@ class PinFinder:
             return plan_input
         return structs.replace(plan_input, pinned=pins.pinned, pins_tokens=pins.tokens)
 
-    def _remembered(self, plan_input: PlanInput) -> tuple[_Found | None, int]:
+    def _find_cached(self, plan_input: PlanInput) -> tuple[_Found | None, int]:
         """Return the cached pins of the longest known prefix and its length; None without any."""
         start, digests = _first_position(plan_input), plan_input.chain.digests
         for end in range(len(plan_input.conversation.body), start, -1):
@@ -123,7 +123,7 @@ class PinFinder:
         tokens = sum(count(text) + count(source) + _AROUND for text, source in texts)
         return tokens + _HEADING if pinned.pins else 0
 
-    async def kept(self, plan_input: PlanInput, body: bytes) -> KeptPins | None:
+    async def find_kept(self, plan_input: PlanInput, body: bytes) -> KeptPins | None:
         """Return the pins of a request and those in the body of its prompt; None if it has none."""
         none: KeptPins | None = None
         if len(body) < _QUICK:

@@ -351,9 +351,9 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
         answered: True to include the output of a last call in plain text, which is in the message after it.
         """
         self._read_messages(range(start, end))
-        utterances = [utterance for at in range(start, end) for utterance in self._read[at]]
+        utterances = [utterance for at in range(start, end) for utterance in self._utterances_by_position[at]]
         if self.has_tools_in_text:
-            before, after = self._last(start - 1), self._last(end) if answered else None
+            before, after = self._last_utterance(start - 1), self._last_utterance(end) if answered else None
             utterances = text_protocol.as_tools(utterances, before, after)
         return split_voices(utterances, self._spoken, self._foreign)
 
@@ -367,22 +367,22 @@ class PlanInput(RoutedRequest, frozen=True, dict=True):
 
     def _read_messages(self, positions: Iterable[int]) -> None:
         """Decode and mask the messages at these positions, all together. Each is read once."""
-        unread = [at for at in positions if at not in self._read]
+        unread = [at for at in positions if at not in self._utterances_by_position]
         utterances = [self.request.utterances(at, at + 1) for at in unread]
         allowed = iter(self._allow_utterances([utterance for of_message in utterances for utterance in of_message]))
         for at, of_message in zip(unread, utterances, strict=True):
-            self._read[at] = [next(allowed) for _ in of_message]
+            self._utterances_by_position[at] = [next(allowed) for _ in of_message]
 
     @cached_property
-    def _read(self) -> dict[int, list[Utterance]]:
+    def _utterances_by_position(self) -> dict[int, list[Utterance]]:
         return {}
 
-    def _last(self, position: int) -> Utterance | None:
+    def _last_utterance(self, position: int) -> Utterance | None:
         """Return the last utterance of a message; None without such a message."""
         if not 0 <= position < len(self.conversation.body):
             return None
         self._read_messages((position,))
-        return next(reversed(self._read[position]), None)
+        return next(reversed(self._utterances_by_position[position]), None)
 
     @cached_property
     def _spoken(self) -> frozenset[int]:

@@ -92,7 +92,7 @@ class Planner:
         if (reason := small_reason(plan_input)) is not None:
             return Decision(Forward(reason), view=await self._shortener.shorten_small(plan_input))
         is_forced, policy = plan_input.mode == "force", plan_input.caller.policy
-        record = await self._checkpoints.in_use(plan_input)
+        record = await self._checkpoints.find_active(plan_input)
         view = await self._shortener.shorten(plan_input, record)
         plan = decide(view.conversation, plan_input.limits, policy, active_checkpoint(record), force=is_forced)
         if isinstance(plan, Compact):

@@ -89,7 +89,7 @@ class Prefetch:
             )
         )
 
-    async def after(self, plan_input: PlanInput, sent: Prompt, usage: Usage | None) -> None:
+    async def follow_up(self, plan_input: PlanInput, sent: Prompt, usage: Usage | None) -> None:
         """Prepare for the next request after the response to a prompt (R3's double check, part 2).
 
         usage: the tokens that the upstream billed.

@@ -152,7 +152,7 @@ def unsealed_prompt(plan_input: RoutedRequest, prompt: Prompt) -> Prompt | None:
     if parsed is None:
         return None
     raws = [prompt.body[slice(*span)] for span in parsed.spans]
-    remaining = [raw for raw in (dialect.rewritten(raw, change) for raw in raws) if raw]
+    remaining = [raw for raw in (dialect.rewrite_items(raw, change) for raw in raws) if raw]
     if len(remaining) == len(raws) and all(map(bytes.__eq__, remaining, raws)):
         return None
     outcome: Outcome = "applied" if prompt.outcome == "none" else prompt.outcome

@@ -87,7 +87,7 @@ class PromptBuilder:
             return await self._read_only.decision(plan_input)
         return await self._planner.check_stability(plan_input, await self._planner.plan(plan_input))
 
-    async def first(self, plan_input: PlanInput) -> Prompt:
+    async def build_first(self, plan_input: PlanInput) -> Prompt:
         """Return the first prompt to send. Its output limit fits next to it if the window is known."""
         started = time.perf_counter()
         decision = await self.decision(plan_input)
@@ -100,7 +100,9 @@ class PromptBuilder:
     async def with_pins(self, plan_input: PlanInput, prompt: Prompt) -> Prompt:
         """Return the prompt with the pinned texts that its body has."""
         is_original = prompt.copy is None and plan_input.carried is None
-        return prompt if is_original else structs.replace(prompt, pins=await self._pins.kept(plan_input, prompt.body))
+        return (
+            prompt if is_original else structs.replace(prompt, pins=await self._pins.find_kept(plan_input, prompt.body))
+        )
 
     async def place_and_build(self, plan_input: PlanInput) -> Prompt:
         """Return the prompt of a request without a link yet, as `build` does."""

@@ -107,7 +107,7 @@ class PromptView:
         """Return True if this step changed messages, and no other did."""
         return bool(self.steps) and all({*steps} == {step} for steps in self.steps.values())
 
-    def rewritten(self, step: Step, rewritten: Mapping[MessageIndex, tuple[bytes, int]]) -> PromptView:
+    def with_rewrites(self, step: Step, rewritten: Mapping[MessageIndex, tuple[bytes, int]]) -> PromptView:
         """Return the view with other bytes and tokens for these messages."""
         messages = list(self.conversation.messages)
         for index, (_, tokens) in rewritten.items():
@@ -128,4 +128,4 @@ class PromptView:
             *silent, main_item = json_array.split_items(self.replaced.get(index) or request.message_bytes(index))
             raw = b",".join([*silent, request.dialect.items.merge(quotation.text, main_item)])
             rewritten_messages[index] = raw, self.conversation.messages[index].tokens + quotation.tokens
-        return replace(self.rewritten(Step.QUOTATION, rewritten_messages), quotations=quotations)
+        return replace(self.with_rewrites(Step.QUOTATION, rewritten_messages), quotations=quotations)

@@ -192,7 +192,7 @@ def _with_cause(record: Record, job: Job, bill: Bill, ms: float) -> Record:
     """Return the record with its cause, duration and cost."""
     target = job.target
     cause = Cause(
-        used=_used(job),
+        used=_used_share(job),
         threshold=_threshold(job),
         reason=bill.reason,
         refused=_refusal_reasons(job, bill),
@@ -207,7 +207,7 @@ def _with_cause(record: Record, job: Job, bill: Bill, ms: float) -> Record:
     return structs.replace(record, making=structs.replace(record.making, cause=cause))
 
 
-def _used(job: Job) -> float:
+def _used_share(job: Job) -> float:
     return round(job.plan.budget.share(job.plan.tokens_before), 3)
 
 
@@ -225,7 +225,7 @@ def _failed_event(job: Job, result: str, at: float, ms: float, bill: Bill) -> Co
         for_model=plan_input.request.settings.model[:MAX_NAME],
         upstream=target.name if target else None,
         model=target.model if target else None,
-        used=_used(job),
+        used=_used_share(job),
         threshold=_threshold(job),
         cut=cut.level,
         strategy=cut.strategy,

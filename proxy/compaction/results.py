@@ -77,4 +77,4 @@ def with_results(
             continue
         tokens = view.conversation.messages[index].tokens + sum(gain for _, gain in forms_by_number.values())
         rewritten[index] = new_bytes, max(1, tokens)
-    return view.rewritten(step, rewritten) if rewritten else view
+    return view.with_rewrites(step, rewritten) if rewritten else view

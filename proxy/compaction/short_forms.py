@@ -76,13 +76,13 @@ class ShortForms:
         """Return the conversation with contents cut to head and tail. limits: tokens by message index."""
         return await self._workers.run(self._cut, plan_input, view, limits)
 
-    async def rewritten(
+    async def with_rewrites(
         self, plan_input: PlanInput, view: PromptView, step: Step, change: Callable[[], Mapping[MessageIndex, bytes]]
     ) -> PromptView:
         """Return the conversation with other bytes for some messages. A worker computes them."""
 
         def work() -> PromptView:
-            return view.rewritten(step, self._weigh_messages(plan_input, change()))
+            return view.with_rewrites(step, self._weigh_messages(plan_input, change()))
 
         return await self._workers.run(work)
 
@@ -157,13 +157,13 @@ class ShortForms:
         raws = {
             index: with_texts(plan_input.request.message_bytes(index), texts) for index, texts in texts_by_index.items()
         }
-        return view.rewritten(Step.SHORT_FORM, self._weigh_messages(plan_input, raws))
+        return view.with_rewrites(Step.SHORT_FORM, self._weigh_messages(plan_input, raws))
 
     def _cut(self, plan_input: PlanInput, view: PromptView, limits: Mapping[MessageIndex, int]) -> PromptView:
         messages = view.conversation.messages
         cut = {i: self._cut_one(plan_input, view, i, limit) for i, limit in limits.items()}
         smaller = {i: (raw, tokens) for i, (raw, tokens) in cut.items() if tokens < messages[i].tokens}
-        return view.rewritten(Step.CUT, smaller)
+        return view.with_rewrites(Step.CUT, smaller)
 
     def _cut_one(self, plan_input: PlanInput, view: PromptView, index: MessageIndex, limit: int) -> tuple[bytes, int]:
         """Return a message cut to its limit, and its tokens. A user's words are cut only if nothing else is enough."""
@@ -180,7 +180,7 @@ class ShortForms:
         uncut = raw
 
         def shorter(share: float) -> bytes:
-            return dialect.rewritten(uncut, partial(dialect.items.shorten, share=share))
+            return dialect.rewrite_items(uncut, partial(dialect.items.shorten, share=share))
 
         return self._cut_to(plan_input, raw, tokens, limit, 1.0, shorter)
 

@@ -91,7 +91,7 @@ class ThinkingRemover:
         bound = [conversation.index(i) for i in sent if conversation.body[i].signed == "bound"]
         if not bound:
             return view
-        return await self._forms.rewritten(
+        return await self._forms.with_rewrites(
             plan_input, view, Step.THINKING, partial(_without_thinking, plan_input, view, bound)
         )
 
@@ -99,7 +99,7 @@ class ThinkingRemover:
 def _without_thinking(plan_input: PlanInput, view: PromptView, bound: list[MessageIndex]) -> dict[MessageIndex, bytes]:
     dialect = plan_input.request.dialect
     return {
-        i: dialect.rewritten(
+        i: dialect.rewrite_items(
             view.replaced.get(i) or plan_input.request.message_bytes(i), dialect.items.without_thinking
         )
         for i in bound

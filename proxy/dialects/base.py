@@ -272,7 +272,7 @@ class Dialect:
         """Return the path that counts the tokens of a request; None if there is none."""
         return next((path.names for path in self.paths if path.does == "count"), None)
 
-    def of_path(self, model: str, stream: bool | None = None) -> "Dialect":
+    def with_path(self, model: str, stream: bool | None = None) -> "Dialect":
         """Return the dialect of requests whose path names the model or the form of the response.
 
         The path then overrides the body. Returns self if the path has neither.
@@ -335,7 +335,7 @@ class Dialect:
         return self.breakpoints.mark_record(raw) if is_marked and self.breakpoints else raw
 
     @staticmethod
-    def rewritten(raw: bytes | memoryview, change: Callable[[bytes], bytes | None]) -> bytes:
+    def rewrite_items(raw: bytes | memoryview, change: Callable[[bytes], bytes | None]) -> bytes:
         """Return a message of one or several items, each changed. `change` returns None to leave an item out."""
         return b",".join(changed for item in json_array.split_items(raw) if (changed := change(item)) is not None)
 

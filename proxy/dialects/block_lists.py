@@ -60,7 +60,7 @@ class BlockListItems(Items):
     def merge(self, text: str, raw: bytes | memoryview, /) -> bytes:
         """Return an item that begins with an injected text."""
         members, written = self._open(raw)
-        return self._close(members, [self._written(text), *written])
+        return self._close(members, [self._encode_text(text), *written])
 
     def words(self, raw: bytes | memoryview, /) -> bytes:
         """Return the item with only a person's words and the client's own summary; empty if it has neither."""
@@ -84,7 +84,7 @@ class BlockListItems(Items):
             return bytes(raw)
         replaced = [at for at, block in enumerate(blocks) if block.kind == "text"]
         remaining = [raw_block for at, raw_block in enumerate(written) if at not in replaced]
-        new_block = self._written(text, mark_of([blocks[at].value for at in replaced]))
+        new_block = self._encode_text(text, mark_of([blocks[at].value for at in replaced]))
         remaining.insert(replaced[0] if replaced else 0, new_block)
         return self._close(members, remaining)
 
@@ -98,7 +98,7 @@ class BlockListItems(Items):
     def _close(self, members: Mapping[str, bytes], blocks: Sequence[bytes]) -> bytes:
         return close_item(members, blocks, self.LISTS[0])
 
-    def _written(self, text: str, mark: object = None) -> bytes:
+    def _encode_text(self, text: str, mark: object = None) -> bytes:
         return msgspec.json.encode(self.text_part(text, mark))
 
     def _with_voices(self, raw: bytes | memoryview, voices: Collection[Voice]) -> bytes:
@@ -112,19 +112,19 @@ class BlockListItems(Items):
         chosen: list[bytes] = []
         for block, raw_block in zip(blocks, written, strict=True):
             if block.kind == "text":
-                chosen += self._of_voices(next(parts), voices, raw_block)
+                chosen += self._choose_voices(next(parts), voices, raw_block)
             elif block.kind == "result":
                 typed = typed_in_result(self.shown(block) or "", "") if "person" in voices else []
-                chosen += [self._written(part.text) for part in typed if part.voice in voices]
+                chosen += [self._encode_text(part.text) for part in typed if part.voice in voices]
             elif "person" in voices:
                 chosen.append(raw_block)
         return self._close(members, chosen) if chosen else b""
 
-    def _of_voices(self, parts: Sequence[Part], voices: Collection[Voice], written: bytes) -> list[bytes]:
+    def _choose_voices(self, parts: Sequence[Part], voices: Collection[Voice], written: bytes) -> list[bytes]:
         chosen = [part for part in parts if part.voice in voices]
         if len(chosen) == len(parts):
             return [written] if parts else []
-        return [self._written(part.text) for part in chosen]
+        return [self._encode_text(part.text) for part in chosen]
 
 
 def mark_of(parts: Sequence[Json]) -> object:

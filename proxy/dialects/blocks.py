@@ -52,7 +52,7 @@ class Block(msgspec.Struct, gc=False):
     @property
     def arguments(self) -> str:
         """Return the arguments of a call as text."""
-        return as_text(self.given)
+        return to_text(self.given)
 
 
 class Facts(TypedDict, total=False):
@@ -148,7 +148,7 @@ class Items:
         """Return True if no text of an item may be shortened."""
         return False
 
-    def shorten_beside(self, item: dict[str, object], share: float, /) -> None:
+    def shorten_fields(self, item: dict[str, object], share: float, /) -> None:
         """Shorten the fields of an item other than its content."""
 
     # The second part is the same for all dialects. First: descriptions for the policies.
@@ -280,7 +280,7 @@ class Items:
         for key in self.LISTS:
             if key in item:
                 item[key] = self.shorter_content(item[key], share)
-        self.shorten_beside(item, share)
+        self.shorten_fields(item, share)
         return msgspec.json.encode(item)
 
     def shorter_content(self, content: object, share: float) -> object:
@@ -341,6 +341,6 @@ def leaves(blocks: Iterable[Block]) -> list[Block]:
     return [leaf for block in blocks for leaf in ((block,) if block.parts is None else block.parts)]
 
 
-def as_text(value: object) -> str:
+def to_text(value: object) -> str:
     """Return a value as text: itself, or its JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

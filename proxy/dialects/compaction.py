@@ -149,7 +149,7 @@ class Inserter(Protocol):
     def events(self, event: dict[str, object], /) -> list[dict[str, object]]:
         """Return the events that replace one event of the stream, each with its `type`."""
 
-    def whole(self, answer: dict[str, object], /) -> dict[str, object]:
+    def full_response(self, answer: dict[str, object], /) -> dict[str, object]:
         """Return a response that is one object, with the item inserted."""
 
 
@@ -191,7 +191,7 @@ class Compacting(Protocol):
     def item_of(self, sealed: str, text: str, name: str, how: How | None, /) -> Mapping[str, object]:
         """Return a compaction item of the proxy for a response. text: the record's."""
 
-    def whole(self, answer: CompactionAnswer, /) -> bytes:
+    def full_response(self, answer: CompactionAnswer, /) -> bytes:
         """Return a response with only a compaction, as JSON."""
 
     def opening(self, answer: CompactionAnswer, /) -> Iterator[bytes]:

@@ -179,7 +179,7 @@ def parse(body: bytes, array: Array) -> Parsed | None:
     if len(body) > bounds.MOST_READ:
         skeleton = skeleton_of(body)
         parsed = _parse(skeleton.text, array)
-        return None if parsed is None else _in_body(parsed, body, skeleton)
+        return None if parsed is None else _map_to_body(parsed, body, skeleton)
     return _parse(body, array)
 
 
@@ -188,7 +188,7 @@ def bound_over(body: bytes) -> bounds.Bound | None:
     return bounds.bound_over(skeleton_of(body).text if len(body) > bounds.MOST_READ else body)
 
 
-def _in_body(parsed: Parsed, body: bytes, skeleton: Skeleton) -> Parsed:
+def _map_to_body(parsed: Parsed, body: bytes, skeleton: Skeleton) -> Parsed:
     """Return the result of parsing a skeleton, with the positions in the body."""
     original = skeleton.original
     spans = [(original(start), original(end)) for start, end in parsed.spans]
@@ -230,7 +230,7 @@ def _locate(body: bytes, envelope: Envelope, array: Array) -> Parsed | None:
     """Find the bytes of the items; None if they cannot be found beyond doubt."""
     key = body.find(array.key)
     while key >= 0:
-        start = _after(body, _after(body, key + len(array.key), ord(":")), ord("["))
+        start = _skip_past(body, _skip_past(body, key + len(array.key), ord(":")), ord("["))
         if start > 0 and (walked := walk(body, start, envelope.items)) is not None:
             spans, end = walked
             if body[end : end + 1] == b"]" and array.is_absent(body[:key] + b'"":0' + body[end + 1 :]):
@@ -243,7 +243,7 @@ def _locate(body: bytes, envelope: Envelope, array: Array) -> Parsed | None:
 def _locate_last(body: bytes, envelope: Envelope, array: Array) -> Parsed | None:
     """Find the items if their key is repeated, escaped, or appears elsewhere too."""
     for match in reversed(_places_of(body, array.name)):
-        start = _after(body, match.end(), ord("["))
+        start = _skip_past(body, match.end(), ord("["))
         walked = walk(body, start, envelope.items) if start > 0 else None
         if walked is None or body[walked[1] : walked[1] + 1] != b"]":
             continue
@@ -268,10 +268,10 @@ def rest_position(body: bytes, position: int) -> int:
     position = _skip(body, position)
     if body[position : position + 1] == b"]":
         return position
-    return _after(body, position, _COMMA)
+    return _skip_past(body, position, _COMMA)
 
 
-def _after(body: bytes, position: int, character: int) -> int:
+def _skip_past(body: bytes, position: int, character: int) -> int:
     """Return the position after `character`, which may follow whitespace; -1 if something else follows."""
     if position < 0:
         return -1
@@ -290,7 +290,7 @@ def walk(body: bytes, position: int, items: Sequence[msgspec.Raw]) -> tuple[list
     """Return the spans of `items`, comma-separated from `position`, and their end; None if they are not there."""
     spans: list[Span] = []
     for raw in items:
-        if spans and (position := _after(body, position, _COMMA)) < 0:
+        if spans and (position := _skip_past(body, position, _COMMA)) < 0:
             return None
         position, item = _skip(body, position), memoryview(raw)
         if not body.startswith(item, position):
@@ -396,7 +396,7 @@ def rebuild(body: bytes, parsed: Parsed, items: Iterable[int | bytes]) -> bytes:
             parts.append(view[start:end])
         else:
             parts.append(item)
-    return pieces.joined([view[: parsed.array[0]], *parts, b"]", view[parsed.array[1] :]], len(body))
+    return pieces.join_pieces([view[: parsed.array[0]], *parts, b"]", view[parsed.array[1] :]], len(body))
 
 
 def select(body: bytes, parsed: Parsed, indexes: Sequence[int]) -> tuple[bytes, Parsed]:
@@ -454,16 +454,16 @@ def _members_with_surrogates(body: bytes) -> dict[str, bytes]:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _invalid(error) from None
     members = {}
-    position = _after(readable, 0, ord("{"))
+    position = _skip_past(readable, 0, ord("{"))
     for key, raw in decoded.items():
         start = _skip(readable, position)
         name = _string(readable, start)
-        value = _skip(readable, _after(readable, name.end(), ord(":"))) if name else -1
+        value = _skip(readable, _skip_past(readable, name.end(), ord(":"))) if name else -1
         if value < 0 or not readable.startswith(memoryview(raw), value):
             break
         end = value + len(memoryview(raw))
         members[key] = body[start:end]
-        position = _after(readable, end, _COMMA)
+        position = _skip_past(readable, end, _COMMA)
     if len(members) == len(decoded) and (position < 0 or not decoded):
         return members
     if any(_REPLACEMENT in key for key in decoded):  # two keys may have become equal

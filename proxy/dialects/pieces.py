@@ -37,12 +37,12 @@ def matches(pattern: re.Pattern[bytes], body: bytes, longest: int) -> Iterator[r
             yield match
 
 
-def joined(parts: Iterable[bytes | memoryview], size: int) -> bytes:
+def join_pieces(parts: Iterable[bytes | memoryview], size: int) -> bytes:
     """Return the joined parts. size: their length, about."""
-    return b"".join(parts) if size <= _PIECE else written(parts).getvalue()
+    return b"".join(parts) if size <= _PIECE else copy_to_buffer(parts).getvalue()
 
 
-def written(parts: Iterable[bytes | memoryview]) -> BytesIO:
+def copy_to_buffer(parts: Iterable[bytes | memoryview]) -> BytesIO:
     """Return the joined parts as a buffer to change in place."""
     buffer = BytesIO()
     for part in parts:

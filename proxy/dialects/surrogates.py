@@ -27,7 +27,7 @@ def readable(body: bytes) -> bytes:
     for match in _escapes(body):
         if (replacement := _readable(match)) != match[0]:
             # In place: a list of the parts between millions of escapes would take forty times the body.
-            changed = changed or pieces.written([body])
+            changed = changed or pieces.copy_to_buffer([body])
             changed.seek(match.start())
             changed.write(replacement)
     return body if changed is None else changed.getvalue()

@@ -75,7 +75,7 @@ class Attempts:
         Returns the response to relay and its prompt. Nothing has been sent to the client yet. Raises ProxyError if the
         upstream does not respond to the first prompt.
         """
-        sent = await self._media.first(attempt)
+        sent = await self._media.send_first(attempt)
         for mend in (self._media.mend, self._mend_size, self._mend_rewrite):
             sent = await mend(attempt, sent)
         return sent
@@ -366,7 +366,7 @@ class Attempts:
         asking = self._fail_open.call(lambda: self._asking(plan_input, prompt, is_metered=is_metered), None)
         if asking is not None:
             # Usage that the client did not request is removed again, which compressed events do not allow.
-            answer = await self._request(attempt, _uncompressed(plain), asking)
+            answer = await self._request(attempt, _accept_uncompressed(plain), asking)
             if not refuses_usage(answer.error):
                 return structs.replace(answer, hides_usage=answer.is_plain_event_stream)
             self._windows.saw_usage_refused(plan_input.place)
@@ -415,7 +415,7 @@ def refuse_lost_pins(attempt: Attempt, prompt: Prompt) -> None:
         raise CompactionFailedError(PIN_LEFT_OUT, session, _PINS_LOST.format(sources=sources))
 
 
-def _uncompressed(headers: Headers) -> Headers:
+def _accept_uncompressed(headers: Headers) -> Headers:
     """Return headers that request an uncompressed response, since parts of it are removed."""
     return [*without(headers, b"accept-encoding"), (b"accept-encoding", b"identity")]
 

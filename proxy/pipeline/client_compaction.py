@@ -223,7 +223,7 @@ class CompactionAnswers:
         body = (
             endpoint.answer_of(answer, _kept_user_items(plan_input))
             if endpoint is not None
-            else compacting.whole(answer)
+            else compacting.full_response(answer)
         )
         length = (b"content-length", b"%d" % len(body))
         if exchange.is_begun_by_sign:

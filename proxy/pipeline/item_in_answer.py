@@ -60,7 +60,7 @@ class BodyRewriter:
 def with_item(answer: bytes, inserter: Inserter) -> bytes:
     """Return a whole response with the item; unchanged if it is not an object."""
     fields = decode_object(answer)
-    return answer if fields is None else msgspec.json.encode(inserter.whole(fields))
+    return answer if fields is None else msgspec.json.encode(inserter.full_response(fields))
 
 
 def _encode_event(event: dict[str, object]) -> bytes:

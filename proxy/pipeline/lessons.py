@@ -63,10 +63,10 @@ class Lessons:
             is_large = sent.record is not None or not routed.is_far_below(sent.tokens)
             if is_large and is_worth_following(attempt.counted, sent):
                 following = with_newest_lessons(attempt.counted, attempt.active.router)
-                engine.background.start("follow_up", engine.prefetch.after(following, sent, usage))
+                engine.background.start("follow_up", engine.prefetch.follow_up(following, sent, usage))
         is_shown = sent.copy is not None or not routed.is_far_below(sent.tokens)
         if is_shown and self.compositions.has_changed(routed, sent):
-            engine.background.start("compose", self.compositions.tell(attempt.counted, sent))
+            engine.background.start("compose", self.compositions.emit(attempt.counted, sent))
         if engine.windows.has_news(routed.place):
             engine.background.start("share", engine.windows.share(routed.place))
         self._ask_for_windows(attempt, routed)

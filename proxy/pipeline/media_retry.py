@@ -43,7 +43,7 @@ class MediaRetry:
         self._observe = observe
         self._deliver = deliver
 
-    async def first(self, attempt: Attempt) -> tuple[UpstreamAnswer, Prompt]:
+    async def send_first(self, attempt: Attempt) -> tuple[UpstreamAnswer, Prompt]:
         """Return the response to the first prompt. Raises ProxyError.
 
         If the upstream disconnects on a large prompt, it is sent again with only the newest turn's media.

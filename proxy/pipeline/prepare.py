@@ -70,7 +70,7 @@ class Preparer:
         read = time.perf_counter()
         if request is None:
             await self._check_readable(received)
-            return _untouched(received, "bypass", await self.unread_reason(received))
+            return _unchanged_attempt(received, "bypass", await self.unread_reason(received))
         engine, router, sender = self._engine, received.active.router, received.sender
         sender.repeated = request.repeated
         model_route, settled = sender.route(received.head, request.settings.model, self._client, read), None
@@ -105,7 +105,7 @@ class Preparer:
             with waiting(received.exchange, plan_input, self._fail_open):
                 plan_input = await self._engine.prompt_builder.place(plan_input)
                 placed = time.perf_counter()
-                prompt = await self._engine.prompt_builder.first(plan_input)
+                prompt = await self._engine.prompt_builder.build_first(plan_input)
         return make_attempt(
             received, plan_input.route, prompt, plan_input, template, _stages(prompt, started, read, placed)
         )
@@ -159,7 +159,7 @@ class Preparer:
         async with within(received.timeout):
             request = await self._receiver.read(received)
             if request is None:
-                return _untouched(received, "bypass", await self.unread_reason(received))
+                return _unchanged_attempt(received, "bypass", await self.unread_reason(received))
             head, router = received.head, received.active.router
             plan_input = plan_input_of(head, router, received.caller, received.mode, request)
             compaction = None
@@ -209,7 +209,7 @@ def _stages(prompt: Prompt, started: float, read: float, placed: float) -> dict[
     return {stage: round(1000 * spent, 2) for stage, spent in seconds.items()}
 
 
-def _untouched(received: Received, outcome: Outcome, reason: str) -> Attempt:
+def _unchanged_attempt(received: Received, outcome: Outcome, reason: str) -> Attempt:
     """Return an attempt with the client's bytes, uncounted."""
     head = received.head
     route = received.active.router.plain(head, received.caller, head.model_of(received.body))
@@ -220,4 +220,4 @@ def failed_open(received: Received) -> Attempt:
     """Return an attempt with the client's bytes, after an internal error. Raises ItemUnavailableError."""
     if PREFIX_IN_JSON in received.body:
         raise ItemUnavailableError
-    return _untouched(received, "failed-open", "internal_error")
+    return _unchanged_attempt(received, "failed-open", "internal_error")

@@ -52,7 +52,7 @@ class UsageTap:
         if self._decoder is bytes:
             self._take(chunk)
         else:
-            for piece in self._decoded(chunk):
+            for piece in self._decode_chunk(chunk):
                 self._take(piece)
 
     def _take(self, chunk: bytes) -> None:
@@ -63,7 +63,7 @@ class UsageTap:
         if self._size > _TAIL or len(self._newest) > _MOST_PIECES:
             self._fold()
 
-    def _decoded(self, chunk: bytes) -> Iterator[bytes]:
+    def _decode_chunk(self, chunk: bytes) -> Iterator[bytes]:
         """Yield the content of a chunk. Invalid content, or too many pieces, ends the tap."""
         decoder = self._decoder
         if not isinstance(decoder, content_coding.Inflater) or not chunk:
@@ -72,7 +72,7 @@ class UsageTap:
             read = decoder(chunk)
             for _ in range(_MOST_INFLATED):
                 yield read
-                if not (read := decoder.rest()):
+                if not (read := decoder.more()):
                     return
         except content_coding.UndecodableError:
             pass

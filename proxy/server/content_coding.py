@@ -125,7 +125,7 @@ def decoder(coding: bytes | None, limit: int) -> Decoder | None:
 
 
 class Inflater:
-    """Decodes a content piece by piece. `rest` returns the part of a piece beyond the limit."""
+    """Decodes a content piece by piece. `more` returns the part of a piece beyond the limit."""
 
     def __init__(self, limit: int) -> None:
         """Create an inflater. limit: the most bytes of a decoded piece."""
@@ -144,7 +144,7 @@ class Inflater:
         except zlib.error:
             raise UndecodableError from None
 
-    def rest(self) -> bytes:
+    def more(self) -> bytes:
         """Return more of the last piece, up to the limit; empty if there is no more. Raises UndecodableError."""
         tail = self._inflater.unconsumed_tail if self._inflater is not None else b""
         return self(tail) if tail else b""

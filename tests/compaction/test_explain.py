@@ -426,7 +426,7 @@ class Bench:
     async def compare(self, messages: Sequence[Message], mode: Mode) -> tuple[Explanation, Prompt]:
         """What is explained, and what is done with the same request right afterwards."""
         case, explanation = await self.explain(messages, mode)
-        return explanation, await self.engine.prompt_builder.first(case)
+        return explanation, await self.engine.prompt_builder.build_first(case)
 
     async def explain(self, messages: Sequence[Message], mode: Mode) -> tuple[PlanInput, Explanation]:
         caller = Tenants(self.config).identify(None)
@@ -536,7 +536,7 @@ def test_a_checkpoint_that_only_this_process_remembers_counts(bench: Opened) -> 
 
     async def play() -> None:
         assert (
-            await used.engine.prompt_builder.first((await used.explain(history(0.5), "on"))[0])
+            await used.engine.prompt_builder.build_first((await used.explain(history(0.5), "on"))[0])
         ).outcome == "applied"
         for key in [key for key in used.store._entries if not key.startswith("epoch:")]:
             used.store._drop(key)
@@ -566,7 +566,7 @@ def test_looking_at_a_checkpoint_of_another_process_does_not_prolong_its_life(be
     used = bench({})
 
     async def play() -> None:
-        await used.engine.prompt_builder.first((await used.explain(history(0.5), "on"))[0])
+        await used.engine.prompt_builder.build_first((await used.explain(history(0.5), "on"))[0])
         used.engine.memory.most = 0
         _, explanation = await used.explain(history(0.51), "on")
         assert explanation.outcome == "reused"
@@ -579,7 +579,7 @@ def test_a_checkpoint_that_outweighs_what_it_covers_is_not_used(bench: Opened) -
 
     async def play() -> None:
         case, _ = await used.explain(history(0.5), "on")
-        prompt = await used.engine.prompt_builder.first(case)
+        prompt = await used.engine.prompt_builder.build_first(case)
         assert prompt.record is not None
         assert prompt_or_original(case, prompt) is prompt
         heavy = prompt_or_original(case, structs.replace(prompt, tokens=case.request.tokens))

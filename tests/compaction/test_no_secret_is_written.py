@@ -124,7 +124,7 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
             request = await engine.reader.read(body, caller.scope, router.encoding, writer.dialect)
             assert request is not None
             case = await engine.prompt_builder.place(plan_input_of(head, router, caller, "on", request))
-            prompt = await engine.prompt_builder.first(case)
+            prompt = await engine.prompt_builder.build_first(case)
             seen.sent.append(words_of_ours(writer, body, prompt.body))
             seen.cooled += prompt.outcome == "cooled"
             quotations = prompt.view.quotations.values() if prompt.view else ()
@@ -133,7 +133,7 @@ async def played(writer: Writer, path: Path, secrets: str, model_name: str) -> S
             explained = await explain(engine, case, request)
             seen.shown.append(msgspec.json.encode([explained.pinned, explained.left_out]).decode())
             if is_worth_following(case, prompt):
-                await engine.prefetch.after(
+                await engine.prefetch.follow_up(
                     with_newest_lessons(case, router), changed(prompt), Usage(prompt.tokens, 30)
                 )
             seen.asked += [call.body.decode() for call in stand_in.take_calls()]

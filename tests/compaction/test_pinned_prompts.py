@@ -131,7 +131,7 @@ async def _plays(make: Callable[[], Session], work: Sequence[tuple[str, int, int
 
         async def prompt() -> Prompt:
             case = await one.case(client.session, HEADER)
-            prompt = await one.engine.prompt_builder.first(case)
+            prompt = await one.engine.prompt_builder.build_first(case)
             check(client, prompt, case.pinned.pins, case.limits.budget.movable)
             return prompt
 
@@ -275,7 +275,7 @@ def test_the_body_is_looked_into_and_nothing_else() -> None:
     async def play() -> None:
         async with processes(config_of(pins=PINS), io.BytesIO(), 1) as (process,):
             case = await process.case(_covered(ClaudeCode, "the plan as it was read"), HEADER)
-            prompt = await process.engine.prompt_builder.first(case)
+            prompt = await process.engine.prompt_builder.build_first(case)
             assert prompt.pins is not None
             assert prompt.pins.missing == []
             other = prompt.body.replace(b"plan as it", b"plan, as it")
@@ -331,7 +331,7 @@ def test_a_record_made_without_a_pin_says_so_when_it_is_asked_for() -> None:
             assert [pin.source for pin in prompt.pins.missing] == ["/repo/docs/plan.md"]
             # Once it is compacted again, which `x-compaction: force` asks for, the text is there.
             case = structs.replace(await process.case(session, HEADER), mode="force")
-            forced = await process.engine.prompt_builder.first(case)
+            forced = await process.engine.prompt_builder.build_first(case)
             assert forced.pins is not None
             assert forced.pins.missing == []
 

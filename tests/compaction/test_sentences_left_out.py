@@ -104,7 +104,7 @@ async def _plays(make: Callable[[], Session], work: Sequence[tuple[str, int]]) -
         for what, number in work:
             person.does(what, number)
             case = await process.case(person.session)
-            prompt = await process.engine.prompt_builder.first(case)
+            prompt = await process.engine.prompt_builder.build_first(case)
             assert DEFECTS[person.session.dialect.name](json.loads(prompt.body)) == []
             if prompt.record is not None and (prompt.view is None or not prompt.view.is_cut):
                 lost = check(person, case, prompt)

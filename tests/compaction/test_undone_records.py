@@ -52,7 +52,7 @@ async def _plays(make: Callable[[], Session], steps: Sequence[tuple[int, bool]])
             if not is_forced:
                 continue
             case = await one.case(session, mode="force")
-            forced = await one.engine.prompt_builder.first(case)
+            forced = await one.engine.prompt_builder.build_first(case)
             if forced.record is None or (before.record and forced.record.digest == before.record.digest):
                 continue
             assert await undone(two.engine, case, forced) == forced.record.digest

@@ -34,7 +34,7 @@ def test_what_is_found_in_pieces_is_what_is_there(signs: list[bytes]) -> None:
     assert (pieces.count(body, b",", 2) > 2) == (body.count(b",") > 2)
     found = [match.span() for match in pieces.matches(PATTERN, body, 12)]
     assert found == [match.span() for match in PATTERN.finditer(body)]
-    assert pieces.joined(signs, len(body)) == body
+    assert pieces.join_pieces(signs, len(body)) == body
 
 
 @given(SIGNS, st.integers(0, 3_000))

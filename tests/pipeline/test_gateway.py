@@ -513,7 +513,7 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Followed:
     async def after(prefetch: Prefetch, case: PlanInput, sent: Prompt, usage: Usage | None) -> None:
         await followed.after(prefetch, case, sent, usage)
 
-    monkeypatch.setattr(Prefetch, "after", after)
+    monkeypatch.setattr(Prefetch, "follow_up", after)
     return followed
 
 
@@ -640,7 +640,7 @@ async def test_a_fault_in_what_follows_is_logged_and_no_more(tmp_path: Path, mon
     async def fail(*_: object) -> None:
         explode()
 
-    monkeypatch.setattr(Prefetch, "after", fail)
+    monkeypatch.setattr(Prefetch, "follow_up", fail)
     async with stage(tmp_path) as play:
         assert (await play.send(FLOOR)).status == 200
         assert (await play.send(SMALL)).status == 200

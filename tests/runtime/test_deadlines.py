@@ -299,7 +299,7 @@ async def losing_some(*_: object, **__: object) -> None:
 async def test_a_fault_of_ours_that_hangs_holds_no_request_up_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preparing: Callable[..., Awaitable[None]]
 ) -> None:
-    monkeypatch.setattr(PromptBuilder, "first", preparing)
+    monkeypatch.setattr(PromptBuilder, "build_first", preparing)
     policies = {"default": {"summarizer": {"timeout": 0.1}}}
     monkeypatch.setattr("proxy.compaction.job.Job.JOIN_WAIT", 0.0)
     monkeypatch.setattr("proxy.pipeline.stages._OTHER_WORK_S", 0.1)

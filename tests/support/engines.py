@@ -76,7 +76,7 @@ class Process:
         return await engine.prompt_builder.place(case)
 
     async def prompt(self, session: Asking, *pins: str, mode: Mode = "on") -> Prompt:
-        return await self.engine.prompt_builder.first(await self.case(session, *pins, mode=mode))
+        return await self.engine.prompt_builder.build_first(await self.case(session, *pins, mode=mode))
 
 
 @asynccontextmanager

@@ -172,11 +172,11 @@ class Judge:
         request = await engine.reader.read(body, caller.scope, self._router.encoding, self._writer.dialect)
         assert request is not None, body[:300]
         case = await engine.prompt_builder.place(plan_input_of(head, self._router, caller, "on", request))
-        prompt = await engine.prompt_builder.first(case)
+        prompt = await engine.prompt_builder.build_first(case)
         self.requests += 1
         self.compacted += prompt.record is not None
         if is_worth_following(case, prompt):
-            await engine.prefetch.after(
+            await engine.prefetch.follow_up(
                 with_newest_lessons(case, self._router), changed(prompt), Usage(prompt.tokens, 30)
             )
         return prompt.body

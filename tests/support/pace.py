@@ -145,7 +145,7 @@ class Play:
         await asyncio.sleep(seconds)
         usage = Usage(prompt.tokens, 40)
         self.engine.prefetch.learn(case, prompt, usage)
-        task = asyncio.create_task(self.engine.prefetch.after(case, prompt, usage))
+        task = asyncio.create_task(self.engine.prefetch.follow_up(case, prompt, usage))
         self._following.add(task)
         task.add_done_callback(self._following.discard)
         return prompt
@@ -173,7 +173,7 @@ class Play:
         assert isinstance(request, CountedRequest)
         case = plan_input_of(_HEAD, self._router, self.caller, mode, request)
         case = await self.engine.prompt_builder.place(case)
-        prompt = await self.engine.prompt_builder.first(case)
+        prompt = await self.engine.prompt_builder.build_first(case)
         self.stalls.append(asyncio.get_running_loop().time() - started)
         self.prompts.append(prompt)
         return case, prompt

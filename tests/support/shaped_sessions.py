@@ -252,7 +252,7 @@ async def prompts(session: Session, lengths: Sequence[int], window: int) -> list
             if request is None:
                 raise ValueError("no conversation")
             case = plan_input_of(head.asking(session.dialect), router, caller, "on", request)
-            prompt = await engine.prompt_builder.first(await engine.prompt_builder.place(case))
+            prompt = await engine.prompt_builder.build_first(await engine.prompt_builder.place(case))
             sent.append("\n".join(_texts(json.loads(prompt.body))))
         session.items = whole
     return sent

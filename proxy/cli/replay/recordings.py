@@ -132,7 +132,7 @@ def _unwrap(entry: _RecordedValue) -> _RecordedValue:
     if route.model and dialect.model_key:
         body = body | {dialect.model_key: route.model}
         body_entry = _RecordedValue(body, msgspec.json.encode(body))
-    return replace(body_entry, dialect=dialect if dialect.model_key else dialect.of_path(route.model))
+    return replace(body_entry, dialect=dialect if dialect.model_key else dialect.with_path(route.model))
 
 
 def _dialect_of(entry: _RecordedValue) -> Dialect:
@@ -142,7 +142,7 @@ def _dialect_of(entry: _RecordedValue) -> Dialect:
 
 def _dialect_of_path(dialect: Dialect, model: str | None) -> Dialect:
     """Return the dialect of requests for a model if their path names the model."""
-    return dialect if dialect.model_key else dialect.of_path(model or dialect.model or DEFAULT_MODEL)
+    return dialect if dialect.model_key else dialect.with_path(model or dialect.model or DEFAULT_MODEL)
 
 
 def _with_model(raws: Sequence[bytes], dialect: Dialect, model: str | None) -> Iterator[bytes]:

@@ -186,7 +186,7 @@ class _Player:
 
     async def _final_prompt(self, case: PlanInput) -> Prompt:
         """Return the final prompt. After an overflow, smaller ones are tried as in the pipeline."""
-        first_prompt = await self._engine.prompt_builder.first(case)
+        first_prompt = await self._engine.prompt_builder.build_first(case)
         if (stated := _refusal(case, first_prompt)) is None:
             return first_prompt
         ladder, refusal = retries(first_prompt, stated, case.retries), None
@@ -227,7 +227,7 @@ class _Player:
         """Do the background work of the gateway. Here it ends before the next request."""
         if case.mode != "off" and not _overflows(case, prompt.tokens) and is_worth_following(case, prompt):
             self._engine.prefetch.learn(case, prompt, usage)
-            await self._engine.prefetch.after(with_newest_lessons(case, self._router), prompt, usage)
+            await self._engine.prefetch.follow_up(with_newest_lessons(case, self._router), prompt, usage)
 
     async def _add_call(
         self,

@@ -51,7 +51,7 @@ class Compositions:
         remember(self._emitted, key, state, _SESSIONS)
         return has_changed
 
-    async def tell(self, plan_input: PlanInput, sent: Prompt) -> None:
+    async def emit(self, plan_input: PlanInput, sent: Prompt) -> None:
         """Emit the composition of a prompt. A worker reads all its messages."""
         now = self._clock()
         self._observe(await self._workers.run(_composition_event, plan_input, sent, now))

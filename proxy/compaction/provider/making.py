@@ -176,7 +176,7 @@ class ItemMaker:
             ):
                 raw = request.dialect.items.words(raw)
             if conversation.body[position].signed == "bound":
-                raw = request.dialect.rewritten(raw, request.dialect.items.without_thinking)
+                raw = request.dialect.rewrite_items(raw, request.dialect.items.without_thinking)
             raws.append(raw)
         # Each item separately: a message may have several.
         anchor_items = [item for raw in raws[: len(anchors)] if raw for item in split_items(raw)]

@@ -7,7 +7,7 @@ import msgspec
 from policies.conversation.message import Message, Role
 from policies.conversation.transcript import CountTokens
 from policies.decision.assemble import Injected
-from proxy.dialects.blocks import Block, Facts, Items, Json, View, as_text, leaves
+from proxy.dialects.blocks import Block, Facts, Items, Json, View, leaves, to_text
 from proxy.dialects.chat.canonical import message_digest, text_digest
 from proxy.dialects.surrogates import readable
 from proxy.dialects.texts import cut, cut_arguments, id_of, with_voices
@@ -141,7 +141,7 @@ class ChatItems(Items):
         text = part.get("text")
         return {**part, "text": cut(text, share)} if isinstance(text, str) else self.note_of(part)
 
-    def shorten_beside(self, message: dict[str, object], share: float, /) -> None:
+    def shorten_fields(self, message: dict[str, object], share: float, /) -> None:
         """Shorten the arguments of the message's calls."""
         for _, function in _functions(message):
             for key, shorter in _CUT_CALLS.items():
@@ -171,7 +171,7 @@ def _block(part: object) -> Block:
 def _call(call_id: str, function: object) -> Block:
     if not isinstance(function, dict):
         return Block("call", function, id=call_id, name="", given="")
-    given = as_text(function.get("arguments", function.get("input", "")))
+    given = to_text(function.get("arguments", function.get("input", "")))
     return Block("call", function, id=call_id, name=str(function.get("name", "")), given=given)
 
 

@@ -217,7 +217,7 @@ def _usage_alone(answer: CompactionAnswer) -> dict[str, object]:
     return {**_usage(CompactionCost()), "iterations": [{"type": "compaction", **_usage(answer.spent)}]}
 
 
-def whole(answer: CompactionAnswer) -> bytes:
+def full_response(answer: CompactionAnswer) -> bytes:
     """Return a response with only a compaction."""
     message = _message(answer, [answer.item], "compaction", _usage_alone(answer))
     return msgspec.json.encode(message)
@@ -306,7 +306,7 @@ class inserter:  # noqa: N801 - callers use it as a function
             case _:
                 return [event]
 
-    def whole(self, answer: dict[str, object]) -> dict[str, object]:
+    def full_response(self, answer: dict[str, object]) -> dict[str, object]:
         """Return the model's response with the block inserted."""
         content, usage = answer.get("content"), _mapping(answer.get("usage"))
         if not isinstance(content, list):

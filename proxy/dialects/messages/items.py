@@ -176,7 +176,7 @@ class MessagesItems(BlockListItems):
             case _:
                 return self.note_of(block)
 
-    def shorten_beside(self, message: dict[str, object], _: float, /) -> None:
+    def shorten_fields(self, message: dict[str, object], _: float, /) -> None:
         """Add an empty content if a message has none, since it must have one."""
         message.setdefault("content", None)
 

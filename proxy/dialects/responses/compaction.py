@@ -132,7 +132,7 @@ def usage_of(spent: CompactionCost) -> Json:
     }
 
 
-def whole(answer: CompactionAnswer) -> bytes:
+def full_response(answer: CompactionAnswer) -> bytes:
     """Return the response to a trigger."""
     return msgspec.json.encode(_response(answer, "completed", [answer.item]))
 
@@ -181,9 +181,9 @@ class inserter:  # noqa: N801 - callers use it as a function
             return [event]
         inserted = [] if self._is_inserted else self._output_items()
         self._is_inserted = True
-        return [*inserted, self._renumbered(event)]
+        return [*inserted, self._renumber(event)]
 
-    def whole(self, answer: dict[str, object]) -> dict[str, object]:
+    def full_response(self, answer: dict[str, object]) -> dict[str, object]:
         """Return the model's response with the item first."""
         output = answer.get("output")
         return {**answer, "output": [self._answer.item, *output]} if isinstance(output, list) else answer
@@ -196,13 +196,13 @@ class inserter:  # noqa: N801 - callers use it as a function
             for at, kind in enumerate(kinds)
         ]
 
-    def _renumbered(self, event: dict[str, object]) -> dict[str, object]:
+    def _renumber(self, event: dict[str, object]) -> dict[str, object]:
         changed = dict(event)
         for key, more in (("sequence_number", _INSERTED), ("output_index", 1)):
             if isinstance(number := event.get(key), int):
                 changed[key] = number + more
         response = event.get("response")
-        return {**changed, "response": self.whole(response)} if isinstance(response, dict) else changed
+        return {**changed, "response": self.full_response(response)} if isinstance(response, dict) else changed
 
 
 def _response(answer: CompactionAnswer, status: str, output: Sequence[Json]) -> dict[str, object]:

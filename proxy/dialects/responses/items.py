@@ -7,7 +7,7 @@ import msgspec
 from policies.conversation.message import Message
 from policies.conversation.transcript import CountTokens
 from policies.decision.assemble import Injected
-from proxy.dialects.blocks import CALL_OVERHEAD, Block, Facts, Items, Kind, View, as_text
+from proxy.dialects.blocks import CALL_OVERHEAD, Block, Facts, Items, Kind, View, to_text
 from proxy.dialects.json_array import with_fields
 from proxy.dialects.responses.canonical import MARKS, Json, item_digest
 from proxy.dialects.responses.kinds import (
@@ -109,7 +109,7 @@ class ResponsesItems(Items):
             case "result" if isinstance(item.get("output"), str | list):
                 return super().tokens(view, count, family)
             case "call" if kind in _FUNCTIONS:
-                texts = (as_text(item[key]) for key in _CALL_KEYS if item.get(key) is not None)
+                texts = (to_text(item[key]) for key in _CALL_KEYS if item.get(key) is not None)
                 return CALL_OVERHEAD + sum(map(count, texts))
         if kind == "reasoning" or kind in COMPACTIONS:
             return ITEM_OVERHEAD + max(_sealed_tokens(item), sum(map(count, _thoughts(item))))
@@ -170,7 +170,7 @@ class ResponsesItems(Items):
         noted = self.note_of(part)
         return {key: _cut_text(value, share) if key in ("text", *_STREAMS) else value for key, value in noted.items()}
 
-    def shorten_beside(self, item: dict[str, object], share: float, /) -> None:
+    def shorten_fields(self, item: dict[str, object], share: float, /) -> None:
         """Shorten the arguments and inputs of a call, and drop a generated image."""
         for key, value in item.items():
             if key == "arguments":
@@ -258,7 +258,7 @@ def _result_text(item: Json) -> str:
     output = next((item[key] for key in _RESULT_KEYS if item.get(key) is not None), None)
     if output is not None:
         return _text_of_content(output)
-    return as_text({key: item[key] for key in ("approve", "reason", "status") if item.get(key) is not None})
+    return to_text({key: item[key] for key in ("approve", "reason", "status") if item.get(key) is not None})
 
 
 def _text_of_content(content: object) -> str:
@@ -268,12 +268,12 @@ def _text_of_content(content: object) -> str:
 def _text_of_part(part: object) -> str:
     text = _text_or_none(part)
     if text is not None or not isinstance(part, dict):
-        return text if text is not None else as_text(part)
+        return text if text is not None else to_text(part)
     kind = part.get("type")
     if kind in KINDS or kind == "computer_screenshot":
         return f"[{kind}]"
     streams = [stream for key in _STREAMS if isinstance(stream := part.get(key), str) and stream]
-    return "\n".join(streams) if streams else as_text(part)
+    return "\n".join(streams) if streams else to_text(part)
 
 
 def without_sealed(raw: bytes) -> bytes | None:

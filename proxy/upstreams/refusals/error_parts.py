@@ -144,7 +144,7 @@ def _part_of(answer: object, *, failed: bool, depth: int = 0) -> object:
             return _part_of(inner, failed=False, depth=depth + 1)
         if inner and wrapper != "response":
             return _with_codes(answer, inner)
-    choice = _first(answer.get("choices"))
+    choice = _first_item(answer.get("choices"))
     if isinstance(choice, dict) and choice.get("error"):
         return choice["error"]
     if not failed and (_ANSWERS & names.keys() or isinstance(answer.get("message"), dict)):
@@ -167,7 +167,7 @@ def _with_codes(answer: dict[object, object], inner: object) -> object:
 _FLAT_FIELDS = frozenset({"message", "code", "type", "error_type", "error_code", "reason", "detail", "msg", "status"})
 
 
-def _first(value: object) -> object:
+def _first_item(value: object) -> object:
     return value[0] if isinstance(value, list) and value else None
 
 

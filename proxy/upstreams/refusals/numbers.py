@@ -148,12 +148,12 @@ class Numbers:
 def read_numbers(sentences: list[str], *, limit: int | None, given: int | None, tier: bool) -> Numbers:
     """Return the stated numbers. limit, given: fields of the error itself, which take precedence."""
     summed = _sum(sentences)
-    limit_position = _first(_LIMITS, sentences)
+    limit_position = _first_number(_LIMITS, sentences)
     limit = limit or summed.get("limit") or _value(limit_position)
-    output_position = _first(_OUTPUTS, sentences, limit_position)
+    output_position = _first_number(_OUTPUTS, sentences, limit_position)
     output = _sum_of_parts(_PARTS_OUT, sentences) or summed.get("output") or _value(output_position)
     # A number that reads as both is their sum.
-    input_position = _first(_INPUTS, sentences, limit_position, output_position)
+    input_position = _first_number(_INPUTS, sentences, limit_position, output_position)
     given = given or _sum_of_parts(_PARTS_IN, sentences) or summed.get("input") or _value(input_position)
     is_vague = given is not None and any(matches(_VAGUE, sentence) for sentence in sentences)
     return Numbers(limit, _kind(sentences, output, tier=tier) if limit else None, given, output, is_vague)
@@ -171,7 +171,9 @@ def _sum(sentences: list[str]) -> dict[str, int]:
     return {}
 
 
-def _first(table: tuple[re.Pattern[str], ...], sentences: list[str], *taken: _Position | None) -> _Position | None:
+def _first_number(
+    table: tuple[re.Pattern[str], ...], sentences: list[str], *taken: _Position | None
+) -> _Position | None:
     """Return the number that the surest pattern reads. taken: positions of numbers with another meaning."""
     positions = (
         (sentence, match.start(name), int(value))

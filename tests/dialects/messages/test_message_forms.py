@@ -82,7 +82,7 @@ def test_a_message_without_thinking_is_the_same_and_one_of_it_alone_is_none() ->
         assert without_thinking(raw(message)) == raw(message)
     assert without_thinking(raw(model(thought(), thought()))) is None
     message = b",".join(map(raw, [model(thought()), model(thought(), "x")]))
-    assert json.loads(MESSAGES.rewritten(message, without_thinking)) == model("x")
+    assert json.loads(MESSAGES.rewrite_items(message, without_thinking)) == model("x")
 
 
 def test_each_result_gets_its_own_text_and_nothing_else_changes() -> None:

@@ -116,6 +116,6 @@ async def test_no_body_is_more_than_the_reader_can_take() -> None:
             for index in range(len(request.messages)):
                 raw = request.message_bytes(view.indexes[index])
                 for change in (items.without_thinking, items.words, partial(items.shorten, share=0.1)):
-                    MESSAGES.rewritten(raw, change)
+                    MESSAGES.rewrite_items(raw, change)
     assert read > BODIES / 3
     assert left > BODIES / 20

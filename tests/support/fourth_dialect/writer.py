@@ -12,7 +12,7 @@ MODEL = "m"
 class GeminiWriter:
     """Of requests to one model."""
 
-    dialect = GEMINI.of_path(MODEL, stream=False)
+    dialect = GEMINI.with_path(MODEL, stream=False)
 
     def items(self, entry: Entry, style: Style) -> list[Json]:
         if entry.results:
