@@ -26,7 +26,12 @@ _stand_ins = re.compile(re.escape(_STAND_IN).replace(b"%d", rb"(\d+)")).split
 
 
 class Skeleton(NamedTuple):
-    """text: the remaining bytes. ends: positions in it of the cuts. gaps: bytes cut out up to each of them."""
+    """A body without its large base64 values.
+
+    text: the remaining bytes.
+    ends: the positions of the cuts in it.
+    gaps: the number of bytes cut out up to each of them.
+    """
 
     text: bytes
     ends: list[int]
