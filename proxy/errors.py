@@ -170,10 +170,7 @@ class UpstreamConnectionError(ProxyError):
 
 
 class UpstreamTimeoutError(ProxyError):
-    """The conversation is too long, and compaction could not help.
-
-    The text is the one that clients of the dialect recognize. `details` are headers about the attempts.
-    """
+    """The upstream did not respond in time. `cause` is one word for the log."""
 
     status = 504
     code = "upstream_timeout"
@@ -227,10 +224,9 @@ class CompactionFailedError(ProxyError):
 
 
 class ContextLengthError(InvalidRequestError):
-    """The conversation is too long and compaction could not help. The text is the one that clients of the dialect
-    recognize.
+    """The conversation is too long, and compaction could not help.
 
-    `details` are headers about the attempts.
+    The text is the one that clients of the dialect recognize. `details` are headers about the attempts.
     """
 
     code = "context_length_exceeded"
@@ -345,7 +341,7 @@ class BudgetSpentError(ProxyError):
 
 
 class KeysUnknownError(ProxyError):
-    """The store has not responded since the start, so issued keys are unknown."""
+    """The store does not respond: the operation may not be done, or an issued key is unknown."""
 
     status = 503
     code = "store_unavailable"

@@ -158,7 +158,7 @@ def _sentences(words: Mapping[str, str]) -> str:
 
 def error_codes() -> str:
     """Return the page of the errors that the proxy itself responds with."""
-    kinds = {each.code: each for each in _subclasses(errors.ProxyError)}
+    kinds = {each.code: each for each in (*_subclasses(errors.ProxyError), errors.ProxyError)}
     rows = [
         (f"`{code}`", str(kind.status), "yes" if kind.retryable else "no", _first_sentence(kind))
         for code, kind in sorted(kinds.items())
