@@ -12,7 +12,7 @@ _REFUSED = 'docs/troubleshooting.md, "401, 403, 429, 502, 503"'
 
 
 class Remedy(msgspec.Struct, frozen=True):
-    """What to do about a failed request.
+    """Advice about a failed request.
 
     runbook: a section of a document with more.
     """
