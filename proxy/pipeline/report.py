@@ -172,7 +172,7 @@ def ended_event(received: Received, error: BaseException | None) -> RequestEnded
     )
     for field, value in _build_rare_fields(received, attempt if prompt else None, error).items():
         force_setattr(event, field, value)
-    if named is not None and (digests := named.chain.newest_digests):
+    if routed is not None and (digests := routed.chain.newest_digests):
         force_setattr(event, "prefixes", "".join(digest[: PREFIX_DIGITS // 2].hex() for digest in digests))
     return event
 
