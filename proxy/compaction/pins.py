@@ -44,7 +44,7 @@ _KEY_BYTES = 500
 _QUICK = 256 * 1024
 
 
-class _Found(msgspec.Struct, frozen=True):
+class _PinFindings(msgspec.Struct, frozen=True):
     """The pins of the first messages of a conversation, and their tokens in a record."""
 
     pinned: Pinned
@@ -69,11 +69,13 @@ class KeptPins(NamedTuple):
 class PinFinder:
     """Finds pins; one per engine."""
 
-    def __init__(self, tokenizer: Tokenizer, workers: Workers, found: Cache[_Key, _Found], fail_open: FailOpen) -> None:
-        """Create a finder. found: the cache of earlier results."""
+    def __init__(
+        self, tokenizer: Tokenizer, workers: Workers, cache: Cache[_Key, _PinFindings], fail_open: FailOpen
+    ) -> None:
+        """Create a finder. cache: the cache of earlier results."""
         self._tokenizer = tokenizer
         self._workers = workers
-        self._found = found
+        self._cache = cache
         self._fail_open = fail_open
 
     async def find(self, plan_input: PlanInput) -> PlanInput:
@@ -91,15 +93,17 @@ class PinFinder:
             return plan_input
         return structs.replace(plan_input, pinned=pins.pinned, pins_tokens=pins.tokens)
 
-    def _find_cached(self, plan_input: PlanInput) -> tuple[_Found | None, int]:
+    def _find_cached(self, plan_input: PlanInput) -> tuple[_PinFindings | None, int]:
         """Return the cached pins of the longest known prefix and its length; None without any."""
         start, digests = _first_position(plan_input), plan_input.chain.digests
         for end in range(len(plan_input.conversation.body), start, -1):
-            if (cached := self._found.get(_key(plan_input, digests[end]))) is not None:
+            if (cached := self._cache.get(_key(plan_input, digests[end]))) is not None:
                 return cached, end
-        return (None if plan_input.carried is not None and plan_input.carried.pins else _Found(Pinned(), 0)), start
+        return (
+            None if plan_input.carried is not None and plan_input.carried.pins else _PinFindings(Pinned(), 0)
+        ), start
 
-    def _read_rest(self, plan_input: PlanInput, earlier: _Found, start: int) -> _Found:
+    def _read_rest(self, plan_input: PlanInput, earlier: _PinFindings, start: int) -> _PinFindings:
         """Return the pins of all messages, given those before `start`."""
         utterances = plan_input.unmasked_utterances(start, len(plan_input.conversation.body))
         utterances = (
@@ -111,11 +115,13 @@ class PinFinder:
         if plan_input.carried is not None:
             pinned = without_shortened(pinned)
         is_same = pinned.pins == earlier.pinned.pins and earlier.tokens > 0
-        return self._keep(plan_input, _Found(pinned, earlier.tokens if is_same else self._tokens(plan_input, pinned)))
+        return self._keep(
+            plan_input, _PinFindings(pinned, earlier.tokens if is_same else self._tokens(plan_input, pinned))
+        )
 
-    def _keep(self, plan_input: PlanInput, found: _Found) -> _Found:
-        size = _KEY_BYTES + sum(2 * len(pin.text) for pin in found.pinned.pins)
-        return self._found.keep(_key(plan_input, plan_input.chain.digests[-1]), found, size)
+    def _keep(self, plan_input: PlanInput, findings: _PinFindings) -> _PinFindings:
+        size = _KEY_BYTES + sum(2 * len(pin.text) for pin in findings.pinned.pins)
+        return self._cache.keep(_key(plan_input, plan_input.chain.digests[-1]), findings, size)
 
     def _tokens(self, plan_input: PlanInput, pinned: Pinned) -> int:
         count = partial(self._tokenizer.count, encoding=plan_input.request.encoding)
@@ -149,9 +155,9 @@ def _first_position(plan_input: PlanInput) -> int:
     return plan_input.carried.covered if plan_input.carried else 0
 
 
-def _carried_pins(plan_input: PlanInput) -> _Found:
+def _carried_pins(plan_input: PlanInput) -> _PinFindings:
     """Return the pins of the record that the client carries."""
-    return _Found(Pinned(plan_input.carried.pins if plan_input.carried else ()), 0)
+    return _PinFindings(Pinned(plan_input.carried.pins if plan_input.carried else ()), 0)
 
 
 def _has_marks(plan_input: PlanInput, start: int) -> bool:

@@ -71,12 +71,12 @@ class PointerResolver:
     """Resolves pointers; one per engine."""
 
     def __init__(
-        self, tokenizer: Tokenizer, workers: Workers, found: Cache[_Key, _Pointers], fail_open: FailOpen
+        self, tokenizer: Tokenizer, workers: Workers, cache: Cache[_Key, _Pointers], fail_open: FailOpen
     ) -> None:
-        """Create a resolver. found: the cache of earlier results."""
+        """Create a resolver. cache: the cache of earlier results."""
         self._tokenizer = tokenizer
         self._workers = workers
-        self._found = found
+        self._cache = cache
         self._fail_open = fail_open
 
     async def restore(self, plan_input: PlanInput, record: Record | None, view: PromptView) -> PromptView:
@@ -135,7 +135,7 @@ class PointerResolver:
     def _pointers_at(self, plan_input: PlanInput, position: int, earlier: _Earlier) -> _Pointers:
         """Return the pointers among the results of a message. They are cached by all messages up to it."""
         key = plan_input.chain.digests[position + 1], plan_input.request.encoding, plan_input.caller.policy.secrets
-        cached = self._found.get(key)
+        cached = self._cache.get(key)
         # Digests omit clock times in results, which are restored as they are now.
         if cached is not None and cached.mark == mark_of(plan_input, cached.sources):
             return cached
@@ -155,7 +155,7 @@ class PointerResolver:
                 sources += referent.sources
         made_now = _Pointers(tuple(texts), unresolved, tuple(sources), mark_of(plan_input, sources))
         size = _KEY_BYTES + sum(2 * len(text.whole) + 2 * len(text.short) for text in texts)
-        self._found.keep(key, made_now, size)
+        self._cache.keep(key, made_now, size)
         return made_now
 
     def _text(

@@ -18,15 +18,15 @@ from proxy.dialects.spans import JoinedSpans, Span
 class History(msgspec.Struct, frozen=True, dict=True):
     """The messages that items are read as. `messages[i]` ends with item `ends[i] - 1`.
 
-    head:       the number of messages before the body.
-    is_signed:  True if any has a signature that providers verify.
-    tokens:     those of the messages, without those before a provider's own compaction.
-    bypass:     the reason to send a request with these messages unchanged; None for none.
-    compacts:   True if any holds content that only a provider's compaction can read.
-    has_media:  True if any holds more than text.
-    digests:    those of the messages that other requests may begin with too.
-    begun:      the outline of the first messages, as far as it was requested before; None for none.
-    remembered: the shared history that this one continues. It keeps computed values; None for none.
+    head:          the number of messages before the body.
+    is_signed:     True if any has a signature that providers verify.
+    tokens:        those of the messages, without those before a provider's own compaction.
+    bypass:        the reason to send a request with these messages unchanged; None for none.
+    compacts:      True if any holds content that only a provider's compaction can read.
+    has_media:     True if any holds more than text.
+    digests:       those of the messages that other requests may begin with too.
+    known_outline: the outline of the first messages, as far as it was requested before; None for none.
+    remembered:    the shared history that this one continues. It keeps computed values; None for none.
     """
 
     messages: list[Message] = []
@@ -38,13 +38,13 @@ class History(msgspec.Struct, frozen=True, dict=True):
     compacts: bool = False
     has_media: bool = False
     digests: Digests = msgspec.field(default_factory=Digests)
-    begun: Outline | None = None
+    known_outline: Outline | None = None
     remembered: History | None = None
 
     @cached_property
     def outline(self) -> Outline:
         """Return the outline of all messages. Most requests are far below their windows and never need it."""
-        outline = self.begun if self.remembered is None else self.remembered.outline
+        outline = self.known_outline if self.remembered is None else self.remembered.outline
         return (outline or Outline()).longer(self.messages)
 
     @property
@@ -86,7 +86,7 @@ class History(msgspec.Struct, frozen=True, dict=True):
         digests = self.digests if head == self.head and self.ends else Digests()
         if is_last:
             return History(messages, ends, *facts, digests, remembered=self if self.ends else None)
-        outline: Outline | None = self.__dict__.get("outline", self.begun)
+        outline: Outline | None = self.__dict__.get("outline", self.known_outline)
         return History(messages, ends, *facts, digests.longer(len(messages) - head), outline)
 
 

@@ -97,15 +97,15 @@ class CompactionAnswers:
         """Return the request's part that the proxy handles, and the request without it."""
         settled = await self._expand(received, request, is_ours=True, passes_foreign=passes_foreign)
         if received.head.is_compact:
-            settled = replace(settled, asked=replace(settled.asked, how="endpoint"))
-        if received.head.is_count and settled.asked.how == "demand":
-            return replace(settled, asked=CompactionRequest())
-        if settled.asked.how in AT_ONCE:
+            settled = replace(settled, compaction_request=replace(settled.compaction_request, how="endpoint"))
+        if received.head.is_count and settled.compaction_request.how == "demand":
+            return replace(settled, compaction_request=CompactionRequest())
+        if settled.compaction_request.how in AT_ONCE:
             if settled.passed:  # an item of the proxy cannot hold items from elsewhere
                 return await self._settle_here(received, request, passes_foreign=False)
             _check_whole(request, settled)
-        elif settled.asked.how is not None and request.settings.passthrough in _STORED:
-            return replace(settled, asked=CompactionRequest(), is_ignored=True)
+        elif settled.compaction_request.how is not None and request.settings.passthrough in _STORED:
+            return replace(settled, compaction_request=CompactionRequest(), is_ignored=True)
         return settled
 
     async def _expand(
@@ -152,18 +152,18 @@ class CompactionAnswers:
         """Edit the request as its client asks: clear old results, and add an item if it is long enough."""
         settled = compaction.settled
         compaction, plan_input = await self.clear_results(received, plan_input, compaction)
-        if settled.asked.how is None or not await self.is_due(plan_input, settled):
+        if settled.compaction_request.how is None or not await self.is_due(plan_input, settled):
             return compaction, plan_input
         made_item = await self.make(plan_input, settled)
         expanded = self._engine.clients.expander.expand_settled(plan_input.request, made_item.item)
         read = expanded.carried_in(await self._reread(received, plan_input.request, expanded.body))
-        return replace(compaction, made=made_item), await self._with_body(received, plan_input, read)
+        return replace(compaction, made_item=made_item), await self._with_body(received, plan_input, read)
 
     async def clear_results(
         self, received: Received, plan_input: PlanInput, compaction: ClientCompaction
     ) -> tuple[ClientCompaction, PlanInput]:
         """Clear the old results that the client wants cleared."""
-        clearing, request = compaction.settled.asked.clearing, plan_input.request
+        clearing, request = compaction.settled.compaction_request.clearing, plan_input.request
         if clearing is None:
             return compaction, plan_input
         budget = plan_input.limits.budget
@@ -191,7 +191,7 @@ class CompactionAnswers:
             return True
         if decision.record is not None and self._engine.clients.maker.fits_in_tail(plan_input, decision.record):
             return True
-        threshold = settled.asked.threshold
+        threshold = settled.compaction_request.threshold
         if threshold is None:
             return False
         conversation = decision.view.conversation if decision.view else plan_input.conversation
@@ -199,7 +199,7 @@ class CompactionAnswers:
 
     async def make(self, plan_input: PlanInput, settled: Settled) -> MadeItem:
         """Make an item for the history of a request."""
-        made_item = await self._engine.clients.maker.make(plan_input, settled, settled.asked.instructions)
+        made_item = await self._engine.clients.maker.make(plan_input, settled, settled.compaction_request.instructions)
         self._observe(plan_input.route, plan_input.caller.tenant, plan_input.request.settings.model, "made")
         engine, model = self._engine, plan_input.request.settings.model
         listing = engine.sessions.add(
@@ -216,8 +216,8 @@ class CompactionAnswers:
         assert compacting is not None  # noqa: S101 - the dialect had to parse the request
         if plan_input.request.settings.stream and compaction.how != "endpoint":
             return await self._stream(exchange, plan_input, compaction, headers)
-        made_item = compaction.made or await self.make(plan_input, compaction.settled)
-        compaction = replace(compaction, made=made_item)
+        made_item = compaction.made_item or await self.make(plan_input, compaction.settled)
+        compaction = replace(compaction, made_item=made_item)
         answer = compaction.answer(plan_input.request.dialect)
         endpoint = plan_input.request.dialect.compact_endpoint if compaction.how == "endpoint" else None
         body = (
@@ -243,20 +243,20 @@ class CompactionAnswers:
         await exchange.start(
             200, [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *headers()]
         )
-        has_progress = plan_input.summarizer is not None and compaction.made is None
+        has_progress = plan_input.summarizer is not None and compaction.made_item is None
         opening = b"".join(compacting.opening(started)) + (compacting.progress(started) if has_progress else b"")
         await exchange.write(opening, more=True)
         keep_alive = keep_alive_of(exchange, plan_input)
         try:
             if keep_alive is not None:
                 keep_alive.start(1)
-            made_item = compaction.made or await self.make(plan_input, compaction.settled)
+            made_item = compaction.made_item or await self.make(plan_input, compaction.settled)
             if keep_alive is not None:
                 keep_alive.stop()
         except Exception:
             await exchange.write(compacting.failing(started, _FAILED, has_progress=has_progress), more=False)
             raise
-        compaction = replace(compaction, made=made_item)
+        compaction = replace(compaction, made_item=made_item)
         await exchange.write(
             b"".join(compacting.closing(compaction.answer(dialect), has_progress=has_progress)), more=False
         )
@@ -292,7 +292,7 @@ def rewriting(attempt: Attempt, compaction: ClientCompaction, answer: UpstreamAn
 
 def item_in(compaction: ClientCompaction, rewritten: Rewriting | None) -> Literal["made", "read"] | None:
     """Return `made` if the response has an item of the proxy, `read` if the request had one; else None."""
-    if compaction.made is not None and rewritten is not None:
+    if compaction.made_item is not None and rewritten is not None:
         return "made"
     return "read" if compaction.settled.read else None
 

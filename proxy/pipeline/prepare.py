@@ -133,13 +133,13 @@ class Preparer:
                 plan_input.request.body, plan_input.request.tokens, "applied", "client_request", warning=settled.warning
             )
             return make_attempt(received, plan_input.route, prompt, plan_input, compaction=compaction)
-        if settled.asked != NOTHING:
+        if settled.compaction_request != NOTHING:
             async with within(received.timeout):
                 plan_input = with_lessons(routed, router)
                 with waiting(received.exchange, plan_input, self._fail_open):
                     plan_input = await self._engine.prompt_builder.place(plan_input)
                     compaction, plan_input = await self._compaction.edit(received, plan_input, compaction)
-            if compaction.made is not None:
+            if compaction.made_item is not None:
                 prompt = Prompt(plan_input.request.body, plan_input.request.tokens, "applied", "client_threshold")
                 prompt = await self._engine.prompt_builder.with_pins(
                     plan_input, replace(prompt, warning=settled.warning)

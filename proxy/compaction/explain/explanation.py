@@ -172,10 +172,10 @@ class Reading(msgspec.Struct, frozen=True):
 class MediaLeftOut(msgspec.Struct, frozen=True):
     """Images and documents of a request.
 
-    received: their number. bytes: their size together.
-    left_out: the number that notes replace.
+    received:                their number. bytes: their size together.
+    left_out:                the number that notes replace.
     max_bytes, max_pictures: the known limits of the upstream.
-    source: `config`, `provider` or `learned`; learned_at: Unix seconds of the latter.
+    source:                  `config`, `provider` or `learned`; learned_at: Unix seconds of the latter.
     """
 
     received: int

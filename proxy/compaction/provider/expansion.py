@@ -41,21 +41,21 @@ _SUMMARIZED = "An earlier part of this conversation, as it was summarised elsewh
 class Settled:
     """A request without anything that concerns compaction.
 
-    asked:      the compaction that it asked for.
-    covers:     a digest of the history that it came with.
-    record:     that of the newest opened item, and the offset of its end from the beginning of the array; None without
-                one.
-    read:       the number of items of the proxy that were opened.
-    foreign:    the number of unreadable items from elsewhere. unreadable: the number of items with only their text
-                left.
-    passed:     the number of items from elsewhere that go upstream unchanged.
-    is_ignored: True if the requested compaction is ignored.
-    is_erased:  True if one of the sessions was erased since.
-    places:     the sessions whose text the opened items hold, as items name them.
+    compaction_request: the compaction that it asked for.
+    covers:             a digest of the history that it came with.
+    record:             that of the newest opened item, and the offset of its end from the beginning of the array; None
+                        without one.
+    read:               the number of items of the proxy that were opened.
+    foreign:            the number of unreadable items from elsewhere. unreadable: the number of items with only their
+                        text left.
+    passed:             the number of items from elsewhere that go upstream unchanged.
+    is_ignored:         True if the requested compaction is ignored.
+    is_erased:          True if one of the sessions was erased since.
+    places:             the sessions whose text the opened items hold, as items name them.
     """
 
     body: bytes
-    asked: CompactionRequest
+    compaction_request: CompactionRequest
     covers: str
     record: tuple[int, Record] | None = None
     read: int = 0
@@ -176,7 +176,7 @@ class _Expansion:
         """Keep an item of the client unchanged."""
         self.pieces.append(self._describe_piece(raw) if message is None else _Piece(raw, message))
 
-    def settle(self, request: CountedRequest, asked: CompactionRequest, covered: str) -> Settled:
+    def settle(self, request: CountedRequest, compaction_request: CompactionRequest, covered: str) -> Settled:
         """Return the request with the expanded array."""
         body, fields = request.body, request.parsed.envelope.fields
         if request.parsed.envelope.text and self.is_ours:
@@ -185,15 +185,15 @@ class _Expansion:
         if request.parsed.spans and self.is_changed:
             body = json_array.rebuild(body, request.parsed, (piece.raw for piece in self.pieces))
         if self.is_ours and any(fields.get(name) for name in self.compacting.FIELDS):
-            without = [name for name in self.compacting.FIELDS if name not in asked.kept_fields]
-            body = json_array.with_fields(body, asked.kept_fields, without)
+            without = [name for name in self.compacting.FIELDS if name not in compaction_request.kept_fields]
+            body = json_array.with_fields(body, compaction_request.kept_fields, without)
         record, end = None, 0
         for piece in self.pieces:
             end += 1 + len(piece.raw)
             if piece.record is not None:
                 record = end, piece.record
         counts = self.read, self.foreign, self.unreadable, self.passed
-        return Settled(body, asked, covered, record, *counts, places=self.places)
+        return Settled(body, compaction_request, covered, record, *counts, places=self.places)
 
     def holds_item(self, raw: bytes) -> bool:
         """Return True if the content of an item is, or has, another compaction item."""
@@ -242,14 +242,16 @@ class Expander:
                 if compacting.is_question(item) and is_ours:
                     questions[position] = item
                     expansion.is_changed = True
-                elif (held := compacting.find_compaction(item, raw_item)) is None:
+                elif (compaction := compacting.find_compaction(item, raw_item)) is None:
                     expansion.keep(raw_item)
                 else:
-                    self._put_item(expansion, held, raw_item, position, messages, tenant)
+                    self._put_item(expansion, compaction, raw_item, position, messages, tenant)
         fields = request.parsed.envelope.fields
-        asked = compacting.parse_request(fields, questions, len(messages)) if is_ours else CompactionRequest()
+        compaction_request = (
+            compacting.parse_request(fields, questions, len(messages)) if is_ours else CompactionRequest()
+        )
         covered = history_digest(message for position, message in enumerate(messages) if position not in questions)
-        return expansion.settle(request, asked, covered)
+        return expansion.settle(request, compaction_request, covered)
 
     def expand_settled(self, request: CountedRequest, item: CompactionItem) -> Settled:
         """Return a settled request expanded as if the client had sent an item for all of it."""
@@ -262,14 +264,14 @@ class Expander:
     def _put_item(
         self,
         expansion: _Expansion,
-        held: HeldCompaction,
+        compaction: HeldCompaction,
         raw: bytes,
         position: int,
         messages: Sequence[Message],
         tenant: str,
     ) -> None:
-        item = self._open_item(expansion, held, position, tenant)
-        is_foreign = item == "foreign" and (held.text is None or record_in(held.text) is None)
+        item = self._open_item(expansion, compaction, position, tenant)
+        is_foreign = item == "foreign" and (compaction.text is None or record_in(compaction.text) is None)
         if is_foreign and expansion.passes_foreign:
             expansion.passed += 1
         if not isinstance(item, CompactionItem) and (
@@ -277,49 +279,55 @@ class Expander:
         ):
             expansion.keep(raw)
             return
-        if held.how == "demand" and expansion.is_ours and not all(piece.is_instruction for piece in expansion.pieces):
-            raise expansion.compacting.unreadable(position, "ambiguous" if expansion.read else "misplaced", held.how)
+        if (
+            compaction.how == "demand"
+            and expansion.is_ours
+            and not all(piece.is_instruction for piece in expansion.pieces)
+        ):
+            raise expansion.compacting.unreadable(
+                position, "ambiguous" if expansion.read else "misplaced", compaction.how
+            )
         expansion.is_changed = True
         if isinstance(item, CompactionItem):
             later = frozenset(message.digest for message in messages[position + 1 :])
-            expansion.put_record(item, history_digest(messages[:position]), later, held.mark)
-        elif held.text is not None:
-            expansion.put_text(held.text, held.mark)
+            expansion.put_record(item, history_digest(messages[:position]), later, compaction.mark)
+        elif compaction.text is not None:
+            expansion.put_text(compaction.text, compaction.mark)
             expansion.unreadable += item != "foreign" or expansion.pieces[-1].record is not None
         elif item == "foreign":
             if expansion.is_strict:
-                raise expansion.compacting.unreadable(position, "it was made elsewhere", held.how)
+                raise expansion.compacting.unreadable(position, "it was made elsewhere", compaction.how)
             expansion.put_note(_ELSEWHERE)
             expansion.foreign += 1
-        if held.remainder is not None:
-            expansion.keep(held.remainder)
+        if compaction.remainder is not None:
+            expansion.keep(compaction.remainder)
 
     def _open_item(
-        self, expansion: _Expansion, held: HeldCompaction, position: int, tenant: str
+        self, expansion: _Expansion, compaction: HeldCompaction, position: int, tenant: str
     ) -> CompactionItem | str | None:
         """Return the item of the proxy, or the reason why it is not one; None if nothing was compacted."""
-        if held.sealed is None and held.text is not None:
+        if compaction.sealed is None and compaction.text is not None:
             return "foreign"
-        if held.sealed is None and not held.is_required:
+        if compaction.sealed is None and not compaction.is_required:
             return None
-        if not isinstance(held.sealed, str) or not held.sealed:
+        if not isinstance(compaction.sealed, str) or not compaction.sealed:
             if expansion.is_ours:
                 raise expansion.compacting.malformed_item_error(position)
             return "foreign"
-        opened = self._items.open(tenant, held.sealed, expansion.room)
+        opened = self._items.open(tenant, compaction.sealed, expansion.room)
         if isinstance(opened, OpenedItem):
             item, size = opened
             expansion.room -= size
             if item.dialect != expansion.dialect.name:
-                raise expansion.compacting.unreadable(position, "it was made for another API", held.how)
-            if held.how == "demand" and item.text != text_digest(held.text or ""):
-                raise expansion.compacting.unreadable(position, "content mismatch", held.how)
+                raise expansion.compacting.unreadable(position, "it was made for another API", compaction.how)
+            if compaction.how == "demand" and item.text != text_digest(compaction.text or ""):
+                raise expansion.compacting.unreadable(position, "content mismatch", compaction.how)
             if any(expansion.holds_item(bytes(raw)) for raw in (*item.head, *item.tail)):
-                raise expansion.compacting.unreadable(position, "it holds another item", held.how)
+                raise expansion.compacting.unreadable(position, "it holds another item", compaction.how)
             return item
-        if opened != "foreign" and (held.text is None or held.how == "demand"):
+        if opened != "foreign" and (compaction.text is None or compaction.how == "demand"):
             raise expansion.compacting.unreadable(
-                position, "Encrypted content could not be decrypted or parsed", held.how
+                position, "Encrypted content could not be decrypted or parsed", compaction.how
             )
         return opened
 

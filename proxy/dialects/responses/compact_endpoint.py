@@ -19,11 +19,11 @@ def kept_user(item: object) -> Json | None:
     return {"status": "completed", **item, "type": "message", "content": parts}
 
 
-def answer_of(answer: CompactionAnswer, kept: Sequence[Json]) -> bytes:
+def answer_of(answer: CompactionAnswer, kept_items: Sequence[Json]) -> bytes:
     """Return the response of `/responses/compact`.
 
-    Ids are unique to each response: the kept items are sent again, and OpenAI rejects two items with the same id.
+    Ids are unique to each response: the kept_items items are sent again, and OpenAI rejects two items with the same id.
     """
-    users = [{**item, "id": item.get("id") or f"msg_{answer.name}_{at}"} for at, item in enumerate(kept)]
+    users = [{**item, "id": item.get("id") or f"msg_{answer.name}_{at}"} for at, item in enumerate(kept_items)]
     body = {"id": f"resp_{answer.name}", "object": "response.compaction", "created_at": answer.at}
     return msgspec.json.encode({**body, "output": [*users, answer.item], "usage": usage_of(answer.spent)})
