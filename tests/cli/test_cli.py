@@ -227,7 +227,7 @@ def test_a_store_that_another_program_holds_is_told_so(run: Run) -> None:
         other.execute("BEGIN EXCLUSIVE")
         ended = run("keys", "add", "acme")
     assert (ended.code, ended.err.count("\n")) == (1, 1)
-    assert "another program holds it" in ended.err
+    assert "another program has locked it" in ended.err
 
 
 def test_schema_is_what_editors_are_pointed_to(run: Run) -> None:

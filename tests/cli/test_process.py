@@ -339,7 +339,7 @@ def test_a_store_that_cannot_be_one_is_told_in_a_line(tmp_path: Path, path: str)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert "cannot be used as the store" in done.stderr
     assert "Errno" not in done.stderr
-    assert ("is a directory); name a file in it" in done.stderr) == (path == "{folder}")
+    assert ("is a directory); choose a file in it" in done.stderr) == (path == "{folder}")
 
 
 def said(file: Path, command: str) -> str:
