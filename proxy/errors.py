@@ -32,7 +32,7 @@ class ProxyError(Exception):
 
 
 class ClientGoneError(Exception):
-    """The client disconnected, so nobody gets a response."""
+    """The client disconnected, so the response is dropped."""
 
 
 class InvalidRequestError(ProxyError):

@@ -268,7 +268,7 @@ class Access:
         return request.method in _READING and not self._token().is_configured and is_this_machine(request)
 
     def _ticket_of(self, request: Request, credential: str) -> Ticket | None:
-        """Return the ticket for a token or key; None if it belongs to nobody. Raises TooManyFailuresError.
+        """Return the ticket for a token or key; None if it is unknown. Raises TooManyFailuresError.
 
         A correct one is accepted after any failures: with a front end, all requests come from one address.
         """

@@ -14,7 +14,7 @@ from proxy.admin.context import AdminContext, viewed_tenant
 from proxy.admin.guard import limit_of
 from proxy.admin.overview import Overview
 from proxy.admin.recent import Shown, number_of, stream
-from proxy.admin.requests import PAGE, RequestsPage, asked_of, list_requests
+from proxy.admin.requests import PAGE, RequestsPage, list_requests, read_filter
 from proxy.admin.sessions.one_request import RequestView, request_view, unknown_request
 from proxy.admin.setup import ConfigView, Probe, Reloaded, Setting, StoreView, TenantModel, TenantRow, TenantView
 from proxy.admin.views import (
@@ -80,7 +80,7 @@ class GeneralEndpoints:
 
     async def requests(self, request: Request, visitor: Visitor) -> RequestsPage:
         """Return a page of requests."""
-        wanted, before = asked_of(request, visitor)
+        wanted, before = read_filter(request, visitor)
         return await list_requests(self._find(), wanted, before, limit_of(request, PAGE))
 
     async def request(self, request: Request, visitor: Visitor) -> RequestView:
@@ -93,7 +93,7 @@ class GeneralEndpoints:
 
     async def live(self, request: Request, visitor: Visitor) -> Annotated[Response, str]:
         """Stream the requests and compactions that match the query."""
-        wanted, _ = asked_of(request, visitor)
+        wanted, _ = read_filter(request, visitor)
 
         def is_wanted(event: Shown) -> bool:
             if isinstance(event, RequestEnded):

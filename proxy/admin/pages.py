@@ -12,7 +12,7 @@ from proxy.admin.access import Visitor
 from proxy.admin.context import AdminContext, viewed_tenant
 from proxy.admin.guard import form_of
 from proxy.admin.rendering import PageFrame
-from proxy.admin.requests import FILTERS, asked_of, list_requests
+from proxy.admin.requests import FILTERS, list_requests, read_filter
 from proxy.admin.roles import FIGURES
 from proxy.admin.sessions.one_request import request_view, unknown_request
 from proxy.admin.totals import as_csv
@@ -62,7 +62,7 @@ class HtmlPages:
 
     async def live(self, request: Request, visitor: Visitor) -> Response:
         """Return the page of the newest requests."""
-        wanted, before = asked_of(request, visitor)
+        wanted, before = read_filter(request, visitor)
         listed = await list_requests(self._find(), wanted, before)
         parameters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
         query = {name: value for name, value in parameters.items() if value}

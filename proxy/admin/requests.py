@@ -67,7 +67,7 @@ class RequestsPage(msgspec.Struct, frozen=True):
     is_whole: bool = True
 
 
-def asked_of(request: Request, visitor: Visitor) -> tuple[Filter, Place | None]:
+def read_filter(request: Request, visitor: Visitor) -> tuple[Filter, Place | None]:
     """Return the filter and cursor of a query. A viewer gets its own tenant's requests. Raises InvalidRequestError."""
     parameters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
     wanted = Filter(

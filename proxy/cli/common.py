@@ -24,7 +24,7 @@ _PIPED = 1_000
 _T = TypeVar("_T")
 
 
-def chosen(path: Path | None) -> Path | None:
+def find_config(path: Path | None) -> Path | None:
     """Return the config file to read; None for the built-in defaults.
 
     It is the named file, else that of CONCERTINA_CONFIG, else the directory's.
@@ -36,13 +36,13 @@ def chosen(path: Path | None) -> Path | None:
 
 def name_of(path: Path | None) -> str:
     """Return the name of a config in messages."""
-    return str(chosen(path) or _DEFAULTS)
+    return str(find_config(path) or _DEFAULTS)
 
 
 def load_config(path: Path | None) -> Config:
     """Load the config. On problems, print them to standard error and exit with code 1."""
     try:
-        return load(chosen(path), os.environ)
+        return load(find_config(path), os.environ)
     except ConfigError as error:
         for problem in error.problems:
             err(str(problem))

@@ -21,11 +21,11 @@ from cyclopts.validators import Number
 
 from proxy.cli.common import (
     caller_of,
-    chosen,
     console,
     count_settings,
     err,
     fail,
+    find_config,
     load_config,
     name_of,
     output,
@@ -118,7 +118,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     from proxy.server.process import inherited_sockets, listen, listen_apart
     from proxy.sessions.stores import StoreError, check_file
 
-    read_from = source(chosen(config), os.environ)
+    read_from = source(find_config(config), os.environ)
     written = load_config(config)
     loaded = _with_command_line(written, host=host, port=port, workers=workers)
     if (problem := unshared_problem(loaded)) is not None:
@@ -149,7 +149,7 @@ def serve(config: ConfigPath = None, *, host: str | None = None, port: Port = No
     host, port, *_ = listeners[0].getsockname()
     # What is shown without a sign-in depends on the address. Commands must know which free port it is.
     loaded = _with_command_line(loaded, host=host, port=port) if inherited else _with_command_line(loaded, port=port)
-    with announce(written, loaded.server, chosen(config)):
+    with announce(written, loaded.server, find_config(config)):
         code = run_workers(loaded, name_of(config), listens, console(), read_from)
     sys.exit(code)
 
@@ -297,7 +297,7 @@ def replay(
     :param window: Its context window in tokens, instead of the known one.
     :param as_json: Print the figures as JSON.
     """
-    from proxy.cli.replay.command import found, run, show
+    from proxy.cli.replay.command import find_recordings, run, show
 
     loaded = load_config(config)
     callers = [caller_of(loaded, DEFAULT, name) for name in dict.fromkeys(policy or preset_names())]
@@ -305,7 +305,7 @@ def replay(
     def skipped(why: str) -> None:
         err(f"skipped {why}")
 
-    recordings = found(path, model, skipped if path.is_dir() else fail)
+    recordings = find_recordings(path, model, skipped if path.is_dir() else fail)
     replayed = run(loaded, recordings, callers, window, console(stderr=True), skipped)
     if not replayed.sessions:
         forms = "a request body, a list of messages, JSON lines of either, or a folder of such files"

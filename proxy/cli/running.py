@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.admin.endpoints import METRICS, READY
 from proxy.callers import admin_token
 from proxy.callers.admin_token import configured_token
-from proxy.cli.common import chosen, err, fail
+from proxy.cli.common import err, fail, find_config
 from proxy.config.loading import Config, ConfigError, load
 from proxy.config.settings import Server
 from proxy.server.addresses import of_proxy, reachable
@@ -46,7 +46,7 @@ def config_of_running(path: Path | None, url: str | None = None) -> Config:
     """
     if url is not None:
         return _without_file()
-    file = chosen(path)
+    file = find_config(path)
     try:
         config = load(file, os.environ)
     except ConfigError as error:

@@ -172,7 +172,7 @@ class Reloader:
         problems = litellm_problems(self._at_start, new, str(self._source.path))
         if problems:
             raise ConfigError(problems)
-        return laid_over(self.config, self._as_chosen(new))
+        return keep_fixed_settings(self.config, self._as_chosen(new))
 
     def _as_chosen(self, new: Config) -> Config:
         """Return the config with the command line's values for settings that are unchanged in the file."""
@@ -198,7 +198,7 @@ class Reloader:
         self._log.warning("reload_failed", trigger=trigger, count=self.problems, problems=self.refusals)
 
 
-def laid_over(old: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
+def keep_fixed_settings(old: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
     """Return the new config with the old values of settings that need a restart, and their paths."""
     server = {name: getattr(old.server, name) for name in _FIXED_SERVER}
     paths = [f"server.{name}" for name, value in server.items() if getattr(new.server, name) != value]

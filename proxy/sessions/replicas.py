@@ -56,7 +56,7 @@ class Replicas:
     async def every(self) -> list[Replica]:
         """Return this process and the others by name; only this one if the store does not respond."""
         self._found_at = time.monotonic()
-        self._found = await replicas_there(self._sealed, but=self._run)
+        self._found = await find_replicas(self._sealed, but=self._run)
         return [self._report(), *self._found]
 
     async def recent(self) -> list[Replica]:
@@ -70,7 +70,7 @@ class Replicas:
         return [self._report(), *self._found]
 
 
-async def replicas_there(sealed: SealedStore, *, but: str = "") -> list[Replica]:
+async def find_replicas(sealed: SealedStore, *, but: str = "") -> list[Replica]:
     """Return every process that reported in the last minute, except this run, by name."""
     runs = sorted(await names_in(sealed.store, _INDEX) or ())[:_MOST]
     reports = await Shelf(sealed, Replica).look_up([_key(run) for run in runs if run != but])

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from proxy.callers.issued_keys import KeyShelf, new_key
-from proxy.cli.doctor.command import examine_config, of_proxy_there
+from proxy.cli.doctor.command import check_proxy, examine_config
 from proxy.cli.doctor.finding import Finding
 from proxy.cli.main import app
 from proxy.sessions.stores import open_store
@@ -207,20 +207,20 @@ async def test_the_port_is_free_taken_or_a_proxys_with_this_config_or_another(tm
     port = reserve_port()
     settings = {"server": {"port": port}, "store": {"url": "memory://"}}
     config = configured(tmp_path, settings)
-    assert [(each.about, each.state) for each in of_proxy_there(config)] == [("server.port", "ok")]
+    assert [(each.about, each.state) for each in check_proxy(config)] == [("server.port", "ok")]
     async with proxy(config, port=port):
-        (same,) = await asyncio.to_thread(lambda: [*of_proxy_there(config)])
+        (same,) = await asyncio.to_thread(lambda: [*check_proxy(config)])
         other = configured(tmp_path, {**settings, "closed": True})
-        (changed,) = await asyncio.to_thread(lambda: [*of_proxy_there(other)])
+        (changed,) = await asyncio.to_thread(lambda: [*check_proxy(other)])
     assert (same.about, same.state) == ("proxy", "ok")
     assert (changed.state, "with another config" in changed.found) == ("warning", True)
     async with proxy(configured(tmp_path, {**settings, "server": {"port": port, "admin_token": "x" * 16}}), port=port):
-        (strange,) = await asyncio.to_thread(lambda: [*of_proxy_there(config)])
+        (strange,) = await asyncio.to_thread(lambda: [*check_proxy(config)])
     assert (strange.about, strange.state) == ("proxy", "warning")
     assert "refuses to show its version" in strange.found
     async with upstream(always(answer(404, b""))) as stranger:
         taken = configured(tmp_path, {"server": {"port": int(stranger.address.rpartition(":")[2])}})
-        (told,) = await asyncio.to_thread(lambda: [*of_proxy_there(taken)])
+        (told,) = await asyncio.to_thread(lambda: [*check_proxy(taken)])
     assert (told.about, told.state) == ("server.port", "wrong")
 
 

@@ -20,7 +20,7 @@ import yaml
 from proxy.admin.setup import Reloaded
 from proxy.app import App
 from proxy.config.loading import Config, ConfigError, load, load_text
-from proxy.config.reloading import laid_over, litellm_problems, source
+from proxy.config.reloading import keep_fixed_settings, litellm_problems, source
 from proxy.telemetry.log import open_log
 from tests.support.admin import played
 from tests.support.long_conversations import long_request, refused
@@ -339,7 +339,7 @@ def test_litellm_that_was_not_loaded_at_the_start_needs_a_restart() -> None:
 
 def test_what_is_kept_is_only_what_differs() -> None:
     same = load(None, {})
-    assert laid_over(same, same) == (same, ())
+    assert keep_fixed_settings(same, same) == (same, ())
 
 
 async def test_without_a_file_there_is_nothing_to_take(tmp_path: Path) -> None:

@@ -86,13 +86,13 @@ async def erase_named(context: AdminContext, visitor: Visitor, caller: Caller, n
     Raises NotFoundError and StoreUnavailableError.
     """
     targets = context.engine.sessions.find_targets(caller, name, may_be_unlisted=visitor.tenant is None)
-    erased = await erase(context, visitor, caller, _without_those_of_others(context, caller, targets))
+    erased = await erase(context, visitor, caller, _drop_foreign_sessions(context, caller, targets))
     if not erased:
         raise NotFoundError("No session of this tenant has this label or id; GET /admin/api/sessions lists them.")
     return erased
 
 
-async def _without_those_of_others(
+async def _drop_foreign_sessions(
     context: AdminContext, caller: Caller, pages: AsyncIterable[Sequence[Target]]
 ) -> AsyncIterator[list[Target]]:
     """Yield the targets except whole conversations that are listed only for another tenant."""

@@ -38,7 +38,7 @@ class RetainedText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retained(msgspec.Struct, frozen=True):
-    """What the newest record of a session retains.
+    """The texts that the newest record of a session retains.
 
     digest: of this record. covered: its messages. texts: left out ones first, then shortened ones. counts: by state.
     forgotten: older statements that no record contains now.

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.text import Text
 
 from proxy.cli import running
-from proxy.cli.common import chosen, count_settings, name_of, output, plain
+from proxy.cli.common import count_settings, find_config, name_of, output, plain
 from proxy.cli.doctor import store, upstreams
 from proxy.cli.doctor.finding import Finding, ok, warning, wrong
-from proxy.cli.doctor.upstreams import Looked
+from proxy.cli.doctor.upstreams import UpstreamCheck
 from proxy.cli.models import named_models, sources
 from proxy.cli.parameters import AsJson, ConfigPath
 from proxy.config.loading import Config, ConfigError, digest_of, load, notes, unshared_problem
@@ -36,7 +36,7 @@ def doctor(config: ConfigPath = None, *, spend: str | None = None, as_json: AsJs
     :param as_json: Print the findings as JSON.
     """
     try:
-        loaded = load(chosen(config), os.environ)
+        loaded = load(find_config(config), os.environ)
     except ConfigError as error:
         findings = [_of_problem(str(problem)) for problem in error.problems]
     else:
@@ -47,17 +47,17 @@ def doctor(config: ConfigPath = None, *, spend: str | None = None, as_json: AsJs
 
 async def examine_config(config: Config, name: str, spend: str | None) -> list[Finding]:
     """Return the findings for a valid config. `name` is the config's name in them."""
-    findings = [*of_config(config, name), *of_proxy_there(config)]
+    findings = [*examine_settings(config, name), *check_proxy(config)]
     loops = {name: list(_loop_findings(config, name)) for name in config.upstreams}
     reachable = {name: each for name, each in config.upstreams.items() if not loops[name]}
-    checked = {name: Looked(back[0]) for name, back in loops.items() if back}
-    checked |= await upstreams.looked_at(config.model_copy(update={"upstreams": reachable}))
+    checked = {name: UpstreamCheck(back[0]) for name, back in loops.items() if back}
+    checked |= await upstreams.check_upstreams(config.model_copy(update={"upstreams": reachable}))
     findings += [finding for name in config.upstreams for finding in checked[name].findings]
     findings += [*upstreams.summarizers(config, checked), *upstreams.clock(checked)]
     findings += await _windows(config, ask=not any(each.is_wrong for each in checked.values()))
-    findings += await store.looked_at(config.store)
+    findings += await store.check_store(config.store)
     findings += await collector(config.telemetry.traces.endpoint)
-    return findings if spend is None else [*findings, await upstreams.spent(config, spend)]
+    return findings if spend is None else [*findings, await upstreams.spend_token(config, spend)]
 
 
 async def collector(endpoint: str) -> list[Finding]:
@@ -75,7 +75,7 @@ async def collector(endpoint: str) -> list[Finding]:
     return [ok(about, f"{endpoint} accepts connections")]
 
 
-def of_config(config: Config, name: str) -> Iterator[Finding]:
+def examine_settings(config: Config, name: str) -> Iterator[Finding]:
     """Yield findings for the config itself."""
     yield ok("config", f"{name}: {count_settings(config)}")
     if (problem := unshared_problem(config)) is not None:
@@ -84,7 +84,7 @@ def of_config(config: Config, name: str) -> Iterator[Finding]:
         yield warning(*_split_problem(note))
 
 
-def of_proxy_there(config: Config) -> Iterator[Finding]:
+def check_proxy(config: Config) -> Iterator[Finding]:
     """Yield findings for the port, and for the proxy that runs there."""
     running_config = running.as_running(config)
     server, url = running_config.server, of_proxy(running_config)

@@ -11,7 +11,7 @@ from proxy.callers import store_secret
 from proxy.callers.issued_keys import KeyShelf
 from proxy.cli.doctor.finding import Finding, ok, warning, wrong
 from proxy.config.settings import StoreConfig
-from proxy.sessions.replicas import replicas_there
+from proxy.sessions.replicas import find_replicas
 from proxy.sessions.stores import StoreError, file_of, open_existing
 from proxy.sessions.stores.base import Increment, Store
 from proxy.sessions.stores.redis.store import RedisStore
@@ -21,7 +21,7 @@ _LEAST_FREE = 200 * 1024 * 1024
 _TTL = 60.0
 
 
-async def looked_at(settings: StoreConfig) -> list[Finding]:
+async def check_store(settings: StoreConfig) -> list[Finding]:
     """Check the store and return the findings."""
     if settings.url.startswith("memory:"):
         return [ok(_ABOUT, "in the process itself: a restart loses all records")]
@@ -124,7 +124,7 @@ async def _other_secrets(settings: StoreConfig, store: Store) -> list[Finding]:
     They find none of the sessions under this secret, and do not recognize mistyped issued keys.
     """
     mark = store_secret.mark_of(settings)
-    names = [each.name for each in await replicas_there(settings.seal(store)) if each.secret not in ("", mark)]
+    names = [each.name for each in await find_replicas(settings.seal(store)) if each.secret not in ("", mark)]
     problem = f"{', '.join(names)} {'serve' if len(names) > 1 else 'serves'} this store with another secret"
     return [wrong("store.secret", problem, "give every replica the same secret, and restart these")] if names else []
 

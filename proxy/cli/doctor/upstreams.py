@@ -38,7 +38,7 @@ class _ModelList(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class UpstreamCheck:
     """The result of asking an upstream for its models.
 
     models: that it lists; None if it lists none. apart: seconds that its clock is ahead of this one; None if unknown.
@@ -69,7 +69,7 @@ class _ModelsResponse:
     apart: float | None
 
 
-async def looked_at(config: Config) -> dict[str, Looked]:
+async def check_upstreams(config: Config) -> dict[str, UpstreamCheck]:
     """Check all upstreams concurrently, and return the results by name."""
     async with UpstreamClient(env=os.environ) as client:
         results = await asyncio.gather(
@@ -78,7 +78,7 @@ async def looked_at(config: Config) -> dict[str, Looked]:
     return dict(zip(config.upstreams, results, strict=True))
 
 
-async def _look(client: UpstreamClient, name: str, upstream: Upstream, key: str) -> Looked:
+async def _look(client: UpstreamClient, name: str, upstream: Upstream, key: str) -> UpstreamCheck:
     about = f"upstreams.{name}"
     # litellm sends its own requests. Any response proves that the upstream is reachable.
     plain = upstream.model_copy(update={"provider": "openai"})
@@ -87,11 +87,13 @@ async def _look(client: UpstreamClient, name: str, upstream: Upstream, key: str)
     except _NoResponseError as error:
         egress = _egress(f"{about}.proxy", upstream, error)
         if error.is_of_proxy:
-            return Looked(wrong(about, f"{upstream.base_url} is unreachable", f"see {about}.proxy"), egress=egress)
-        return Looked(wrong(about, f"{upstream.base_url}: {error.problem}", error.way_out), egress=egress)
+            return UpstreamCheck(
+                wrong(about, f"{upstream.base_url} is unreachable", f"see {about}.proxy"), egress=egress
+            )
+        return UpstreamCheck(wrong(about, f"{upstream.base_url}: {error.problem}", error.way_out), egress=egress)
     models = _model_names(response.body) if response.status == 200 else None
     judged = _finding_of_response(about, upstream, response, models, has_key=bool(key))
-    return Looked(judged, models, response.apart, _egress(f"{about}.proxy", upstream, None))
+    return UpstreamCheck(judged, models, response.apart, _egress(f"{about}.proxy", upstream, None))
 
 
 def _egress(about: str, upstream: Upstream, error: "_NoResponseError | None") -> Finding | None:
@@ -131,7 +133,7 @@ def _finding_of_response(
     )
 
 
-def clock(checked: Mapping[str, Looked]) -> Iterator[Finding]:
+def clock(checked: Mapping[str, UpstreamCheck]) -> Iterator[Finding]:
     """Compare the clock with the nearest upstream's. Yield nothing if no upstream sent its time."""
     clocks = [(abs(each.apart), name) for name, each in checked.items() if each.apart is not None]
     if not clocks:
@@ -147,7 +149,7 @@ def clock(checked: Mapping[str, Looked]) -> Iterator[Finding]:
         yield ok("clock", f"agrees with that of {name}")
 
 
-def summarizers(config: Config, checked: Mapping[str, Looked]) -> Iterator[Finding]:
+def summarizers(config: Config, checked: Mapping[str, UpstreamCheck]) -> Iterator[Finding]:
     """Yield findings for the summarizers of the policies that tenants use."""
     used = dict.fromkeys(name for tenant in config.tenants.values() for name in (tenant.policy, *tenant.policies))
     for name in used:
@@ -165,7 +167,7 @@ def summarizers(config: Config, checked: Mapping[str, Looked]) -> Iterator[Findi
             yield ok(about, f"{model} at {upstream}")
 
 
-async def spent(config: Config, model: str) -> Finding:
+async def spend_token(config: Config, model: str) -> Finding:
     """Send one request for one token of this model, and return a finding."""
     about = "spend"
     speaker = next(filter(None, (config.speaker_for(DEFAULT, model, name) for name in table.names())), None)

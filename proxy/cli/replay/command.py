@@ -25,7 +25,7 @@ _COLUMNS = ("policy", "sent", "saved", "inline", "background", "shortened", "cal
 _DELAY = 1.0
 
 
-def found(path: Path, model: str | None, skipped: Callable[[str], None]) -> list[Recording]:
+def find_recordings(path: Path, model: str | None, skipped: Callable[[str], None]) -> list[Recording]:
     """Return the sessions of a file, or of every readable file of a directory.
 
     skipped: called with the reason for each unreadable file.
