@@ -25,7 +25,7 @@ from rich.table import Table
 from benchmarks.recall import Recall, RecallMeasure
 from policies.record.names import names_in
 from proxy.cli.common import caller_of
-from proxy.cli.replay.command import found
+from proxy.cli.replay.command import find_recordings
 from proxy.cli.replay.replay import replay, with_window
 from proxy.config.loading import load_text
 from proxy.wiring import open_apart
@@ -65,7 +65,7 @@ def played(file: Path, window: int, common: frozenset[str]) -> dict[str, Played]
     """The rows of a file's sessions by policy."""
     config = load_text("benchmark", json.dumps(_CONFIG), {})
     callers = [caller_of(config, "default", name) for name in _POLICIES]
-    recordings = found(file, _MODEL, print)
+    recordings = find_recordings(file, _MODEL, print)
     measure, config = RecallMeasure(common), with_window(config, window)
     played = asyncio.run(replay(open_apart, config, recordings, callers, lambda: None, print, answered=measure))
     return {

@@ -28,7 +28,7 @@ from benchmarks.memory import common_names
 from benchmarks.recall import RecallMeasure
 from policies.price import Price, Tokens, continued_prompt
 from proxy.cli.common import caller_of
-from proxy.cli.replay.command import found
+from proxy.cli.replay.command import find_recordings
 from proxy.cli.replay.figures import LEAST_CACHED, NO_PROXY
 from proxy.cli.replay.replay import replay, with_window
 from proxy.config.loading import load_text
@@ -78,7 +78,7 @@ def played(file: Path, window: int, points: dict[str, object], common: frozenset
     )
     callers = [caller_of(config, "default", name) for name in points]
     sessions = []
-    for recording in found(file, _MODEL, print):
+    for recording in find_recordings(file, _MODEL, print):
         calls: dict[str, list[Tokens]] = {}
         summaries: dict[str, int] = {}
 

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from proxy.callers.api_head import ApiHead
 from proxy.callers.tenants import Tenants
-from proxy.cli.replay.command import found
+from proxy.cli.replay.command import find_recordings
 from proxy.compaction.plan_input import plan_input_of
 from proxy.config.loading import load_text
 from proxy.dialects.table import CHAT
@@ -119,7 +119,7 @@ def _config(window: int) -> str:
 
 
 def _recorded(folder: Path) -> Iterator[list[tuple[Dialect, bytes]]]:
-    for recording in found(folder, "any", print):
+    for recording in find_recordings(folder, "any", print):
         yield [(recording.dialect, body) for body in recording.bodies()]
 
 
