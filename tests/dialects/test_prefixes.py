@@ -181,7 +181,7 @@ def test_an_outline_goes_on_from_the_last_one_that_was_asked_for() -> None:
         request = read(by, body)
         assert request is not None
         if number in (3, 6):
-            begun = request.history.remembered and request.history.remembered.begun
+            begun = request.history.remembered and request.history.remembered.known_outline
             drawn.append(begun.length if begun else 0)
             assert request.history.outline.length == len(request.messages) - 1
     assert drawn == [0, 6]

@@ -341,7 +341,7 @@ async def test_a_redirect_is_not_followed(served: Served, provider: str, status:
         reply = await served.ask(asks(provider))
     assert len(behind.calls) == 1
     assert (reply.status, reply.header(b"location")) == (502, None)
-    assert f"answered {status}" in reply.json()["error"]["message"]  # type: ignore[index]
+    assert f"redirect ({status}), which is not followed" in reply.json()["error"]["message"]  # type: ignore[index]
     assert served.nobody_asked()
 
 
