@@ -58,8 +58,7 @@ class Health(msgspec.Struct, frozen=True):
     parts: list[HealthPart] = []
 
 
-# What to do about a part, by its kind.
-_ADVICE: Mapping[str, str] = MappingProxyType(
+ADVICE: Mapping[str, str] = MappingProxyType(
     {
         "upstreams": "Open a failed request: its page names the cause. docs/runbooks.md: ConcertinaUpstreamUnreachable",
         "requests": "Open the failed requests: each page shows how it ended and why.",
@@ -78,6 +77,7 @@ _ADVICE: Mapping[str, str] = MappingProxyType(
         "config": "The last valid config is in force. Correct the file. docs/runbooks.md: ConcertinaConfigRefused",
     }
 )
+"""What to do about a part, by its kind."""
 
 
 async def newest_health(context: AdminContext, visitor: Visitor, now: float) -> Health:
@@ -128,7 +128,7 @@ def levels_of(health: Health) -> dict[str, Level]:
 def _part_for(visitor: Visitor, part: HealthPart) -> HealthPart:
     """Return a part for a visitor, with a link only if the visitor may open the page."""
     link = part.link if _may_open(visitor, part.link) else ""
-    advice = "" if part.level == "good" or visitor.tenant is not None else _ADVICE[part.kind]
+    advice = "" if part.level == "good" or visitor.tenant is not None else ADVICE[part.kind]
     return HealthPart(part.text, part.level, link, part.kind, advice)
 
 

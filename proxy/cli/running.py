@@ -225,9 +225,9 @@ def _folder() -> Path:
     return Path(tempfile.gettempdir()) / f"concertina-{os.getuid()}"
 
 
-def readiness(url: str) -> str:
+def readiness(url: str, query: str = "") -> str:
     """Return the readiness of a proxy. Raises OSError, ValueError or HTTPException if it is not ready or no proxy."""
-    with DIRECT.open(f"{url.rstrip('/')}{READY}", timeout=_READY_SECONDS) as response:
+    with DIRECT.open(f"{url.rstrip('/')}{READY}{query}", timeout=_READY_SECONDS) as response:
         text: str = response.read().decode()
         return text
 

@@ -21,7 +21,7 @@ from proxy.sessions.stores import open_store
 from tests.support import redis_servers
 from tests.support.admin import played
 from tests.support.servers import configured, proxy, reserve_port
-from tests.support.upstreams import Script, always, answer, in_turn, upstream
+from tests.support.upstreams import CHAT, JSON, Script, always, answer, ask, chat, in_turn, upstream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -201,6 +201,19 @@ async def test_one_token_is_asked_for_where_that_is_wished(
     settings = {"upstreams": {"main": {"api_key": key}}}
     told = (await found(tmp_path, {"main": in_turn(LISTED, content)}, settings, spend="small"))["spend"]
     assert (told.state, said in told.found) == (state, True), told
+
+
+async def test_the_health_of_the_running_proxy_is_reported_with_what_to_do(tmp_path: Path) -> None:
+    port = reserve_port()
+    upstreams = {"main": {"base_url": f"http://127.0.0.1:{reserve_port()}/v1"}}
+    config = configured(tmp_path, {"server": {"port": port}, "store": {"url": "memory://"}, "upstreams": upstreams})
+    async with proxy(config, port=port) as address:
+        for _ in range(3):
+            assert (await ask(address, "POST", CHAT, [JSON], chat("a"))).status == 502
+        _, *parts = await asyncio.to_thread(lambda: [*check_proxy(config)])
+    found = {each.found: each for each in parts}
+    assert found["its health: requests bad"].state == "wrong"
+    assert "docs/runbooks.md: ConcertinaUpstreamUnreachable" in found["its health: upstreams bad"].way_out
 
 
 async def test_the_port_is_free_taken_or_a_proxys_with_this_config_or_another(tmp_path: Path) -> None:

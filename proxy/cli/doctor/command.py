@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.text import Text
 
+from proxy.admin.health import ADVICE
 from proxy.cli import running
 from proxy.cli.common import count_settings, find_config, name_of, output, plain
 from proxy.cli.doctor import store, upstreams
@@ -92,13 +93,15 @@ def check_proxy(config: Config) -> Iterator[Finding]:
         yield ok("server.port", "any free port")
         return
     try:
-        state = json.loads(running.readiness(url))
+        state = json.loads(running.readiness(url, "?verbose"))
     except (OSError, ValueError, HTTPException):
         yield _port(server.host, server.port)
         return
     yield _running(config, url, is_refused=state.get("config") == "failed")
-    if state.get("store") == "down":
-        yield wrong("proxy", "its store is down", "see store below, and store_down in its log")
+    for part, level in state.get("parts", {}).items():
+        if level != "good":
+            report = wrong if level == "bad" else warning
+            yield report("proxy", f"its health: {part} {level}", ADVICE.get(part, "open its pages"))
 
 
 def _running(config: Config, url: str, *, is_refused: bool) -> Finding:
