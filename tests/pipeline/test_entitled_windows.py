@@ -51,14 +51,8 @@ HISTORY = long_history(22)
 EXTRA = "Extra usage is required for long context requests."
 
 
-REFUSALS = (
-    (429, EXTRA),
-    (403, EXTRA),
-    (429, "Extra usage is required for long context requests over 200k tokens"),
-    (429, "Usage credits are required for long context requests."),
-    (403, "Long-context requests require extra usage; turn it on in your settings."),
-    (429, "You are out of extra usage. Add more and keep going."),
-)
+# Further words are those of tests/upstreams/refusals/test_account_limits.py.
+REFUSALS = ((429, EXTRA), (403, "Long-context requests require extra usage; turn it on in your settings."))
 
 
 # All refusals in the API of the provider that has such windows, and one in the others.

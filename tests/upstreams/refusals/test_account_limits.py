@@ -18,8 +18,18 @@ def body(words: str) -> bytes:
 
 
 @pytest.mark.parametrize("status", [403, 429])
-def test_the_window_of_every_account_is_what_is_learned_and_its_size_decides(status: int) -> None:
-    stated = account_limit(status, body(EXTRA))
+@pytest.mark.parametrize(
+    "words",
+    [
+        EXTRA,
+        "Extra usage is required for long context requests over 200k tokens",
+        "Usage credits are required for long context requests.",
+        "Long-context requests require extra usage; turn it on in your settings.",
+        "You are out of extra usage. Add more and keep going.",
+    ],
+)
+def test_the_window_of_every_account_is_what_is_learned_and_its_size_decides(status: int, words: str) -> None:
+    stated = account_limit(status, body(words))
     assert stated == StatedLimit(200_000, kind="input", action="inspect", from_share=0.9, holds=3600.0)
     assert is_plausible(stated, 230_000, 1_000_000)
     assert is_plausible(stated, 230_000, None)
