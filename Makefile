@@ -5,8 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
-# Two processes more than cores: tests wait for servers and timeouts a third of their time.
-WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(4, os.cpu_count() + 2))')
+# A process more than cores: tests wait for servers a fifth of their time.
+WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(4, os.cpu_count() + 1))')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo serve test test-quick test-real agents charts check bench chaos pictures lock reference docs mutate models release clean
