@@ -136,10 +136,17 @@ def model_of(body: bytes, key: str = "model") -> str:
 
 
 def _text_of(body: bytes, key: str) -> str | None:
-    """Return the string under this key of an object; empty if it has none, None if it is not an object."""
-    for text in (body, surrogates.readable(body)):
-        with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            return decode_text(_reader_of(key)(text)) or ""
+    """Return the text under this key of an object; empty if it has no such text.
+
+    None if it is no object, or has too many lone surrogates.
+    """
+    with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return decode_text(_reader_of(key)(body)) or ""
+    # Only now, since a search for surrogates reads the whole body.
+    if surrogates.has_many(body):
+        return None
+    with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return decode_text(_reader_of(key)(surrogates.readable(body))) or ""
     return None
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from policies.conversation.prefix_digests import mark_of
 from proxy.sessions.index import SessionOwner, erased_at
-from proxy.sessions.locks import Lock, poll
+from proxy.sessions.locks import claim
 from proxy.sessions.stores.sealing import SealedStore
 from proxy.telemetry.events import Event, RequestEnded
 from proxy.telemetry.history_entries import RequestEntry
@@ -394,16 +394,12 @@ class KeptRequests:
         self._unsaved.events.extend(events)
         if self._open is not None:
             self._open.drop([row.id for row in self._open.rows.values() if erased.has(row)])
-        lock = Lock(self._store, _LOCK)
         # Two processes that rewrite a part concurrently would restore what the other removes.
-        await poll(lambda: _take(lock), _LOCK_WAIT)
-        try:
+        async with claim(self._store, _LOCK, _no_result, _LOCK_WAIT):
             for group in _groups(await self._parts() or []):
                 for part, rows in zip(group, await self._read_rows(group, lambda _: True), strict=True):
                     if any(erased.has(row) for row in rows):
                         await self._rewrite(part, [row for row in rows if not erased.has(row)])
-        finally:
-            await lock.give_back()
 
     async def _rewrite(self, part: _Part, rows: Sequence[RequestRow]) -> None:
         """Store a part with only these of its requests."""
@@ -415,8 +411,8 @@ class KeptRequests:
         await self._put(part.id, rows, {row.id: details[row.id] for row in rows if row.id in details})
 
 
-async def _take(lock: Lock) -> bool | None:
-    return await lock.take() or None
+async def _no_result() -> None:
+    """Return None: every process rewrites the parts for itself."""
 
 
 def _groups(parts: Sequence[_T]) -> Iterator[Sequence[_T]]:

@@ -14,6 +14,7 @@ from proxy.dialects import json_array, surrogates
 from proxy.dialects.table import CHAT
 from proxy.errors import InvalidJSONError
 from tests.support.conversations import body_of, parsed, requests, user
+from tests.support.timing import cpu_seconds
 
 
 @given(requests())
@@ -296,3 +297,17 @@ def test_a_large_body_is_rebuilt_as_a_small_one_is(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(json_array.bounds, "MOST_SKIPPED", 0)
     assert json_array.rebuild(body, parsed, [2, b'{"d":4}', 0]) == small
     assert small == b'{"messages": [{"c": 3},{"d":4},{"a": 1}], "model": "m"}'
+
+
+def test_a_body_that_can_be_read_is_not_searched_for_surrogates(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[bytes] = []
+    monkeypatch.setattr(surrogates, "readable", searched.append)
+    monkeypatch.setattr(surrogates, "has_many", searched.append)
+    assert json_array.model_of(b'{"messages": ["\\ud83d\\ude00"], "model": "m"}') == "m"
+    assert searched == []
+
+
+def test_a_body_of_lone_surrogates_names_no_model_and_is_given_up_soon() -> None:
+    body = b'{"messages": ["' + b"\\ud83d" * 1_300_000 + b'"], "model": "m"}'
+    assert json_array.model_of(body) == ""
+    assert cpu_seconds(lambda: json_array.model_of(body), enough=0.3) < 0.3
